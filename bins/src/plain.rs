@@ -1,7 +1,7 @@
 //! Messages of the library without its names of types and functions, which users of programs do not
 //! know.
 //!
-//! An error of the library says where it is from: `TsneRun: layout must have shape [40, 2]`,
+//! An error of the library says where it is from: `TsneTrainer: layout must have shape [40, 2]`,
 //! `Rbm::exact_log_z: there are 2^30 states`. What the user can act upon comes after. Where it names a field of `DataOptions`, the user has an
 //! option.
 
@@ -63,7 +63,7 @@ pub fn is_users(name: &str) -> bool {
     std::env::args_os().any(|arg| arg.to_string_lossy().contains(name)) || std::path::Path::new(name).exists()
 }
 
-/// `TsneRun`, `Rbm::exact_log_z`, `lasso_`, `update_atoms`.
+/// `TsneTrainer`, `Rbm::exact_log_z`, `lasso_`, `update_atoms`.
 fn is_of_code(name: &str) -> bool {
     if WORDS.contains(&name) {
         return true;
@@ -86,16 +86,16 @@ mod tests {
     #[test]
     fn names_of_code_go_and_names_of_the_user_stay() {
         for (text, want) in [
-            ("TsneRun: layout must have shape [40, 2]", "layout must have shape [40, 2]"),
+            ("TsneTrainer: layout must have shape [40, 2]", "layout must have shape [40, 2]"),
             ("Rbm::exact_log_z: there are 2^30 states", "there are 2^30 states"),
-            ("OnlineTrainer::partial_fit: batch: must be finite", "batch: must be finite"),
+            ("OnlineDictionaryTrainer::partial_fit: batch: must be finite", "batch: must be finite"),
             ("lasso_: energies must be finite", "energies must be finite"),
             ("Dictionary: update_atoms: group must be 1", "group must be 1"),
             ("softmax.fit: labels must be below 3", "labels must be below 3"),
-            ("--start-from x.npy: TsneRun: layout must be x", "--start-from x.npy: layout must be x"),
-            ("up-down: UpDownTrainer: the weights are 0", "up-down: the weights are 0"),
+            ("--start-from x.npy: TsneTrainer: layout must be x", "--start-from x.npy: layout must be x"),
+            ("up-down: LabelledDbnTrainer: the weights are 0", "up-down: the weights are 0"),
             // Options, files, words and sentences.
-            ("the layout of TsneRun: x", "the layout of TsneRun: x"),
+            ("the layout of TsneTrainer: x", "the layout of TsneTrainer: x"),
             ("--data x: no such file", "--data x: no such file"),
             ("x.csv: two; choose by `DataOptions::train_split`", "x.csv: two; choose by --train-split"),
             ("x.npy: cannot be read", "x.npy: cannot be read"),

@@ -9,6 +9,7 @@ use crate::run_folder::{Existing, RunFolder};
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Module, Tensor};
 use chandlery::evaluation::self_taught::{Accuracy, SelfTaught, rows_of};
+use chandlery::softmax::SoftmaxTrainConfig;
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{Dataset, Preparation, Split, count};
 use clap::Args;

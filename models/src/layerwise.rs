@@ -85,13 +85,13 @@ pub type MetricsOf<S> = <<S as Stack>::LayerTrainer as Trainer>::Metrics;
 /// # use candle::Device::Cpu;
 /// # use chandlery::datasets::{Feed, FeedConfig, Split};
 /// # use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-/// # use chandlery::rbm::CdConfig;
+/// # use chandlery::rbm::RbmTrainConfig;
 /// # use chandlery::{Philox, Trainer};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((200, 6), &Cpu, Philox::new(0, 2))?)?;
 /// let dbn = Dbn::init(DbnConfig::new(&[6, 5, 4]), Philox::new(7, 0), &Cpu)?;
 /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
-/// let mut trainer = DbnTrainer::new(&dbn, vec![CdConfig::default(); 2], Philox::new(7, 1))?;
+/// let mut trainer = DbnTrainer::new(&dbn, vec![RbmTrainConfig::default(); 2], Philox::new(7, 1))?;
 /// trainer.fit(&mut feed, &[60, 60])?;
 /// let dbn = trainer.model()?;
 /// # Ok(()) }

@@ -58,12 +58,12 @@ pub trait Trainer {
 ///
 /// ```
 /// use candle::Device::Cpu;
-/// use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+/// use chandlery::rbm::{RbmTrainConfig, Rbm, RbmConfig, RbmTrainer};
 /// use chandlery::{MinibatchTrainer, Philox, Trainer};
 ///
 /// # fn main() -> candle::Result<()> {
 /// let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
-/// let mut trainer = RbmTrainer::new(&rbm, CdConfig { batch: 8, ..CdConfig::default() }, Philox::new(0, 1))?;
+/// let mut trainer = RbmTrainer::new(&rbm, RbmTrainConfig { batch: 8, ..RbmTrainConfig::default() }, Philox::new(0, 1))?;
 /// let rows = chandlery_ops::core::uniform((32, 6), &Cpu, Philox::new(0, 2))?;
 /// for epoch in 0..3 {
 ///     trainer.begin_epoch(epoch)?;
@@ -124,13 +124,13 @@ pub trait MinibatchTrainer: Trainer {
     /// ```
     /// # use candle::Device::Cpu;
     /// # use chandlery::datasets::{Feed, FeedConfig, Split};
-    /// # use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+    /// # use chandlery::rbm::{RbmTrainConfig, Rbm, RbmConfig, RbmTrainer};
     /// # use chandlery::{MinibatchTrainer, Philox};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?)?;
     /// let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
     /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
-    /// let metrics = RbmTrainer::new(&rbm, CdConfig::default(), Philox::new(0, 1))?.fit(&mut feed, 60)?;
+    /// let metrics = RbmTrainer::new(&rbm, RbmTrainConfig::default(), Philox::new(0, 1))?.fit(&mut feed, 60)?;
     /// # assert_eq!((metrics.len(), metrics[0].steps), (60, 5));
     /// # Ok(()) }
     /// ```
@@ -150,14 +150,14 @@ pub trait MinibatchTrainer: Trainer {
     /// ```
     /// # use candle::Device::Cpu;
     /// # use chandlery::datasets::{Feed, FeedConfig, Split};
-    /// # use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+    /// # use chandlery::rbm::{RbmTrainConfig, Rbm, RbmConfig, RbmTrainer};
     /// # use chandlery::{Event, MinibatchTrainer, Philox, Trainer};
     /// # use std::ops::ControlFlow;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?)?;
     /// # let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
     /// # let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
-    /// # let mut trainer = RbmTrainer::new(&rbm, CdConfig::default(), Philox::new(0, 1))?;
+    /// # let mut trainer = RbmTrainer::new(&rbm, RbmTrainConfig::default(), Philox::new(0, 1))?;
     /// # let path = std::env::temp_dir().join(format!("chandlery-fit-{}.safetensors", std::process::id()));
     /// trainer.fit_with(&mut feed, 60, |event| {
     ///     if let Event::Epoch { epoch, metrics, trainer } = event {
@@ -222,14 +222,14 @@ pub trait MinibatchTrainer: Trainer {
     /// ```
     /// # use candle::{Device::Cpu, Tensor};
     /// # use chandlery::datasets::{Feed, FeedConfig, Split};
-    /// # use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+    /// # use chandlery::rbm::{RbmTrainConfig, Rbm, RbmConfig, RbmTrainer};
     /// # use chandlery::{MinibatchTrainer, Philox};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?)?;
     /// # let held_out = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(0, 3))?;
     /// # let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
     /// # let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
-    /// let mut trainer = RbmTrainer::new(&rbm, CdConfig::default(), Philox::new(0, 1))?;
+    /// let mut trainer = RbmTrainer::new(&rbm, RbmTrainConfig::default(), Philox::new(0, 1))?;
     /// let best = trainer.fit_best(&mut feed, 60, 10, |rbm| rbm.reconstruction_error(&held_out))?;
     /// println!("{} after epoch {}", best.figure, best.epoch + 1);
     /// # Ok(()) }

@@ -6,7 +6,7 @@ use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
-use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::core::{bernoulli, normal, uniform};
@@ -99,8 +99,8 @@ fn with_windows_one_place_apart_and_tied_weights_patches_are_a_convolution() -> 
 }
 
 /// Plain contrastive divergence: what a step adds is the rate times the gradient.
-fn plain(batch: usize) -> CdConfig {
-    CdConfig { batch, l2: 0., learning_rate: Schedule::constant(0.5), ..CdConfig::default() }
+fn plain(batch: usize) -> RbmTrainConfig {
+    RbmTrainConfig { batch, l2: 0., learning_rate: Schedule::constant(0.5), ..RbmTrainConfig::default() }
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_step_of_filters_is_the_mean_over_the_patches_of_theirs() -> Result<()> {
             let (conv, patches) = tied(grid, visible)?;
             let rows = uniform((6, grid.n_values()), &CPU, Philox::new(4, 0))?;
             let after = |rbm: &Rbm| -> Result<Rbm> {
-                let config = CdConfig { persistent, k: 2, ..plain(6) };
+                let config = RbmTrainConfig { persistent, k: 2, ..plain(6) };
                 let mut trainer = RbmTrainer::new(rbm, config, Philox::new(4, 1))?;
                 trainer.step(&rows, None)?;
                 trainer.model()
@@ -337,16 +337,16 @@ fn a_stack_learns_saves_loads_and_goes_on_bit_for_bit() -> Result<()> {
     let rows = bars(64, 2)?;
     let dbn = Dbn::init(stack()?, Philox::new(11, 0), &CPU)?;
     let sparsity = SparsityConfig { target: 0.1, cost: 0.5, decay: 0.9 };
-    let training = CdConfig {
+    let training = RbmTrainConfig {
         batch: 16,
         learning_rate: Schedule::constant(0.2),
         persistent: true,
         sparsity: Some(sparsity),
         max_norm: Some(5.),
         binarize: true,
-        ..CdConfig::default()
+        ..RbmTrainConfig::default()
     };
-    let of_upper = CdConfig { binarize: false, persistent: false, ..training.clone() };
+    let of_upper = RbmTrainConfig { binarize: false, persistent: false, ..training.clone() };
     let training = vec![training, of_upper.clone(), of_upper];
     let epoch =
         |trainer: &mut DbnTrainer| rows.chunk(4, 0)?.iter().try_for_each(|rows| trainer.step(rows, None));
@@ -386,7 +386,7 @@ fn filters_learn_what_images_are_made_of() -> Result<()> {
     let grid = ConvGrid { pool: 2, ..ConvGrid::of_image(ImageShape::grey(12, 12), 5, 8) };
     let rbm = Rbm::init(RbmConfig::convolution(grid)?, Philox::new(12, 0), &CPU)?;
     let mut trainer =
-        RbmTrainer::new(&rbm, CdConfig { batch: 20, ..CdConfig::default() }, Philox::new(12, 1))?;
+        RbmTrainer::new(&rbm, RbmTrainConfig { batch: 20, ..RbmTrainConfig::default() }, Philox::new(12, 1))?;
     trainer.set_visible_mean(&rows.mean(0)?)?;
     let test = bars(50, 4)?;
     let untrained = trainer.model()?.reconstruction_error(&test)?;

@@ -4,7 +4,7 @@ mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-use chandlery::rbm::{CdConfig, Rbm, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{Rbm, RbmTrainConfig, SparsityConfig, VisibleUnit};
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
@@ -16,9 +16,9 @@ fn rows() -> Result<Tensor> {
     uniform((60, 12), &CPU, Philox::new(1, 0))?.round()
 }
 
-fn training(persistent: bool) -> CdConfig {
+fn training(persistent: bool) -> RbmTrainConfig {
     let sparsity = Some(SparsityConfig { target: 0.2, cost: 0.5, decay: 0.9 });
-    CdConfig { batch: 10, persistent, k: 2, sparsity, ..CdConfig::default() }
+    RbmTrainConfig { batch: 10, persistent, k: 2, sparsity, ..RbmTrainConfig::default() }
 }
 
 fn trainer(persistent: bool) -> Result<DbnTrainer> {

@@ -8,7 +8,7 @@ use chandlery::conv_rbm::{ConvGrid, Padding};
 use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{
-    Activation, BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer,
+    Activation, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer, Optimizer,
     ReconstructionLoss,
 };
 use chandlery::patch_rbm::PatchGrid;
@@ -35,7 +35,7 @@ fn it_learns_random_labels_by_heart_with_every_optimiser() -> Result<()> {
         let network =
             Feedforward::init(FeedforwardConfig::classifier(&[10, 30, 4]), Philox::new(1, 1), &CPU)?;
         let training =
-            BackpropConfig { batch: 20, optimizer, learning_rate: rate.into(), ..Default::default() };
+            FeedforwardTrainConfig { batch: 20, optimizer, learning_rate: rate.into(), ..Default::default() };
         let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(1, 2))?;
         assert!(network.errors(&x, &y)? > 10, "before");
         for _ in 0..400 {
@@ -56,8 +56,12 @@ fn a_run_follows_candles_adamw() -> Result<()> {
     let (x, y) = (rows(12, 6, 2)?, labels(12, 3)?);
     let network = Feedforward::init(FeedforwardConfig::classifier(&[6, 8, 3]), Philox::new(2, 1), &CPU)?;
     let (rate, weight_decay) = (0.01, 0.1);
-    let training =
-        BackpropConfig { batch: 12, learning_rate: rate.into(), weight_decay, ..BackpropConfig::default() };
+    let training = FeedforwardTrainConfig {
+        batch: 12,
+        learning_rate: rate.into(),
+        weight_decay,
+        ..FeedforwardTrainConfig::default()
+    };
     let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(2, 2))?;
 
     let var = |t: &Tensor| Var::from_tensor(t);
@@ -103,11 +107,11 @@ fn a_deep_autoencoder_beats_as_many_principal_components() -> Result<()> {
     let ((x, _), (test, _)) = (shapes(600, 6, 3)?, shapes(300, 6, 4)?);
     let principal = principal_error(&x, &test, 3)?;
     let network = Feedforward::init(FeedforwardConfig::autoencoder(&[36, 40, 3]), Philox::new(5, 0), &CPU)?;
-    let training = BackpropConfig {
+    let training = FeedforwardTrainConfig {
         batch: 50,
         learning_rate: Schedule::linear(0.01, 0., 120),
         loss: ReconstructionLoss::CrossEntropy,
-        ..BackpropConfig::default()
+        ..FeedforwardTrainConfig::default()
     };
     let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(5, 1))?;
     let untrained = trainer.model()?.reconstruction_error(&test)?;
@@ -156,15 +160,15 @@ fn orthonormal(rows: &Tensor) -> Result<Tensor> {
     Tensor::new(done, rows.device())
 }
 
-fn trained(optimizer: Optimizer) -> BackpropConfig {
-    BackpropConfig {
+fn trained(optimizer: Optimizer) -> FeedforwardTrainConfig {
+    FeedforwardTrainConfig {
         batch: 10,
         optimizer,
         dropout: vec![0.2, 0.5],
         max_norm: Some(2.),
         weight_decay: 1e-3,
         learning_rate: Schedule::linear(0.05, 0., 6),
-        ..BackpropConfig::default()
+        ..FeedforwardTrainConfig::default()
     }
 }
 
@@ -250,7 +254,7 @@ fn windows_and_filters_learn_labels_by_heart_and_a_resumed_run_is_the_uninterrup
     let path = folder.path().join("state.safetensors");
     let (x, y) = (rows(50, 96, 11)?, labels(50, 3)?);
     let network = Feedforward::from_dbn(&of_windows(2)?, 3)?;
-    let training = BackpropConfig { dropout: vec![0., 0.1, 0.2], ..trained(Optimizer::Adam) };
+    let training = FeedforwardTrainConfig { dropout: vec![0., 0.1, 0.2], ..trained(Optimizer::Adam) };
     let new = || FeedforwardTrainer::new(&network, training.clone(), Philox::new(11, 1));
     let mut whole = new()?;
     run(&mut whole, &x, &y, 0, 30)?;
@@ -262,7 +266,8 @@ fn windows_and_filters_learn_labels_by_heart_and_a_resumed_run_is_the_uninterrup
     run(&mut second, &x, &y, 13, 30)?;
     assert!(bits(&second.model()?)? == bits(&whole.model()?)?);
 
-    let training = BackpropConfig { batch: 50, learning_rate: 0.01.into(), ..BackpropConfig::default() };
+    let training =
+        FeedforwardTrainConfig { batch: 50, learning_rate: 0.01.into(), ..FeedforwardTrainConfig::default() };
     let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(11, 2))?;
     assert!(network.errors(&x, &y)? > 20, "before");
     for _ in 0..300 {
@@ -336,11 +341,11 @@ fn layers_of_windows_that_do_not_fit_are_refused() -> Result<()> {
         "FeedforwardConfig: layers[1].n_outputs must be the 30 of its grid, got 8"
     );
     let autoencoder = Feedforward::unroll(&of_windows(2)?)?;
-    let bounded = BackpropConfig { max_norm: Some(3.), ..BackpropConfig::default() };
+    let bounded = FeedforwardTrainConfig { max_norm: Some(3.), ..FeedforwardTrainConfig::default() };
     let text = bounded.validate(autoencoder.config()).unwrap_err().to_string();
     assert!(
         text.starts_with(
-            "BackpropConfig: max_norm must be none where hidden units see patches or maps backwards, as those of \
+            "FeedforwardTrainConfig: max_norm must be none where hidden units see patches or maps backwards, as those of \
              layers[2] do, got 3"
         ),
         "{text}"
@@ -353,15 +358,16 @@ fn layers_of_windows_that_do_not_fit_are_refused() -> Result<()> {
 fn max_norm_and_decay_bound_the_weights() -> Result<()> {
     let (x, y) = (rows(50, 8, 8)?, labels(50, 3)?);
     let network = Feedforward::init(FeedforwardConfig::classifier(&[8, 12, 3]), Philox::new(8, 1), &CPU)?;
-    let norm = |training: BackpropConfig| -> Result<f32> {
+    let norm = |training: FeedforwardTrainConfig| -> Result<f32> {
         let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(8, 2))?;
         run(&mut trainer, &x, &y, 0, 60)?;
         let norms = trainer.model()?.layers()[0].0.sqr()?.sum(1)?.sqrt()?;
         norms.max(0)?.to_scalar()
     };
-    let free = BackpropConfig { batch: 10, learning_rate: 0.05.into(), ..BackpropConfig::default() };
-    let bounded = BackpropConfig { max_norm: Some(1.5), ..free.clone() };
-    let decayed = BackpropConfig { weight_decay: 2., ..free.clone() };
+    let free =
+        FeedforwardTrainConfig { batch: 10, learning_rate: 0.05.into(), ..FeedforwardTrainConfig::default() };
+    let bounded = FeedforwardTrainConfig { max_norm: Some(1.5), ..free.clone() };
+    let decayed = FeedforwardTrainConfig { weight_decay: 2., ..free.clone() };
     let (free, bounded, decayed) = (norm(free)?, norm(bounded)?, norm(decayed)?);
     assert!(free > 3. && decayed < 2., "free {free}, decayed {decayed}");
     assert!((1.4..1.5001).contains(&bounded), "{bounded}");
@@ -372,24 +378,24 @@ fn max_norm_and_decay_bound_the_weights() -> Result<()> {
 fn what_is_wrong_is_said() -> Result<()> {
     let first = |e: candle::Error| e.to_string().lines().next().unwrap_or_default().to_owned();
     let network = Feedforward::init(FeedforwardConfig::classifier(&[4, 3, 2]), Philox::new(0, 0), &CPU)?;
-    let refused = |training: BackpropConfig| {
+    let refused = |training: FeedforwardTrainConfig| {
         first(FeedforwardTrainer::new(&network, training, Philox::new(0, 1)).map(|_| ()).unwrap_err())
     };
-    let default = BackpropConfig::default;
+    let default = FeedforwardTrainConfig::default;
     assert_eq!(
-        refused(BackpropConfig { dropout: vec![0.5], ..default() }),
-        "BackpropConfig: dropout must have one entry for each of 2 layers, or none, got 1"
+        refused(FeedforwardTrainConfig { dropout: vec![0.5], ..default() }),
+        "FeedforwardTrainConfig: dropout must have one entry for each of 2 layers, or none, got 1"
     );
     assert_eq!(
-        refused(BackpropConfig { dropout: vec![0., 1.], ..default() }),
-        "BackpropConfig: dropout[1] must be in [0, 1), got 1"
+        refused(FeedforwardTrainConfig { dropout: vec![0., 1.], ..default() }),
+        "FeedforwardTrainConfig: dropout[1] must be in [0, 1), got 1"
     );
     assert_eq!(
-        refused(BackpropConfig { batch: 0, ..default() }),
-        "BackpropConfig: batch must be at least 1, got 0"
+        refused(FeedforwardTrainConfig { batch: 0, ..default() }),
+        "FeedforwardTrainConfig: batch must be at least 1, got 0"
     );
 
-    let training = BackpropConfig { batch: 2, ..default() };
+    let training = FeedforwardTrainConfig { batch: 2, ..default() };
     let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(0, 1))?;
     let (x, y) = (rows(2, 4, 0)?, Tensor::new(&[0u32, 1], &CPU)?);
     let error = first(trainer.step(&x, None).unwrap_err());

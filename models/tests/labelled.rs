@@ -2,7 +2,9 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
-use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, LabelledRbm, Stage, UpDownConfig, UpDownTrainer};
+use chandlery::labelled::{
+    LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledDbnTrainer, LabelledRbm, Stage,
+};
 use chandlery::schedule::Schedule;
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
@@ -212,15 +214,15 @@ fn the_contrast_after_long_chains_is_the_exact_gradient_of_the_joint_likelihood(
     want[4].extend((0..CLASSES).map(|c| gradient(&|s| on(s, c))));
 
     // With rate 1 the first step moves each parameter by its gradient.
-    let training = UpDownConfig {
+    let training = LabelledDbnTrainConfig {
         batch,
         k: Schedule::constant(60.),
         learning_rate: Schedule::constant(1.),
         label_rate: 1.,
-        ..UpDownConfig::default()
+        ..LabelledDbnTrainConfig::default()
     };
-    let after_one_step = |training: UpDownConfig| -> Result<Vec<Vec<f64>>> {
-        let mut trainer = UpDownTrainer::new(&dbn, training, Philox::new(3, 0))?;
+    let after_one_step = |training: LabelledDbnTrainConfig| -> Result<Vec<Vec<f64>>> {
+        let mut trainer = LabelledDbnTrainer::new(&dbn, training, Philox::new(3, 0))?;
         trainer.step(&x, Some(&labels))?;
         top_values(&trainer.model()?)
     };
@@ -233,7 +235,7 @@ fn the_contrast_after_long_chains_is_the_exact_gradient_of_the_joint_likelihood(
         assert!(largest > 0.05, "{name}: gradients of at most {largest} would not be told from 0");
     }
     // The same draws with the labels' rate three times as large: their weights and biases move three times as far.
-    let faster = after_one_step(UpDownConfig { label_rate: 3., ..training })?;
+    let faster = after_one_step(LabelledDbnTrainConfig { label_rate: 3., ..training })?;
     for (t, (name, _)) in top.tensors().iter().enumerate() {
         let factor = if name.starts_with("label") { 3. } else { 1. };
         let want: Vec<f64> = before[t]
@@ -276,14 +278,14 @@ fn recognition_and_generation_follow_the_delta_rule_worked_by_hand() -> Result<(
     let config = LabelledDbnConfig::new(&[2, 2, 1], 2);
     let dbn = LabelledDbn::from_parts(config, vec![up], vec![down], top)?;
     let (rate, momentum) = (0.5, 0.25);
-    let training = UpDownConfig {
+    let training = LabelledDbnTrainConfig {
         batch: 1,
         learning_rate: Schedule::constant(rate),
         momentum: Schedule::constant(momentum),
         k: Schedule::constant(2.),
-        ..UpDownConfig::default()
+        ..LabelledDbnTrainConfig::default()
     };
-    let mut trainer = UpDownTrainer::new(&dbn, training, Philox::new(1, 0))?;
+    let mut trainer = LabelledDbnTrainer::new(&dbn, training, Philox::new(1, 0))?;
     let row = Tensor::new(&[v], &CPU)?.to_dtype(DType::F32)?;
     trainer.step(&row, Some(&Tensor::new(&[label], &CPU)?))?;
 
@@ -325,9 +327,11 @@ fn recognition_and_generation_follow_the_delta_rule_worked_by_hand() -> Result<(
     assert_close("top error", &[metrics.top_error], &[2.], 1e-6);
 
     // A second step with rate 0 moves by what momentum keeps of the first.
-    let still =
-        UpDownConfig { learning_rate: Schedule::steps([(0, rate), (1, 0.)]), ..trainer.config().clone() };
-    let mut trainer = UpDownTrainer::new(&dbn, still, Philox::new(1, 0))?;
+    let still = LabelledDbnTrainConfig {
+        learning_rate: Schedule::steps([(0, rate), (1, 0.)]),
+        ..trainer.config().clone()
+    };
+    let mut trainer = LabelledDbnTrainer::new(&dbn, still, Philox::new(1, 0))?;
     trainer.step(&row, Some(&Tensor::new(&[label], &CPU)?))?;
     trainer.begin_epoch(1)?;
     trainer.step(&row, Some(&Tensor::new(&[label], &CPU)?))?;
@@ -350,13 +354,13 @@ fn the_stage_of_the_top_leaves_the_layers_below_alone_and_reads_their_means() ->
     )?;
     let config = LabelledDbnConfig::new(&[2, 2, 1], 2);
     let dbn = LabelledDbn::from_parts(config, vec![up], vec![down], top)?;
-    let training = UpDownConfig {
+    let training = LabelledDbnTrainConfig {
         stage: Stage::Top,
         batch: 1,
         learning_rate: Schedule::constant(1.),
-        ..UpDownConfig::default()
+        ..LabelledDbnTrainConfig::default()
     };
-    let mut trainer = UpDownTrainer::new(&dbn, training, Philox::new(1, 0))?;
+    let mut trainer = LabelledDbnTrainer::new(&dbn, training, Philox::new(1, 0))?;
     let row = Tensor::new(&[[0.75f32, 0.25]], &CPU)?;
     trainer.step(&row, Some(&Tensor::new(&[0u32], &CPU)?))?;
     let after = trainer.model()?;

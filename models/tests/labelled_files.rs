@@ -5,7 +5,9 @@ use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig};
-use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, Stage, UpDownConfig, UpDownTrainer};
+use chandlery::labelled::{
+    LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledDbnTrainer, Stage,
+};
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::HiddenUnit;
 use chandlery::schedule::Schedule;
@@ -26,8 +28,8 @@ fn data() -> Result<(Tensor, Tensor)> {
     Ok((bytes, Tensor::from_iter((0..60u32).map(|i| i * i % 3), &CPU)?))
 }
 
-fn training(stage: Stage, persistent: bool) -> UpDownConfig {
-    UpDownConfig {
+fn training(stage: Stage, persistent: bool) -> LabelledDbnTrainConfig {
+    LabelledDbnTrainConfig {
         stage,
         batch: 10,
         persistent,
@@ -35,12 +37,12 @@ fn training(stage: Stage, persistent: bool) -> UpDownConfig {
         learning_rate: Schedule::linear(0.2, 0., 6),
         k: Schedule::steps([(0, 1.), (2, 3.)]),
         l2: 1e-3,
-        ..UpDownConfig::default()
+        ..LabelledDbnTrainConfig::default()
     }
 }
 
 /// Steps `from` to `to`, six an epoch.
-fn train(trainer: &mut UpDownTrainer, from: usize, to: usize) -> Result<()> {
+fn train(trainer: &mut LabelledDbnTrainer, from: usize, to: usize) -> Result<()> {
     let (rows, labels) = data()?;
     for step in from..to {
         trainer.begin_epoch(step / 6)?;
@@ -61,7 +63,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
     for (stage, persistent) in
         [(Stage::Top, false), (Stage::Top, true), (Stage::UpDown, false), (Stage::UpDown, true)]
     {
-        let new = || UpDownTrainer::new(&network()?, training(stage, persistent), Philox::new(4, 1));
+        let new = || LabelledDbnTrainer::new(&network()?, training(stage, persistent), Philox::new(4, 1));
         let mut whole = new()?;
         train(&mut whole, 0, 30)?;
         let want = bits(&whole.model()?)?;
@@ -73,7 +75,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             train(&mut first, 0, stop)?;
             first.save(&path, &serde_json::json!(stop))?;
             drop(first);
-            let (mut second, at) = UpDownTrainer::load(&path, &CPU)?;
+            let (mut second, at) = LabelledDbnTrainer::load(&path, &CPU)?;
             assert_eq!((second.steps(), second.config()), (stop as u64, &training(stage, persistent)));
             assert_eq!(at, stop);
             train(&mut second, stop, 30)?;
@@ -89,7 +91,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
 fn a_seed_decides_every_bit() -> Result<()> {
     let run = |seed| -> Result<Vec<u32>> {
         let mut trainer =
-            UpDownTrainer::new(&network()?, training(Stage::UpDown, false), Philox::new(seed, 0))?;
+            LabelledDbnTrainer::new(&network()?, training(Stage::UpDown, false), Philox::new(seed, 0))?;
         train(&mut trainer, 0, 12)?;
         bits(&trainer.model()?)
     };
@@ -101,7 +103,8 @@ fn a_seed_decides_every_bit() -> Result<()> {
 #[test]
 fn a_saved_network_comes_back_and_its_layers_load_as_linear_both_ways() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut trainer = UpDownTrainer::new(&network()?, training(Stage::UpDown, false), Philox::new(4, 1))?;
+    let mut trainer =
+        LabelledDbnTrainer::new(&network()?, training(Stage::UpDown, false), Philox::new(4, 1))?;
     train(&mut trainer, 0, 12)?;
     let dbn = trainer.model()?;
     dbn.save_pretrained(folder.path())?;
@@ -169,20 +172,20 @@ fn first_line(e: candle::Error) -> String {
 
 #[test]
 fn what_cannot_be_is_refused_with_its_name() -> Result<()> {
-    let config = |change: &dyn Fn(&mut UpDownConfig)| {
-        let mut config = UpDownConfig::default();
+    let config = |change: &dyn Fn(&mut LabelledDbnTrainConfig)| {
+        let mut config = LabelledDbnTrainConfig::default();
         change(&mut config);
         first_line(config.validate().expect_err("accepted"))
     };
-    let k = "UpDownConfig: k must be a whole number of at least 1, got";
+    let k = "LabelledDbnTrainConfig: k must be a whole number of at least 1, got";
     assert_eq!(config(&|c| c.k = 2.5.into()), format!("{k} 2.5"));
     assert_eq!(config(&|c| c.k = Schedule::constant(0.)), format!("{k} 0"));
     assert!(config(&|c| c.k = Schedule::linear(1., 5., 4)).contains("k must be constant or in steps"));
     assert_eq!(
         config(&|c| c.precision = Precision::Bf16),
-        "UpDownConfig: precision must be f32 or tf32, got bf16"
+        "LabelledDbnTrainConfig: precision must be f32 or tf32, got bf16"
     );
-    assert_eq!(config(&|c| c.batch = 0), "UpDownConfig: batch must be at least 1, got 0");
+    assert_eq!(config(&|c| c.batch = 0), "LabelledDbnTrainConfig: batch must be at least 1, got 0");
 
     let dbn = network()?;
     let error = |labels: &[u32]| -> Result<String> {
@@ -191,20 +194,20 @@ fn what_cannot_be_is_refused_with_its_name() -> Result<()> {
     };
     assert_eq!(error(&[0, 3])?, "LabelledDbn::sample: labels must be below n_classes = 3, got 3");
 
-    let mut trainer = UpDownTrainer::new(&dbn, training(Stage::Top, false), Philox::new(0, 0))?;
+    let mut trainer = LabelledDbnTrainer::new(&dbn, training(Stage::Top, false), Philox::new(0, 0))?;
     let (rows, labels) = data()?;
     let refused = |e: Result<()>| first_line(e.expect_err("accepted"));
     let (many, right) = (rows.narrow(0, 0, 11)?, rows.narrow(0, 0, 10)?);
     assert_eq!(
         refused(trainer.step(&many, Some(&labels.narrow(0, 0, 10)?))),
-        "UpDownTrainer::step: rows must have shape [10, 12], or fewer rows, at least 1, got [11, 12]"
+        "LabelledDbnTrainer::step: rows must have shape [10, 12], or fewer rows, at least 1, got [11, 12]"
     );
     assert_eq!(
         refused(trainer.step(&right, Some(&labels.narrow(0, 0, 9)?))),
-        "UpDownTrainer::step: labels must be [10] u32, got [9] U32"
+        "LabelledDbnTrainer::step: labels must be [10] u32, got [9] U32"
     );
     let none = first_line(trainer.metrics().expect_err("accepted"));
-    assert_eq!(none, "UpDownTrainer::metrics: steps since the last call must be at least 1, got 0");
+    assert_eq!(none, "LabelledDbnTrainer::metrics: steps since the last call must be at least 1, got 0");
 
     let mut real = DbnConfig::new(&[4, 3]);
     real.layers[0].hidden = HiddenUnit::Rectified;
@@ -228,12 +231,13 @@ fn what_cannot_be_is_refused_with_its_name() -> Result<()> {
 
 #[test]
 fn training_that_diverges_says_between_which_steps() -> Result<()> {
-    let config = UpDownConfig { learning_rate: Schedule::constant(1e38), ..training(Stage::UpDown, false) };
-    let mut trainer = UpDownTrainer::new(&network()?, config, Philox::new(4, 1))?;
+    let config =
+        LabelledDbnTrainConfig { learning_rate: Schedule::constant(1e38), ..training(Stage::UpDown, false) };
+    let mut trainer = LabelledDbnTrainer::new(&network()?, config, Philox::new(4, 1))?;
     train(&mut trainer, 0, 4)?;
     let error = first_line(trainer.metrics().expect_err("finite"));
     assert!(
-        error.starts_with("UpDownTrainer: the ")
+        error.starts_with("LabelledDbnTrainer: the ")
             && error.contains("between steps 1 and 4; lower the learning rate"),
         "{error}"
     );

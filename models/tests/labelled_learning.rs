@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 use candle::{Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
-use chandlery::rbm::CdConfig;
+use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer, Stage};
+use chandlery::rbm::RbmTrainConfig;
 use chandlery::schedule::Schedule;
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
@@ -36,7 +36,7 @@ fn learning_makes_samples_of_the_class_that_is_asked_for() -> Result<()> {
     let (test, test_labels) = halves(400, 2)?;
     let asked = Tensor::from_iter((0..200u32).map(|i| i % 2), &CPU)?;
     let dbn = Dbn::init(DbnConfig::new(&[16, 12, 10]), Philox::new(3, 0), &CPU)?;
-    let cd = CdConfig { batch: 20, ..CdConfig::default() };
+    let cd = RbmTrainConfig { batch: 20, ..RbmTrainConfig::default() };
     let mut greedy = DbnTrainer::new(&dbn, vec![cd; 2], Philox::new(3, 10))?;
     let minibatch = |t: &Tensor, step: usize| t.narrow(0, step % 20 * 20, 20);
     loop {
@@ -55,13 +55,13 @@ fn learning_makes_samples_of_the_class_that_is_asked_for() -> Result<()> {
 
     let mut errors = Vec::new();
     for stage in [Stage::Top, Stage::UpDown] {
-        let training = UpDownConfig {
+        let training = LabelledDbnTrainConfig {
             stage,
             batch: 20,
             learning_rate: Schedule::constant(0.1),
-            ..UpDownConfig::default()
+            ..LabelledDbnTrainConfig::default()
         };
-        let mut trainer = UpDownTrainer::new(&dbn, training, Philox::new(5, stage as u64))?;
+        let mut trainer = LabelledDbnTrainer::new(&dbn, training, Philox::new(5, stage as u64))?;
         for step in 0..1500 {
             trainer.step(&minibatch(&rows, step)?, Some(&minibatch(&labels, step)?))?;
         }

@@ -3,7 +3,7 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::rbm::likelihood::{Ais, AisConfig, AisRun, Estimate, Stage};
-use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
+use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
@@ -235,7 +235,7 @@ fn doubled() -> Result<Tensor> {
 }
 
 /// The exact average log-likelihood of `rows` after training on them.
-fn learned(training: CdConfig, rows: &Tensor) -> Result<f64> {
+fn learned(training: RbmTrainConfig, rows: &Tensor) -> Result<f64> {
     let rbm = Rbm::init(RbmConfig::new(16, 12), Philox::new(10, 0), &CPU)?;
     let batch = training.batch;
     let mut trainer = RbmTrainer::new(&rbm, training, Philox::new(10, 1))?;
@@ -253,19 +253,19 @@ fn learned(training: CdConfig, rows: &Tensor) -> Result<f64> {
 #[test]
 fn persistent_chains_raise_the_likelihood_towards_the_entropy() -> Result<()> {
     let rows = doubled()?;
-    let training = CdConfig {
+    let training = RbmTrainConfig {
         batch: 32,
         persistent: true,
         k: 3,
         learning_rate: Schedule::linear(0.1, 0.005, 150),
         momentum: 0.5.into(),
-        ..CdConfig::default()
+        ..RbmTrainConfig::default()
     };
     let independent = 16. * 0.5f64.ln();
     let trained = learned(training.clone(), &rows)?;
     assert!(trained > -8., "{trained} nats a row, independent units have {independent}");
     // The baseline that must fail: a machine that does not learn.
-    let untrained = learned(CdConfig { learning_rate: 0.0.into(), ..training }, &rows)?;
+    let untrained = learned(RbmTrainConfig { learning_rate: 0.0.into(), ..training }, &rows)?;
     assert!(untrained < independent + 0.1, "without learning {untrained} nats a row");
     Ok(())
 }

@@ -9,14 +9,16 @@ mod mutants;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::datasets::preparation::{Preparation, StepConfig};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
-use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer};
-use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
+use chandlery::dictionary::{
+    Dictionary, DictionaryConfig, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer,
+};
+use chandlery::feedforward::{Feedforward, FeedforwardTrainConfig, FeedforwardTrainer};
+use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
 use chandlery::pretrained::model_type;
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::sparse_autoencoder::{
-    Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
-    SparseAutoencoderTrainer, TrainerConfig,
+    Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::core::{normal, uniform};
@@ -57,12 +59,14 @@ fn load(folder: &Path, whole: &Whole) -> std::result::Result<(), String> {
         "dictionary" => Dictionary::from_pretrained(&name, &CPU).map(drop),
         "sparse-autoencoder" => SparseAutoencoder::from_pretrained(&name, &CPU).map(drop),
         "sparse-autoencoder.safetensors" => SparseAutoencoderTrainer::load(&path, &CPU).map(drop),
-        "sparse-autoencoder-run.safetensors" => SparseAutoencoderRun::load(&path, &step, &CPU).map(drop),
+        "sparse-autoencoder-run.safetensors" => {
+            SparseAutoencoderLbfgsTrainer::load(&path, &step, &CPU).map(drop)
+        }
         "rbm.safetensors" => RbmTrainer::load(&path, &CPU).map(drop),
         "dbn.safetensors" => DbnTrainer::load(&path, &CPU).map(drop),
-        "labelled.safetensors" => UpDownTrainer::load(&path, &CPU).map(drop),
+        "labelled.safetensors" => LabelledDbnTrainer::load(&path, &CPU).map(drop),
         "feedforward.safetensors" => FeedforwardTrainer::load(&path, &CPU).map(drop),
-        _ => OnlineTrainer::load(&path, &CPU).map(drop),
+        _ => OnlineDictionaryTrainer::load(&path, &CPU).map(drop),
     };
     if path.is_dir() {
         let _ = model_type(&name);
@@ -77,12 +81,12 @@ fn load(folder: &Path, whole: &Whole) -> std::result::Result<(), String> {
         }
         "sparse-autoencoder.safetensors" => used(SparseAutoencoderTrainer::load(&path, &CPU), &step, None),
         "sparse-autoencoder-run.safetensors" => {
-            if let Ok((mut run, _)) = SparseAutoencoderRun::load(&path, &step, &CPU) {
+            if let Ok((mut run, _)) = SparseAutoencoderLbfgsTrainer::load(&path, &step, &CPU) {
                 drop(run.step());
             }
         }
         "rbm.safetensors" => used(RbmTrainer::load(&path, &CPU), &step, None),
-        "labelled.safetensors" => used(UpDownTrainer::load(&path, &CPU), &step, Some(&labels)),
+        "labelled.safetensors" => used(LabelledDbnTrainer::load(&path, &CPU), &step, Some(&labels)),
         _ => {}
     }
     result.map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())
@@ -158,7 +162,7 @@ fn checkpoints() -> Result<Vec<Whole>> {
     let folder = tempfile::tempdir()?;
     let rows = uniform((BATCH, N), &CPU, Philox::new(4, 0))?;
     let labels = Tensor::zeros(BATCH, DType::U32, &CPU)?;
-    let cd = CdConfig { batch: BATCH, ..CdConfig::default() };
+    let cd = RbmTrainConfig { batch: BATCH, ..RbmTrainConfig::default() };
     let mut wholes = Vec::new();
     let mut keep = |name: &str, save: &dyn Fn(&Path) -> Result<()>| -> Result<()> {
         let path = folder.path().join(name);
@@ -175,25 +179,30 @@ fn checkpoints() -> Result<Vec<Whole>> {
     let mut trainer = DbnTrainer::new(&dbn()?, vec![cd.clone(), cd], Philox::new(5, 0))?;
     trainer.step(&rows, None)?;
     keep("dbn.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
-    let config = UpDownConfig { batch: BATCH, ..UpDownConfig::default() };
-    let mut trainer = UpDownTrainer::new(&LabelledDbn::from_dbn(&dbn()?, 2)?, config, Philox::new(5, 0))?;
+    let config = LabelledDbnTrainConfig { batch: BATCH, ..LabelledDbnTrainConfig::default() };
+    let mut trainer =
+        LabelledDbnTrainer::new(&LabelledDbn::from_dbn(&dbn()?, 2)?, config, Philox::new(5, 0))?;
     trainer.step(&rows, Some(&labels))?;
     keep("labelled.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
-    let config = BackpropConfig { batch: BATCH, ..BackpropConfig::default() };
+    let config = FeedforwardTrainConfig { batch: BATCH, ..FeedforwardTrainConfig::default() };
     let mut trainer = FeedforwardTrainer::new(&Feedforward::unroll(&dbn()?)?, config, Philox::new(5, 0))?;
     trainer.step(&rows, None)?;
     keep("feedforward.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
-    let config = TrainerConfig { batch: BATCH, ..TrainerConfig::default() };
+    let config = SparseAutoencoderTrainConfig { batch: BATCH, ..SparseAutoencoderTrainConfig::default() };
     let mut trainer = SparseAutoencoderTrainer::new(&sparse_autoencoder()?, config)?;
     trainer.step(&rows, None)?;
     keep("sparse-autoencoder.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
-    let fit = SparseAutoencoderFit { iterations: 2, history: 2, ..SparseAutoencoderFit::default() };
-    let mut run = SparseAutoencoderRun::new(&sparse_autoencoder()?, fit, &rows)?;
+    let fit = SparseAutoencoderLbfgsTrainConfig {
+        iterations: 2,
+        history: 2,
+        ..SparseAutoencoderLbfgsTrainConfig::default()
+    };
+    let mut run = SparseAutoencoderLbfgsTrainer::new(&sparse_autoencoder()?, fit, &rows)?;
     run.fit()?;
     keep("sparse-autoencoder-run.safetensors", &|path| run.save(path, &serde_json::json!(7u32)))?;
     let dictionary = dictionary()?;
-    let config = OnlineConfig::default();
-    let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(5, 0))?;
+    let config = OnlineDictionaryTrainConfig::default();
+    let mut trainer = OnlineDictionaryTrainer::new(dictionary, config, Philox::new(5, 0))?;
     trainer.step(&rows, None)?;
     keep("online.safetensors", &|path| trainer.save(path, &serde_json::json!(7u32)))?;
     Ok(wholes)

@@ -5,7 +5,7 @@ use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
-use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::core::{bernoulli, normal, uniform};
@@ -112,12 +112,12 @@ fn the_partition_function_is_that_of_the_network_with_one_matrix() -> Result<()>
 #[test]
 fn a_step_is_that_of_the_network_with_one_matrix() -> Result<()> {
     let sparsity = Some(SparsityConfig { target: 0.1, cost: 0.5, decay: 0.9 });
-    let plain = CdConfig { batch: 6, ..CdConfig::default() };
+    let plain = RbmTrainConfig { batch: 6, ..RbmTrainConfig::default() };
     let others = [
         plain.clone(),
-        CdConfig { sparsity, sample_visible: true, k: 2, l1: 1e-3, ..plain.clone() },
-        CdConfig { persistent: true, max_norm: Some(0.5), ..plain.clone() },
-        CdConfig { k: 3, ..plain.clone() },
+        RbmTrainConfig { sparsity, sample_visible: true, k: 2, l1: 1e-3, ..plain.clone() },
+        RbmTrainConfig { persistent: true, max_norm: Some(0.5), ..plain.clone() },
+        RbmTrainConfig { k: 3, ..plain.clone() },
     ];
     for grid in [small(), overlapping()] {
         for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian, VisibleUnit::GaussianLearned] {
@@ -155,7 +155,7 @@ fn one_window_as_large_as_the_grid_is_an_rbm() -> Result<()> {
     let patches = machine(RbmConfig::patches(grid, 5)?)?;
     let rows = uniform((40, 16), &CPU, Philox::new(4, 0))?;
     let train = |rbm: &Rbm| -> Result<Rbm> {
-        let config = CdConfig { batch: 8, ..CdConfig::default() };
+        let config = RbmTrainConfig { batch: 8, ..RbmTrainConfig::default() };
         let mut trainer = RbmTrainer::new(rbm, config, Philox::new(4, 1))?;
         for epoch in 0..3 {
             trainer.begin_epoch(epoch)?;
@@ -177,8 +177,12 @@ fn quarters(n: usize) -> Result<Tensor> {
     coins.broadcast_as((n, 2, 4, 2, 4))?.contiguous()?.reshape((n, 64))
 }
 
-fn training(epochs: usize) -> CdConfig {
-    CdConfig { batch: 20, learning_rate: Schedule::linear(0.1, 0., epochs), ..CdConfig::default() }
+fn training(epochs: usize) -> RbmTrainConfig {
+    RbmTrainConfig {
+        batch: 20,
+        learning_rate: Schedule::linear(0.1, 0., epochs),
+        ..RbmTrainConfig::default()
+    }
 }
 
 /// Patches, patches on top of their hidden units, and a layer that sees all of these.

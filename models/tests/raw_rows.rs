@@ -5,11 +5,12 @@ use candle::{DType, Device, Module, Result, Tensor};
 use chandlery::datasets::preparation::{StepConfig, WhiteningConfig};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineDictionaryTrainConfig,
+    OnlineDictionaryTrainer,
 };
-use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer};
-use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
+use chandlery::feedforward::{Feedforward, FeedforwardTrainConfig, FeedforwardTrainer};
+use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::{FullBatchTrainer, ImageShape, MinibatchTrainer, Philox, Preparation, Trainer};
 use chandlery_ops::core::{normal, uniform};
 use common::bits;
@@ -123,8 +124,8 @@ fn trainers_prepare_raw_rows_themselves() -> Result<()> {
     let preparation = preparation()?;
     let read = preparation.apply(&bytes).map_err(candle::Error::wrap)?;
     let labels = Tensor::from_iter((0..60u32).map(|i| i % 3), &CPU)?;
-    let cd = CdConfig { batch: BATCH, learning_rate: 0.01.into(), ..CdConfig::default() };
-    let backprop = BackpropConfig { batch: BATCH, ..BackpropConfig::default() };
+    let cd = RbmTrainConfig { batch: BATCH, learning_rate: 0.01.into(), ..RbmTrainConfig::default() };
+    let backprop = FeedforwardTrainConfig { batch: BATCH, ..FeedforwardTrainConfig::default() };
     let philox = Philox::new(5, 0);
 
     let (raw, none) = (dbn(preparation.clone(), READ)?, Preparation::default());
@@ -148,15 +149,15 @@ fn trainers_prepare_raw_rows_themselves() -> Result<()> {
         Ok::<_, candle::Error>(network.layers()[0].0.clone())
     };
     let of_labelled = |preparation: &Preparation, rows: &Tensor| {
-        let config = UpDownConfig { batch: BATCH, ..UpDownConfig::default() };
-        let trainer = UpDownTrainer::new(&binary(preparation.clone(), READ)?, config, philox)?;
+        let config = LabelledDbnTrainConfig { batch: BATCH, ..LabelledDbnTrainConfig::default() };
+        let trainer = LabelledDbnTrainer::new(&binary(preparation.clone(), READ)?, config, philox)?;
         Ok::<_, candle::Error>(trained(trainer, rows, Some(&labels))?.recognition()[0].weight().clone())
     };
     let of_online = |preparation: &Preparation, rows: &Tensor| {
         let dictionary = dictionary(preparation.clone(), READ)?;
-        let config = OnlineConfig { max_idle: 1000, ..OnlineConfig::default() };
+        let config = OnlineDictionaryTrainConfig { max_idle: 1000, ..OnlineDictionaryTrainConfig::default() };
         Ok::<_, candle::Error>(
-            trained(OnlineTrainer::new(dictionary, config, philox)?, rows, None)?.atoms().clone(),
+            trained(OnlineDictionaryTrainer::new(dictionary, config, philox)?, rows, None)?.atoms().clone(),
         )
     };
     let of_batch = |preparation: &Preparation, rows: &Tensor| {
@@ -171,8 +172,8 @@ fn trainers_prepare_raw_rows_themselves() -> Result<()> {
         close("DbnTrainer", &of_dbn(&raw, rows)?, &of_dbn(&plain, &read)?)?;
         close("RbmTrainer", &of_rbm(&raw, rows)?, &of_rbm(&plain, &read)?)?;
         close("FeedforwardTrainer", &of_network(&raw, rows)?, &of_network(&plain, &read)?)?;
-        close("UpDownTrainer", &of_labelled(&preparation, rows)?, &of_labelled(&none, &read)?)?;
-        close("OnlineTrainer", &of_online(&preparation, rows)?, &of_online(&none, &read)?)?;
+        close("LabelledDbnTrainer", &of_labelled(&preparation, rows)?, &of_labelled(&none, &read)?)?;
+        close("OnlineDictionaryTrainer", &of_online(&preparation, rows)?, &of_online(&none, &read)?)?;
         close("DictionaryTrainer", &of_batch(&preparation, rows)?, &of_batch(&none, &read)?)?;
     }
     Ok(())
@@ -225,7 +226,7 @@ fn a_resumed_trainer_prepares_as_before() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("state.safetensors");
     let step = |trainer: &mut DbnTrainer| trainer.step(&bytes.narrow(0, 0, BATCH)?, None);
-    let cd = CdConfig { batch: BATCH, learning_rate: 0.01.into(), ..CdConfig::default() };
+    let cd = RbmTrainConfig { batch: BATCH, learning_rate: 0.01.into(), ..RbmTrainConfig::default() };
     let mut trainer = DbnTrainer::new(&dbn(preparation()?, READ)?, vec![cd.clone(); 2], Philox::new(5, 0))?;
     step(&mut trainer)?;
     trainer.next_layer()?;
@@ -259,7 +260,7 @@ fn rows_of_another_width_are_refused() -> Result<()> {
     let dbn = dbn(preparation()?, READ)?;
     let narrow = uniform((BATCH, READ), &CPU, Philox::new(1, 0))?;
     assert!(dbn.forward(&narrow).is_err());
-    let cd = CdConfig { batch: BATCH, ..CdConfig::default() };
+    let cd = RbmTrainConfig { batch: BATCH, ..RbmTrainConfig::default() };
     let mut trainer = DbnTrainer::new(&dbn, vec![cd.clone(); 2], Philox::new(5, 0))?;
     let said = trainer.step(&narrow, None).expect_err("accepted").to_string();
     assert!(said.contains("rows must have shape [20, 9], or fewer rows, at least 1, got [20, 5]"), "{said}");

@@ -2,7 +2,7 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor, Var};
 use chandlery::Preparation;
-use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
@@ -173,14 +173,14 @@ fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
         let config = RbmConfig { visible, hidden, weight_stdev: 0.5, ..RbmConfig::new(n_visible, n_hidden) };
         let before = Rbm::init(config.clone(), Philox::new(9, 0), &CPU)?;
         let v = uniform((batch, n_visible), &CPU, Philox::new(9, 1))?;
-        let training = CdConfig {
+        let training = RbmTrainConfig {
             batch,
             learning_rate: Schedule::constant(1.),
             momentum: Schedule::constant(0.),
             l2: 0.,
             k,
             sample_visible,
-            ..CdConfig::default()
+            ..RbmTrainConfig::default()
         };
         let philox = Philox::new(9, 2);
         let mut trainer = RbmTrainer::new(&before, training, philox)?;
@@ -222,7 +222,7 @@ fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
 }
 
 /// Trains on `rows` and returns the machine and the last reconstruction error.
-fn train(config: RbmConfig, training: CdConfig, rows: &Tensor, steps: usize) -> Result<(Rbm, f64)> {
+fn train(config: RbmConfig, training: RbmTrainConfig, rows: &Tensor, steps: usize) -> Result<(Rbm, f64)> {
     let rbm = Rbm::init(config, Philox::new(10, 0), &CPU)?;
     let batch = training.batch;
     let mut trainer = RbmTrainer::new(&rbm, training, Philox::new(10, 1))?;
@@ -247,7 +247,7 @@ fn doubled() -> Result<Tensor> {
 fn contrastive_divergence_learns_what_biases_alone_cannot() -> Result<()> {
     let rows = doubled()?;
     for persistent in [false, true] {
-        let training = CdConfig { batch: 32, persistent, ..CdConfig::default() };
+        let training = RbmTrainConfig { batch: 32, persistent, ..RbmTrainConfig::default() };
         let (rbm, _) = train(RbmConfig::new(16, 24), training.clone(), &rows, 3000)?;
         // Hide the right half and let the machine fill it in.
         let masked = Tensor::cat(&[&rows.narrow(1, 0, 8)?, &Tensor::full(0.5f32, (512, 8), &CPU)?], 1)?;
@@ -255,8 +255,12 @@ fn contrastive_divergence_learns_what_biases_alone_cannot() -> Result<()> {
         let right = guess.eq(&rows.narrow(1, 8, 8)?)?.to_dtype(DType::F32)?.mean_all()?.to_scalar::<f32>()?;
         assert!(right > 0.9, "persistent {persistent}: {right} of the hidden half filled in");
         // The baseline that must fail: the same with a rate of 0 keeps its random weights.
-        let (untrained, _) =
-            train(RbmConfig::new(16, 24), CdConfig { learning_rate: 0.0.into(), ..training }, &rows, 3000)?;
+        let (untrained, _) = train(
+            RbmConfig::new(16, 24),
+            RbmTrainConfig { learning_rate: 0.0.into(), ..training },
+            &rows,
+            3000,
+        )?;
         let guess = untrained.reconstruct(&masked)?.narrow(1, 8, 8)?.round()?;
         let right = guess.eq(&rows.narrow(1, 8, 8)?)?.to_dtype(DType::F32)?.mean_all()?.to_scalar::<f32>()?;
         assert!(right < 0.7, "without learning {right} of the hidden half filled in");
@@ -272,12 +276,12 @@ fn rectified_units_learn_real_numbers() -> Result<()> {
     let total = rows.sqr()?.sum(1)?.mean(0)?.to_scalar::<f32>()?;
     let config =
         RbmConfig { visible: VisibleUnit::Gaussian, hidden: HiddenUnit::Rectified, ..RbmConfig::new(12, 32) };
-    let training = CdConfig {
+    let training = RbmTrainConfig {
         batch: 32,
         learning_rate: 0.005.into(),
         momentum: 0.5.into(),
         l2: 0.,
-        ..CdConfig::default()
+        ..RbmTrainConfig::default()
     };
     let (_, error) = train(config, training, &rows, 2000)?;
     assert!(error < 0.25 * f64::from(total), "squared error {error} of {total}");
@@ -291,13 +295,13 @@ fn learned_deviations_find_those_of_the_data() -> Result<()> {
     let noise = normal((4096, 4), &CPU, Philox::new(13, 0))?;
     let rows = noise.broadcast_mul(&Tensor::new(&stdev, &CPU)?)?;
     let config = RbmConfig { visible: VisibleUnit::GaussianLearned, ..RbmConfig::new(4, 2) };
-    let training = CdConfig {
+    let training = RbmTrainConfig {
         batch: 256,
         learning_rate: 0.05.into(),
         momentum: 0.5.into(),
         sample_visible: true,
         l2: 0.05,
-        ..CdConfig::default()
+        ..RbmTrainConfig::default()
     };
     let (rbm, _) = train(config, training, &rows, 3000)?;
     let log_variance = rbm.log_variance().expect("variances are learned").to_vec1::<f32>()?;
@@ -312,7 +316,7 @@ fn learned_deviations_find_those_of_the_data() -> Result<()> {
 fn sparsity_brings_the_mean_activation_to_its_target() -> Result<()> {
     let rows = doubled()?;
     let mean_activation = |sparsity| -> Result<f64> {
-        let training = CdConfig { batch: 32, sparsity, ..CdConfig::default() };
+        let training = RbmTrainConfig { batch: 32, sparsity, ..RbmTrainConfig::default() };
         let (rbm, _) = train(RbmConfig::new(16, 24), training, &rows, 1500)?;
         rbm.hidden_mean(&rows)?.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>()
     };
@@ -326,19 +330,20 @@ fn sparsity_brings_the_mean_activation_to_its_target() -> Result<()> {
 #[test]
 fn max_norm_and_decay_bound_the_weights() -> Result<()> {
     let rows = doubled()?;
-    let norms = |training: CdConfig| -> Result<f32> {
-        let (rbm, _) = train(RbmConfig::new(16, 8), CdConfig { batch: 32, ..training }, &rows, 600)?;
+    let norms = |training: RbmTrainConfig| -> Result<f32> {
+        let (rbm, _) = train(RbmConfig::new(16, 8), RbmTrainConfig { batch: 32, ..training }, &rows, 600)?;
         rbm.weight().sqr()?.sum(1)?.sqrt()?.max(0)?.to_scalar::<f32>()
     };
-    let plain = norms(CdConfig { l2: 0., ..CdConfig::default() })?;
-    let limited = norms(CdConfig { l2: 0., max_norm: Some(1.), ..CdConfig::default() })?;
+    let plain = norms(RbmTrainConfig { l2: 0., ..RbmTrainConfig::default() })?;
+    let limited = norms(RbmTrainConfig { l2: 0., max_norm: Some(1.), ..RbmTrainConfig::default() })?;
     assert!(
         plain > 1.5 && limited < 1. + 1e-5,
         "longest row {plain} without a limit, {limited} with limit 1"
     );
-    for decayed in
-        [CdConfig { l2: 0.1, ..CdConfig::default() }, CdConfig { l2: 0., l1: 0.05, ..CdConfig::default() }]
-    {
+    for decayed in [
+        RbmTrainConfig { l2: 0.1, ..RbmTrainConfig::default() },
+        RbmTrainConfig { l2: 0., l1: 0.05, ..RbmTrainConfig::default() },
+    ] {
         let norm = norms(decayed.clone())?;
         assert!(norm < 0.8 * plain, "longest row {norm} with {decayed:?}, {plain} without decay");
     }
@@ -349,21 +354,21 @@ fn max_norm_and_decay_bound_the_weights() -> Result<()> {
 fn a_configuration_out_of_range_says_what_must_hold() {
     let first = |r: Result<RbmTrainer>| r.map(|_| ()).expect_err("accepted").to_string();
     let rbm = || Rbm::init(RbmConfig::new(3, 2), Philox::new(0, 0), &CPU);
-    let train = |c: CdConfig| first(rbm().and_then(|rbm| RbmTrainer::new(&rbm, c, Philox::new(0, 1))));
-    let d = CdConfig::default;
+    let train = |c: RbmTrainConfig| first(rbm().and_then(|rbm| RbmTrainer::new(&rbm, c, Philox::new(0, 1))));
+    let d = RbmTrainConfig::default;
     for (config, want) in [
-        (CdConfig { batch: 0, ..d() }, "CdConfig: batch must be at least 1, got 0"),
-        (CdConfig { k: 0, ..d() }, "CdConfig: k must be at least 1, got 0"),
-        (CdConfig { momentum: 1.0.into(), ..d() }, "CdConfig: momentum must be in [0, 1), got 1"),
+        (RbmTrainConfig { batch: 0, ..d() }, "RbmTrainConfig: batch must be at least 1, got 0"),
+        (RbmTrainConfig { k: 0, ..d() }, "RbmTrainConfig: k must be at least 1, got 0"),
+        (RbmTrainConfig { momentum: 1.0.into(), ..d() }, "RbmTrainConfig: momentum must be in [0, 1), got 1"),
         (
-            CdConfig { learning_rate: f64::NAN.into(), ..d() },
-            "CdConfig: learning_rate must be at least 0, got NaN",
+            RbmTrainConfig { learning_rate: f64::NAN.into(), ..d() },
+            "RbmTrainConfig: learning_rate must be at least 0, got NaN",
         ),
-        (CdConfig { l2: -1., ..d() }, "CdConfig: l2 must be at least 0, got -1"),
-        (CdConfig { max_norm: Some(0.), ..d() }, "CdConfig: max_norm must be above 0, got 0"),
+        (RbmTrainConfig { l2: -1., ..d() }, "RbmTrainConfig: l2 must be at least 0, got -1"),
+        (RbmTrainConfig { max_norm: Some(0.), ..d() }, "RbmTrainConfig: max_norm must be above 0, got 0"),
         (
-            CdConfig { learning_rate: Schedule::Steps(vec![]), ..d() },
-            "CdConfig: learning_rate must have at least one step, in ascending epochs, got []",
+            RbmTrainConfig { learning_rate: Schedule::Steps(vec![]), ..d() },
+            "RbmTrainConfig: learning_rate must have at least one step, in ascending epochs, got []",
         ),
     ] {
         assert_eq!(train(config).lines().next(), Some(want));
@@ -376,7 +381,7 @@ fn a_configuration_out_of_range_says_what_must_hold() {
 fn training_that_diverges_says_between_which_steps() -> Result<()> {
     let config = RbmConfig { visible: VisibleUnit::Gaussian, ..RbmConfig::new(4, 3) };
     let rbm = Rbm::init(config, Philox::new(0, 0), &CPU)?;
-    let training = CdConfig { batch: 2, ..CdConfig::default() };
+    let training = RbmTrainConfig { batch: 2, ..RbmTrainConfig::default() };
     let mut trainer = RbmTrainer::new(&rbm, training, Philox::new(0, 1))?;
     let rows = Tensor::ones((2, 4), DType::F32, &CPU)?;
     trainer.step(&rows, None)?;
@@ -395,8 +400,8 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
     let config = RbmConfig { weight_stdev: 0.5, ..RbmConfig::new(n_visible, n_hidden) };
     let below = Rbm::init(config, Philox::new(20, 1), &CPU)?;
     let above = Rbm::init(RbmConfig::new(n_hidden, 3), Philox::new(20, 2), &CPU)?;
-    let training = CdConfig { batch, momentum: 0.0.into(), ..CdConfig::default() };
-    let drawing = CdConfig { binarize: true, ..training.clone() };
+    let training = RbmTrainConfig { batch, momentum: 0.0.into(), ..RbmTrainConfig::default() };
+    let drawing = RbmTrainConfig { binarize: true, ..training.clone() };
     for (lower, rbm) in [(vec![], below.clone()), (vec![below], above)] {
         let mut at = Philox::new(20, 3);
         let mut trainer = RbmTrainer::above(&lower, &rbm, &Preparation::default(), drawing.clone(), at)?;
@@ -422,7 +427,7 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
     let refused = RbmTrainer::new(&gaussian, drawing, Philox::new(0, 1)).map(|_| ());
     assert_eq!(
         refused.expect_err("accepted").to_string().lines().next(),
-        Some("CdConfig: binarize must be false for real-valued rows, got true for gaussian")
+        Some("RbmTrainConfig: binarize must be false for real-valued rows, got true for gaussian")
     );
     Ok(())
 }

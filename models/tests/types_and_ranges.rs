@@ -6,13 +6,14 @@ use chandlery::datasets::preparation::{StepConfig, WhiteningConfig};
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::dictionary::{Dictionary, DictionaryConfig};
 use chandlery::feedforward::{
-    Activation, BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, ReconstructionLoss,
+    Activation, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer,
+    ReconstructionLoss,
 };
-use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
+use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::sparse_autoencoder::{
-    Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
-    SparseAutoencoderTrainer, TrainerConfig,
+    Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
 use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer};
@@ -161,8 +162,11 @@ fn trainers_take_rows_of_every_float_type() -> Result<()> {
     let rows = uniform((16, N), &CPU, Philox::new(4, 0))?;
     let train = |rows: &Tensor| -> Result<Vec<f32>> {
         let rbm = Rbm::init(RbmConfig::new(N, 4), Philox::new(4, 1), &CPU)?;
-        let mut trainer =
-            RbmTrainer::new(&rbm, CdConfig { batch: 8, ..CdConfig::default() }, Philox::new(4, 2))?;
+        let mut trainer = RbmTrainer::new(
+            &rbm,
+            RbmTrainConfig { batch: 8, ..RbmTrainConfig::default() },
+            Philox::new(4, 2),
+        )?;
         trainer.steps_of(rows, None, 2)?;
         trainer.check()?;
         trainer.model()?.weight().flatten_all()?.to_vec1()
@@ -204,7 +208,11 @@ fn on_unit_rows(rows: &Tensor, labels: &Tensor) -> Result<Vec<(&'static str, Res
     Ok(vec![
         (
             "RbmTrainer",
-            look(RbmTrainer::new(&rbm, CdConfig { batch: 8, ..CdConfig::default() }, noise)?, rows, labels),
+            look(
+                RbmTrainer::new(&rbm, RbmTrainConfig { batch: 8, ..RbmTrainConfig::default() }, noise)?,
+                rows,
+                labels,
+            ),
         ),
         ("DaeTrainer", look(DaeTrainer::new(&dae, config.clone(), noise)?, rows, labels)),
         ("DaeTrainer", look(DaeTrainer::new(&dae, larger, noise)?, rows, labels)),
@@ -214,7 +222,7 @@ fn on_unit_rows(rows: &Tensor, labels: &Tensor) -> Result<Vec<(&'static str, Res
             look(
                 FeedforwardTrainer::new(
                     &network,
-                    BackpropConfig { batch: 8, ..BackpropConfig::default() },
+                    FeedforwardTrainConfig { batch: 8, ..FeedforwardTrainConfig::default() },
                     noise,
                 )?,
                 rows,
@@ -222,9 +230,13 @@ fn on_unit_rows(rows: &Tensor, labels: &Tensor) -> Result<Vec<(&'static str, Res
             ),
         ),
         (
-            "UpDownTrainer",
+            "LabelledDbnTrainer",
             look(
-                UpDownTrainer::new(&labelled, UpDownConfig { batch: 8, ..UpDownConfig::default() }, noise)?,
+                LabelledDbnTrainer::new(
+                    &labelled,
+                    LabelledDbnTrainConfig { batch: 8, ..LabelledDbnTrainConfig::default() },
+                    noise,
+                )?,
                 rows,
                 labels,
             ),
@@ -234,7 +246,7 @@ fn on_unit_rows(rows: &Tensor, labels: &Tensor) -> Result<Vec<(&'static str, Res
             look(
                 SparseAutoencoderTrainer::new(
                     &sparse,
-                    TrainerConfig { batch: 8, ..TrainerConfig::default() },
+                    SparseAutoencoderTrainConfig { batch: 8, ..SparseAutoencoderTrainConfig::default() },
                 )?,
                 rows,
                 labels,
@@ -242,13 +254,18 @@ fn on_unit_rows(rows: &Tensor, labels: &Tensor) -> Result<Vec<(&'static str, Res
         ),
         (
             "SparseAutoencoder",
-            SparseAutoencoderRun::new(&sparse, SparseAutoencoderFit::default(), rows).map(drop),
+            SparseAutoencoderLbfgsTrainer::new(&sparse, SparseAutoencoderLbfgsTrainConfig::default(), rows)
+                .map(drop),
         ),
         (
             "SparseAutoencoder",
-            SparseAutoencoderRun::new(
+            SparseAutoencoderLbfgsTrainer::new(
                 &sparse,
-                SparseAutoencoderFit { chunk: Some(5), double: true, ..SparseAutoencoderFit::default() },
+                SparseAutoencoderLbfgsTrainConfig {
+                    chunk: Some(5),
+                    double: true,
+                    ..SparseAutoencoderLbfgsTrainConfig::default()
+                },
                 rows,
             )
             .map(drop),
@@ -280,21 +297,21 @@ fn rows_outside_0_to_1_are_refused_by_name() -> Result<()> {
     // Bytes that count as 0 to 255.
     let rbm = RbmConfig { preparation: Preparation::default().of_byte_levels(), ..RbmConfig::new(N, 4) };
     let rbm = Rbm::init(rbm, Philox::new(6, 2), &CPU)?;
-    let config = CdConfig { batch: 8, ..CdConfig::default() };
+    let config = RbmTrainConfig { batch: 8, ..RbmTrainConfig::default() };
     let mut trainer = RbmTrainer::new(&rbm, config.clone(), Philox::new(6, 3))?;
     trainer.step(&bytes()?.narrow(0, 0, 8)?, None)?;
     assert!(first_line(trainer.check().expect_err("bytes of 255")).contains("for Bernoulli visible units"));
     // Units and outputs that take any value.
     let gaussian = RbmConfig { visible: VisibleUnit::Gaussian, ..RbmConfig::new(N, 4) };
     let rows = normal((8, N), &CPU, Philox::new(6, 4))?;
-    let low = CdConfig { learning_rate: 0.001.into(), ..config };
+    let low = RbmTrainConfig { learning_rate: 0.001.into(), ..config };
     let mut trainer =
         RbmTrainer::new(&Rbm::init(gaussian, Philox::new(6, 2), &CPU)?, low, Philox::new(6, 3))?;
     trainer.step(&rows, None)?;
     trainer.check()?;
     let linear = SparseAutoencoderConfig { decoder: Decoder::Linear, ..SparseAutoencoderConfig::new(N, 4) };
     let linear = SparseAutoencoder::init(linear, Philox::new(6, 2), &CPU)?;
-    SparseAutoencoderRun::new(&linear, SparseAutoencoderFit::default(), &rows)?;
+    SparseAutoencoderLbfgsTrainer::new(&linear, SparseAutoencoderLbfgsTrainConfig::default(), &rows)?;
     Ok(())
 }
 
@@ -329,14 +346,14 @@ fn a_trainer_does_not_draw_where_the_weights_were_drawn() -> Result<()> {
         ))
     };
     let rbm = Rbm::init(RbmConfig::new(N, 4), place, &CPU)?;
-    let of_rbm = |at| RbmTrainer::new(&rbm, CdConfig::default(), at).map(drop).map_err(first_line);
+    let of_rbm = |at| RbmTrainer::new(&rbm, RbmTrainConfig::default(), at).map(drop).map_err(first_line);
     assert_eq!((of_rbm(place), of_rbm(other)), (want("RbmTrainer"), Ok(())));
     let dae = Dae::init(DaeConfig::new(N, 4), place, &CPU)?;
     let of_dae = |at| DaeTrainer::new(&dae, DaeTrainConfig::default(), at).map(drop).map_err(first_line);
     assert_eq!((of_dae(place), of_dae(other)), (want("DaeTrainer"), Ok(())));
     let network = Feedforward::init(FeedforwardConfig::classifier(&[N, 4, 3]), place, &CPU)?;
     let of_network = |dropout: Vec<f64>, at| {
-        let config = BackpropConfig { dropout, ..BackpropConfig::default() };
+        let config = FeedforwardTrainConfig { dropout, ..FeedforwardTrainConfig::default() };
         FeedforwardTrainer::new(&network, config, at).map(drop).map_err(first_line)
     };
     assert_eq!(of_network(vec![0.2, 0.], place), want("FeedforwardTrainer"));

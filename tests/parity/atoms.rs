@@ -2,8 +2,8 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery::FullBatchTrainer;
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
-    OnlineTrainer, PursuitMethod, SparseCoder, UpdateRule, init,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init,
+    OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, PursuitMethod, SparseCoder, UpdateRule, init,
 };
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{
@@ -393,8 +393,9 @@ fn online_training_gives_the_same_error_on_every_device() -> Result<()> {
         let y = y.to_device(&device)?;
         let atoms = init(&Init::RandomSignals, 60, &y, Philox::new(10, 0))?;
         let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
-        let config = OnlineConfig { coder: Some(coder()), ..OnlineConfig::default() };
-        let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(10, 1))?;
+        let config =
+            OnlineDictionaryTrainConfig { coder: Some(coder()), ..OnlineDictionaryTrainConfig::default() };
+        let mut trainer = OnlineDictionaryTrainer::new(dictionary, config, Philox::new(10, 1))?;
         let mut last = Vec::new();
         for batch in 0..100 {
             let iteration = trainer.partial_fit(&y.narrow(0, batch % 10 * 300, 300)?)?;
@@ -419,8 +420,11 @@ fn a_batch_that_does_not_fit_leaves_the_trainer_and_a_longer_one_changes_its_uni
         let run = |unit: f64| -> Result<(Vec<f64>, Tensor)> {
             let atoms = init(&Init::RandomSignals, 60, &y, Philox::new(10, 0))?;
             let dictionary = Dictionary::from_tensor(DictionaryConfig::new(60, 36, 4), atoms)?;
-            let config = OnlineConfig { coder: Some(coder()), ..OnlineConfig::default() };
-            let mut trainer = OnlineTrainer::new(dictionary, config, Philox::new(10, 1))?;
+            let config = OnlineDictionaryTrainConfig {
+                coder: Some(coder()),
+                ..OnlineDictionaryTrainConfig::default()
+            };
+            let mut trainer = OnlineDictionaryTrainer::new(dictionary, config, Philox::new(10, 1))?;
             let mut errors = Vec::new();
             for batch in 0..3 {
                 // The first batch is short by itself; what follows is in the unit of `unit`.

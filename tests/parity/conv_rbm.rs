@@ -1,7 +1,7 @@
 //! Convolutional RBMs on a GPU follow the CPU; the biases of their maps are the same bits.
 use candle::{DType, Device, Result, Tensor};
 use chandlery::conv_rbm::{ConvGrid, Padding};
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::core::{normal, uniform};
@@ -38,7 +38,7 @@ fn a_trainer_of_filters_on_a_gpu_follows_the_cpu() -> Result<()> {
                 });
                 let [lowest, next, top] = layers;
                 let layers = [lowest?, next?, top?];
-                let config = CdConfig {
+                let config = RbmTrainConfig {
                     batch: 8,
                     persistent: persistent && layer == 0,
                     sample_visible: visible == VisibleUnit::Gaussian && k == 1,
@@ -46,7 +46,7 @@ fn a_trainer_of_filters_on_a_gpu_follows_the_cpu() -> Result<()> {
                     learning_rate: 0.1.into(),
                     sparsity: Some(SparsityConfig { target: 0.1, cost: 0.5, decay: 0.9 }),
                     precision,
-                    ..CdConfig::default()
+                    ..RbmTrainConfig::default()
                 };
                 let (lower, rbm) = (&layers[..layer], &layers[layer]);
                 let mut trainer =

@@ -4,7 +4,7 @@ use chandlery::conv_rbm::{ConvGrid, Padding};
 use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{
-    BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer, ReconstructionLoss,
+    Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer, Optimizer, ReconstructionLoss,
 };
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
@@ -225,7 +225,7 @@ fn optimisers_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
 
 fn train(
     network: &Feedforward,
-    training: &BackpropConfig,
+    training: &FeedforwardTrainConfig,
     device: &Device,
     steps: usize,
 ) -> Result<Feedforward> {
@@ -254,7 +254,7 @@ fn a_label_that_is_no_class_stops_training_by_its_number() -> Result<()> {
     for device in devices()? {
         let network =
             Feedforward::init(FeedforwardConfig::classifier(&[6, 4, 3]), Philox::new(62, 0), &device)?;
-        let training = BackpropConfig { batch: 4, ..BackpropConfig::default() };
+        let training = FeedforwardTrainConfig { batch: 4, ..FeedforwardTrainConfig::default() };
         let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(62, 1))?;
         let rows = Tensor::zeros((4, 6), DType::F32, &device)?;
         let step = |trainer: &mut FeedforwardTrainer, labels: [u32; 4]| {
@@ -296,11 +296,11 @@ fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
     let classifier = FeedforwardConfig::classifier(&[37, 29, 17, 3]);
     let autoencoder = FeedforwardConfig::autoencoder(&[37, 29, 5]);
     // Gradient descent: Adam divides gradients near 0 by their size, and with it their rounding.
-    let base = BackpropConfig {
+    let base = FeedforwardTrainConfig {
         batch: 20,
         optimizer: Optimizer::Sgd,
         learning_rate: Schedule::linear(0.1, 0.01, 8),
-        ..BackpropConfig::default()
+        ..FeedforwardTrainConfig::default()
     };
     let dropout = vec![0.2, 0.5, 0.5];
     let [patches, maps] = stacks_of_windows()?;
@@ -312,20 +312,20 @@ fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
     ];
     let of_windows = of_windows.each_ref().map(|(name, network)| {
         let dropout = vec![0.1; network.config().layers.len()];
-        (*name, network.config(), BackpropConfig { dropout, ..base.clone() })
+        (*name, network.config(), FeedforwardTrainConfig { dropout, ..base.clone() })
     });
     let of_layers = [
         ("classifier", &classifier, base.clone()),
         (
             "classifier, dropout, decay, max-norm",
             &classifier,
-            BackpropConfig { dropout, weight_decay: 1e-3, max_norm: Some(2.), ..base.clone() },
+            FeedforwardTrainConfig { dropout, weight_decay: 1e-3, max_norm: Some(2.), ..base.clone() },
         ),
         ("autoencoder, squares", &autoencoder, base.clone()),
         (
             "autoencoder, bits",
             &autoencoder,
-            BackpropConfig { loss: ReconstructionLoss::CrossEntropy, ..base.clone() },
+            FeedforwardTrainConfig { loss: ReconstructionLoss::CrossEntropy, ..base.clone() },
         ),
     ];
     for (name, config, training) in of_layers.into_iter().chain(of_windows) {
@@ -359,7 +359,7 @@ fn adam_learns_the_same_on_every_device_and_in_every_precision() -> Result<()> {
         (chandlery_ops::core::uniform((80, 64), &CPU, Philox::new(61, 0))? * 256.)?.to_dtype(DType::U8)?;
     let rows = (rows.to_dtype(DType::F32)? / 255.)?;
     let run = |precision, device: &Device| -> Result<f64> {
-        let training = BackpropConfig { batch: 20, precision, ..BackpropConfig::default() };
+        let training = FeedforwardTrainConfig { batch: 20, precision, ..FeedforwardTrainConfig::default() };
         train(&network, &training, device, 60)?.reconstruction_error(&rows)
     };
     let want = run(Precision::F32, &CPU)?;

@@ -3,7 +3,7 @@
 use crate::resume::resumed;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::patch_rbm::PatchGrid;
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::arrays::{halves_into_, joined_into_};
 use chandlery_ops::core::{normal, uniform};
@@ -50,11 +50,11 @@ fn large_bf16_networks_have_f32_masters_and_resume_bit_for_bit() -> Result<()> {
         let patches =
             device.is_cuda().then(|| RbmConfig::patches(grid, 64)).transpose()?.map(|config| (config, 0.01));
         for (config, rate) in [Some(dense), patches].into_iter().flatten() {
-            let training = CdConfig {
+            let training = RbmTrainConfig {
                 batch: 64,
                 precision: Precision::Bf16,
                 learning_rate: rate.into(),
-                ..CdConfig::default()
+                ..RbmTrainConfig::default()
             };
             let rows = uniform((64, config.n_visible), &CPU, Philox::new(53, 0))?.to_device(&device)?;
             let rbm = Rbm::init(config, Philox::new(53, 1), &device)?;

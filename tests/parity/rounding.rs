@@ -3,7 +3,7 @@
 use crate::resume::assert_two_layers_resume;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, SparsityConfig, WeightStorage};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, WeightStorage};
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::{
@@ -204,7 +204,7 @@ fn a_network_of_bf16_weights_takes_minibatches_that_begin_between_sixteen_bytes(
         for (n_visible, n_hidden) in [(100, 36), (63, 30)] {
             let data = rows(100, n_visible)?.to_device(&device)?;
             let rbm = Rbm::init(RbmConfig::new(n_visible, n_hidden), Philox::new(43, 0), &device)?;
-            let training = stochastic(CdConfig { batch: 25, ..CdConfig::default() });
+            let training = stochastic(RbmTrainConfig { batch: 25, ..RbmTrainConfig::default() });
             let mut trainer = RbmTrainer::new(&rbm, training, Philox::new(43, 1))?;
             for step in 0..12 {
                 trainer.step(&data.narrow(0, step % 4 * 25, 25)?, None)?;
@@ -306,8 +306,8 @@ fn rows(n: usize, width: usize) -> Result<Tensor> {
     Tensor::from_iter(all.collect::<Vec<_>>(), &CPU)?.reshape((n, width))
 }
 
-fn stochastic(training: CdConfig) -> CdConfig {
-    CdConfig { precision: Precision::Bf16, weights: WeightStorage::Bf16Stochastic, ..training }
+fn stochastic(training: RbmTrainConfig) -> RbmTrainConfig {
+    RbmTrainConfig { precision: Precision::Bf16, weights: WeightStorage::Bf16Stochastic, ..training }
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn bf16_weights_learn_what_f32_weights_learn() -> Result<()> {
     for device in devices()? {
         let data = data.to_device(&device)?;
         let rbm = Rbm::init(RbmConfig::new(64, 40), Philox::new(42, 0), &device)?;
-        let error = |training: CdConfig| -> Result<f64> {
+        let error = |training: RbmTrainConfig| -> Result<f64> {
             let mut trainer = RbmTrainer::new(&rbm, training, Philox::new(42, 1))?;
             for step in 0..800 {
                 trainer.step(&data.narrow(0, step % 20 * 20, 20)?, None)?;
@@ -328,7 +328,8 @@ fn bf16_weights_learn_what_f32_weights_learn() -> Result<()> {
             Ok(trainer.metrics()?.reconstruction_error)
         };
         let sparsity = Some(SparsityConfig { target: 0.2, cost: 0.1, decay: 0.9 });
-        let training = CdConfig { batch: 20, learning_rate: 0.05.into(), sparsity, ..CdConfig::default() };
+        let training =
+            RbmTrainConfig { batch: 20, learning_rate: 0.05.into(), sparsity, ..RbmTrainConfig::default() };
         let (want, got) = (error(training.clone())?, error(stochastic(training))?);
         assert!(
             (got / want - 1.).abs() < 0.05,
@@ -345,7 +346,8 @@ fn a_network_of_bf16_weights_resumes_bit_for_bit_on_every_device() -> Result<()>
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("state.safetensors");
     for device in devices()? {
-        let training = stochastic(CdConfig { batch: 20, persistent: true, l1: 1e-4, ..CdConfig::default() });
+        let training =
+            stochastic(RbmTrainConfig { batch: 20, persistent: true, l1: 1e-4, ..RbmTrainConfig::default() });
         let dbn = Dbn::init(DbnConfig::new(&[36, 28, 16]), Philox::new(52, 0), &device)?;
         let rows = rows(160, 36)?.to_device(&device)?;
         let new = || DbnTrainer::new(&dbn, vec![training.clone(); 2], Philox::new(52, 1));
@@ -374,19 +376,19 @@ fn a_network_of_bf16_weights_resumes_bit_for_bit_on_every_device() -> Result<()>
 #[test]
 fn layers_that_cannot_have_bf16_weights_are_refused_before_anything_is_trained() -> Result<()> {
     let dbn = Dbn::init(DbnConfig::new(&[8, 12, 6]), Philox::new(1, 0), &CPU)?;
-    DbnTrainer::new(&dbn, vec![stochastic(CdConfig::default()); 2], Philox::new(1, 1))?;
-    let message = |training: Vec<CdConfig>| {
+    DbnTrainer::new(&dbn, vec![stochastic(RbmTrainConfig::default()); 2], Philox::new(1, 1))?;
+    let message = |training: Vec<RbmTrainConfig>| {
         let refused = DbnTrainer::new(&dbn, training, Philox::new(1, 1)).err().expect("accepted");
         refused.to_string().lines().next().unwrap_or_default().to_owned()
     };
-    let both = |one: CdConfig| vec![one; 2];
+    let both = |one: RbmTrainConfig| vec![one; 2];
     assert_eq!(
-        message(both(CdConfig { precision: Precision::F32, ..stochastic(CdConfig::default()) })),
-        "CdConfig: precision must be bf16 for bf16-stochastic weights, got f32"
+        message(both(RbmTrainConfig { precision: Precision::F32, ..stochastic(RbmTrainConfig::default()) })),
+        "RbmTrainConfig: precision must be bf16 for bf16-stochastic weights, got f32"
     );
     assert_eq!(
-        message(both(CdConfig { max_norm: Some(3.), ..stochastic(CdConfig::default()) })),
-        "CdConfig: max_norm must be none for bf16-stochastic weights, got 3"
+        message(both(RbmTrainConfig { max_norm: Some(3.), ..stochastic(RbmTrainConfig::default()) })),
+        "RbmTrainConfig: max_norm must be none for bf16-stochastic weights, got 3"
     );
     Ok(())
 }

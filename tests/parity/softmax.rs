@@ -1,6 +1,6 @@
 //! The linear classifier that measures features: the same minimum on every device, in f64 and in f32.
 use candle::{Device, Result, Tensor};
-use chandlery::softmax::{FitConfig, Softmax};
+use chandlery::softmax::{Softmax, SoftmaxTrainConfig};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
 use chandlery_tests::{assert_close, devices};
@@ -16,7 +16,7 @@ fn the_classifier_is_the_same_on_every_device() -> Result<()> {
         let labels: Vec<u32> = first.iter().map(|row| class(row) as u32).collect();
         let fitted = |device: &Device| -> Result<(Tensor, f64)> {
             let (x, y) = (x.to_device(device)?, Tensor::new(labels.as_slice(), device)?);
-            let (softmax, _) = Softmax::fit(&x, &y, 3, &FitConfig::default())?;
+            let (softmax, _) = Softmax::fit(&x, &y, 3, &SoftmaxTrainConfig::default())?;
             let log_p = softmax.log_probabilities(&x)?.narrow(0, 0, 50)?.to_device(&Device::Cpu)?;
             Ok((log_p, softmax.accuracy(&x, &y)?))
         };

@@ -1,8 +1,8 @@
 //! The cost of a sparse autoencoder and its training by L-BFGS: the same on every device to rounding, with all threads at once.
 use candle::{DType, Device, Result, Tensor};
 use chandlery::sparse_autoencoder::{
-    Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit,
-    SparseAutoencoderRun,
+    Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer,
 };
 use chandlery::{FullBatchTrainer, Philox, Trainer};
 use chandlery_ops::core::{normal, uniform};
@@ -54,9 +54,15 @@ fn runs_end_at_the_same_cost_and_repeat_themselves_to_the_bit() -> Result<()> {
         let start =
             SparseAutoencoder::init(SparseAutoencoderConfig::new(20, 12), Philox::new(2, 1), &Device::Cpu)?;
         let run = |device: &Device| -> Result<(f64, Vec<f32>)> {
-            let fit = SparseAutoencoderFit { iterations: 40, ..SparseAutoencoderFit::default() };
-            let mut run =
-                SparseAutoencoderRun::new(&start.to(DType::F32, device)?, fit, &rows.to_device(device)?)?;
+            let fit = SparseAutoencoderLbfgsTrainConfig {
+                iterations: 40,
+                ..SparseAutoencoderLbfgsTrainConfig::default()
+            };
+            let mut run = SparseAutoencoderLbfgsTrainer::new(
+                &start.to(DType::F32, device)?,
+                fit,
+                &rows.to_device(device)?,
+            )?;
             run.fit()?;
             Ok((run.parts()?.cost, run.model()?.flat()?.to_vec1::<f32>()?))
         };

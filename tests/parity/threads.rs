@@ -2,8 +2,8 @@
 #![allow(clippy::expect_used)]
 use candle::{D, DType, Device, Module, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
-use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{Pursuit, bomp};
@@ -22,7 +22,8 @@ fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
     let rows = uniform((80, 64), device, philox(0))?;
 
     let rbm = Rbm::init(RbmConfig::new(64, 48), philox(1), device)?;
-    let mut trainer = RbmTrainer::new(&rbm, CdConfig { batch: 20, ..CdConfig::default() }, philox(2))?;
+    let mut trainer =
+        RbmTrainer::new(&rbm, RbmTrainConfig { batch: 20, ..RbmTrainConfig::default() }, philox(2))?;
     for step in 0..40 {
         trainer.step(&rows.narrow(0, step % 4 * 20, 20)?, None)?;
     }
@@ -30,7 +31,7 @@ fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
     let rbm = trainer.model()?;
 
     let network = Feedforward::init(FeedforwardConfig::classifier(&[64, 40, 3]), philox(3), device)?;
-    let training = BackpropConfig { batch: 20, ..BackpropConfig::default() };
+    let training = FeedforwardTrainConfig { batch: 20, ..FeedforwardTrainConfig::default() };
     let labels = Tensor::from_vec((0..80u32).map(|i| i % 3).collect::<Vec<_>>(), 80, device)?;
     let mut classifier = FeedforwardTrainer::new(&network, training, philox(4))?;
     for step in 0..20 {

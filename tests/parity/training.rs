@@ -3,7 +3,7 @@ use crate::resume::assert_two_layers_resume;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::patch_rbm::PatchGrid;
-use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Philox, Precision};
@@ -16,7 +16,7 @@ fn rows(n: usize, cols: usize) -> Result<Tensor> {
     (uniform((n, cols), &CPU, Philox::new(50, 0))? * 256.)?.to_dtype(DType::U8)
 }
 
-fn train(config: &RbmConfig, training: &CdConfig, device: &Device) -> Result<(Rbm, f64)> {
+fn train(config: &RbmConfig, training: &RbmTrainConfig, device: &Device) -> Result<(Rbm, f64)> {
     let rbm = Rbm::init(config.clone(), Philox::new(51, 0), &CPU)?.to(DType::F32, device)?;
     let rows = rows(8 * training.batch, config.n_visible)?.to_device(device)?;
     let mut trainer = RbmTrainer::new(&rbm, training.clone(), Philox::new(51, 1))?;
@@ -38,20 +38,24 @@ const ATOL: f32 = 2e-5;
 
 #[test]
 fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
-    let base = CdConfig { batch: 20, ..CdConfig::default() };
+    let base = RbmTrainConfig { batch: 20, ..RbmTrainConfig::default() };
     let sparsity = Some(SparsityConfig { target: 0.1, cost: 1., decay: 0.9 });
     let cases = [
         ("CD-1", RbmConfig::new(37, 29), base.clone()),
-        ("CD-3, drawn", RbmConfig::new(37, 29), CdConfig { k: 3, sample_visible: true, ..base.clone() }),
-        ("CD-3", RbmConfig::new(37, 29), CdConfig { k: 3, ..base.clone() }),
-        ("CD-3 of sizes that fuse", RbmConfig::new(64, 40), CdConfig { k: 3, ..base.clone() }),
-        ("binary rows drawn", RbmConfig::new(37, 29), CdConfig { binarize: true, ..base.clone() }),
-        ("PCD-1", RbmConfig::new(37, 29), CdConfig { persistent: true, ..base.clone() }),
+        (
+            "CD-3, drawn",
+            RbmConfig::new(37, 29),
+            RbmTrainConfig { k: 3, sample_visible: true, ..base.clone() },
+        ),
+        ("CD-3", RbmConfig::new(37, 29), RbmTrainConfig { k: 3, ..base.clone() }),
+        ("CD-3 of sizes that fuse", RbmConfig::new(64, 40), RbmTrainConfig { k: 3, ..base.clone() }),
+        ("binary rows drawn", RbmConfig::new(37, 29), RbmTrainConfig { binarize: true, ..base.clone() }),
+        ("PCD-1", RbmConfig::new(37, 29), RbmTrainConfig { persistent: true, ..base.clone() }),
         (
             "decays, max-norm, sparsity",
             RbmConfig::new(64, 40),
             // A weight that passes 0 one step earlier on one device differs by l1 · rate and what momentum makes of it: less than ATOL.
-            CdConfig { l1: 5e-5, l2: 1e-2, max_norm: Some(1.), sparsity, ..base.clone() },
+            RbmTrainConfig { l1: 5e-5, l2: 1e-2, max_norm: Some(1.), sparsity, ..base.clone() },
         ),
         (
             "Gaussian, rectified",
@@ -60,12 +64,12 @@ fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
                 hidden: HiddenUnit::Rectified,
                 ..RbmConfig::new(37, 29)
             },
-            CdConfig { learning_rate: 0.005.into(), ..base.clone() },
+            RbmTrainConfig { learning_rate: 0.005.into(), ..base.clone() },
         ),
         (
             "learned deviations",
             RbmConfig { visible: VisibleUnit::GaussianLearned, ..RbmConfig::new(37, 29) },
-            CdConfig { learning_rate: 0.01.into(), ..base.clone() },
+            RbmTrainConfig { learning_rate: 0.01.into(), ..base.clone() },
         ),
     ];
     for (name, config, training) in &cases {
@@ -86,22 +90,26 @@ fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
 
 #[test]
 fn many_minibatches_at_once_make_the_steps_of_one_after_the_other() -> Result<()> {
-    let base = CdConfig { batch: 20, ..CdConfig::default() };
+    let base = RbmTrainConfig { batch: 20, ..RbmTrainConfig::default() };
     let grid = PatchGrid { planes: 1, height: 32, width: 24, depth: 1, window: 16, stride: 8 };
     let patches = RbmConfig { patches: Some(grid), ..RbmConfig::new(grid.n_values(), grid.n_patches() * 8) };
     let cases = [
         ("odd sizes", RbmConfig::new(37, 29), base.clone()),
-        ("CD-2, drawn", RbmConfig::new(64, 40), CdConfig { k: 2, sample_visible: true, ..base.clone() }),
-        ("CD-3", RbmConfig::new(64, 40), CdConfig { k: 3, ..base.clone() }),
-        ("CD-3 of patches", patches.clone(), CdConfig { k: 3, ..base.clone() }),
-        ("binary rows drawn", RbmConfig::new(64, 40), CdConfig { binarize: true, ..base.clone() }),
-        ("PCD-1", RbmConfig::new(64, 40), CdConfig { persistent: true, ..base.clone() }),
+        (
+            "CD-2, drawn",
+            RbmConfig::new(64, 40),
+            RbmTrainConfig { k: 2, sample_visible: true, ..base.clone() },
+        ),
+        ("CD-3", RbmConfig::new(64, 40), RbmTrainConfig { k: 3, ..base.clone() }),
+        ("CD-3 of patches", patches.clone(), RbmTrainConfig { k: 3, ..base.clone() }),
+        ("binary rows drawn", RbmConfig::new(64, 40), RbmTrainConfig { binarize: true, ..base.clone() }),
+        ("PCD-1", RbmConfig::new(64, 40), RbmTrainConfig { persistent: true, ..base.clone() }),
         ("patches", patches, base.clone()),
-        ("large", RbmConfig::new(2304, 2000), CdConfig { batch: 64, ..base.clone() }),
+        ("large", RbmConfig::new(2304, 2000), RbmTrainConfig { batch: 64, ..base.clone() }),
     ];
     for (name, config, training) in &cases {
         for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
-            let training = CdConfig { precision, ..training.clone() };
+            let training = RbmTrainConfig { precision, ..training.clone() };
             for device in devices()? {
                 let rbm = Rbm::init(config.clone(), Philox::new(51, 0), &CPU)?.to(DType::F32, &device)?;
                 let new = || RbmTrainer::new(&rbm, training.clone(), Philox::new(51, 1));
@@ -136,8 +144,9 @@ fn many_minibatches_at_once_make_the_steps_of_one_after_the_other() -> Result<()
 fn faster_precisions_learn_the_same_to_their_accuracy() -> Result<()> {
     for device in devices()? {
         let config = RbmConfig::new(64, 40);
-        let run =
-            |precision| train(&config, &CdConfig { batch: 20, precision, ..CdConfig::default() }, &device);
+        let run = |precision| {
+            train(&config, &RbmTrainConfig { batch: 20, precision, ..RbmTrainConfig::default() }, &device)
+        };
         let (_, want) = run(Precision::F32)?;
         for (precision, tolerance) in [(Precision::Tf32, 2e-3), (Precision::Bf16, 2e-2)] {
             let (_, error) = run(precision)?;
@@ -156,7 +165,8 @@ fn a_network_trains_and_resumes_bit_for_bit_on_every_device() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("state.safetensors");
     for device in devices()? {
-        let training = CdConfig { batch: 20, persistent: true, binarize: true, ..CdConfig::default() };
+        let training =
+            RbmTrainConfig { batch: 20, persistent: true, binarize: true, ..RbmTrainConfig::default() };
         let dbn = Dbn::init(DbnConfig::new(&[37, 29, 17]), Philox::new(52, 0), &device)?;
         let rows = rows(160, 37)?.to_device(&device)?;
         let new = || DbnTrainer::new(&dbn, vec![training.clone(); 2], Philox::new(52, 1));

@@ -1,7 +1,7 @@
 //! Two GPUs in one process: `cargo test --features cuda --test parity -- --ignored two_gpus`, on a machine that has them.
 #![cfg(feature = "cuda")]
 use candle::{DType, Device, Module, Result, Tensor};
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::codes::{Pursuit, bomp};
 use chandlery_ops::core::{ChunkUpload, normal, uniform};
@@ -48,8 +48,11 @@ fn ops_of_one_thread_go_to_the_gpu_of_their_operands() -> Result<()> {
 fn two_gpus_train_at_once_in_two_threads_and_in_turn_in_one() -> Result<()> {
     let train = |device: &Device, steps: usize| -> Result<Vec<RbmTrainer>> {
         let rbm = Rbm::init(RbmConfig::new(64, 48), Philox::new(1, 0), device)?;
-        let mut trainer =
-            RbmTrainer::new(&rbm, CdConfig { batch: 20, ..CdConfig::default() }, Philox::new(1, 1))?;
+        let mut trainer = RbmTrainer::new(
+            &rbm,
+            RbmTrainConfig { batch: 20, ..RbmTrainConfig::default() },
+            Philox::new(1, 1),
+        )?;
         let rows = uniform((20, 64), device, Philox::new(1, 2))?;
         for _ in 0..steps {
             trainer.step(&rows, None)?;

@@ -2,7 +2,7 @@
 use crate::resume::resumed;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
-use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
+use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer, Stage};
 use chandlery::schedule::Schedule;
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
@@ -24,8 +24,8 @@ fn network(device: &Device) -> Result<LabelledDbn> {
     LabelledDbn::from_dbn(&Dbn::init(config, Philox::new(61, 0), &CPU)?, 5)?.to(DType::F32, device)
 }
 
-fn trainer(stage: Stage, persistent: bool, device: &Device) -> Result<UpDownTrainer> {
-    let training = UpDownConfig {
+fn trainer(stage: Stage, persistent: bool, device: &Device) -> Result<LabelledDbnTrainer> {
+    let training = LabelledDbnTrainConfig {
         stage,
         batch: BATCH,
         persistent,
@@ -33,12 +33,12 @@ fn trainer(stage: Stage, persistent: bool, device: &Device) -> Result<UpDownTrai
         momentum: Schedule::constant(0.5),
         k: Schedule::steps([(0, 1.), (2, 3.)]),
         l2: 1e-3,
-        ..UpDownConfig::default()
+        ..LabelledDbnTrainConfig::default()
     };
-    UpDownTrainer::new(&network(device)?, training, Philox::new(61, 1))
+    LabelledDbnTrainer::new(&network(device)?, training, Philox::new(61, 1))
 }
 
-fn train(trainer: &mut UpDownTrainer, from: usize, to: usize, device: &Device) -> Result<()> {
+fn train(trainer: &mut LabelledDbnTrainer, from: usize, to: usize, device: &Device) -> Result<()> {
     let rows = (uniform((8 * BATCH, 37), &CPU, Philox::new(60, 0))? * 256.)?.to_dtype(DType::U8)?;
     let labels = Tensor::from_iter((0..8 * BATCH as u32).map(|i| i * i % 5), &CPU)?;
     let (rows, labels) = (rows.to_device(device)?, labels.to_device(device)?);
@@ -54,7 +54,7 @@ fn train(trainer: &mut UpDownTrainer, from: usize, to: usize, device: &Device) -
 
 #[test]
 fn a_label_that_is_no_class_is_refused_and_the_device_lives() -> Result<()> {
-    let want = "UpDownTrainer::step: labels must be below n_classes = 5, got 4294967295";
+    let want = "LabelledDbnTrainer::step: labels must be below n_classes = 5, got 4294967295";
     let first = |error: candle::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
     for device in devices()? {
         let mut trainer = trainer(Stage::UpDown, false, &device)?;
@@ -110,7 +110,7 @@ fn a_run_resumes_bit_for_bit_on_every_device() -> Result<()> {
             train(&mut whole, 0, STEPS, &device)?;
             let whole = whole.model()?;
             for stop in [1, 15, 16, 39] {
-                let steps = |trainer: &mut UpDownTrainer, from, to| train(trainer, from, to, &device);
+                let steps = |trainer: &mut LabelledDbnTrainer, from, to| train(trainer, from, to, &device);
                 let second = resumed(&path, trainer(stage, persistent, &device)?, steps, stop, STEPS)?;
                 let what = format!(
                     "{stage:?}, persistent {persistent}, stopped at {stop}, on {:?}",

@@ -7,7 +7,7 @@ use crate::precision::RbmPrecision;
 use anyhow::Result;
 use candle::Device;
 use chandlery::Trainer;
-use chandlery::rbm::{CdConfig, RbmTrainer};
+use chandlery::rbm::{RbmTrainConfig, RbmTrainer};
 use chandlery::schedule::Schedule;
 use chandlery_datasets::{Feed, FeedConfig, Split};
 use clap::Args;
@@ -59,8 +59,8 @@ impl CdArgs {
     }
 
     /// How a machine is trained.
-    pub fn config(&self, precision: RbmPrecision) -> CdConfig {
-        CdConfig {
+    pub fn config(&self, precision: RbmPrecision) -> RbmTrainConfig {
+        RbmTrainConfig {
             batch: self.batch(),
             k: self.k as usize,
             learning_rate: Schedule::constant(0.01),
@@ -68,7 +68,7 @@ impl CdArgs {
             l2: self.l2,
             precision: precision.products,
             weights: precision.weights,
-            ..CdConfig::default()
+            ..RbmTrainConfig::default()
         }
     }
 

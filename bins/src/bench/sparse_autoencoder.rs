@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
 use chandlery::sparse_autoencoder::serial::serial_cost;
 use chandlery::sparse_autoencoder::{
-    Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
+    Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer,
 };
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_datasets::patches::{ImageSet, PatchSampler};
@@ -220,10 +221,10 @@ fn train(args: &SparseAutoencoderArgs) -> Result<()> {
         arrays::write_one(&folder.join("rows.npy"), &rows)?;
         arrays::write_one(&folder.join("theta.npy"), &first.flat()?.unsqueeze(0)?)?;
     }
-    let fit = SparseAutoencoderFit::default();
+    let fit = SparseAutoencoderLbfgsTrainConfig::default();
     let mut last = None;
     let Seconds { median, min, max } = time(&device, args.common.repeats, || {
-        let mut run = SparseAutoencoderRun::new(&first, fit, &rows)?;
+        let mut run = SparseAutoencoderLbfgsTrainer::new(&first, fit, &rows)?;
         run.fit()?;
         last = Some(run);
         Ok(())
@@ -237,7 +238,7 @@ fn train(args: &SparseAutoencoderArgs) -> Result<()> {
         seconds: median,
         seconds_min: min,
         seconds_max: max,
-        cost_start: SparseAutoencoderRun::new(&first, fit, &rows)?.parts()?.cost,
+        cost_start: SparseAutoencoderLbfgsTrainer::new(&first, fit, &rows)?.parts()?.cost,
         cost: run.parts()?.cost,
         device: describe(&device),
     };

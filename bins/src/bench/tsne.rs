@@ -8,7 +8,7 @@ use crate::report::Report;
 use anyhow::{Context, Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::evaluation::layout as quality;
-use chandlery::tsne::{Method, StageSeconds, Tsne, TsneConfig, TsneRun, measure};
+use chandlery::tsne::{Method, StageSeconds, Tsne, TsneConfig, TsneTrainer, measure};
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_datasets::DataOptions;
 use clap::Args;
@@ -281,7 +281,7 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         time(device, args.common.repeats, || {
             let begin = Instant::now();
             let there = rows.to_device(device)?;
-            let mut run = TsneRun::new(tsne.config.clone(), tsne.philox, &there)?;
+            let mut run = TsneTrainer::new(tsne.config.clone(), tsne.philox, &there)?;
             run.fit()?;
             last = (run.layout()?.to_device(&Device::Cpu)?, run.seconds(), run.recall());
             first.get_or_insert(begin.elapsed().as_secs_f64());

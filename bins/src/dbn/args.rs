@@ -9,7 +9,7 @@ use crate::options::{
 use crate::precision::rbm_precision;
 use crate::rows::SplitArg;
 use crate::session::{FeedArgs, SessionArgs};
-use chandlery::rbm::{CdConfig, HiddenUnit, VisibleUnit};
+use chandlery::rbm::{HiddenUnit, RbmTrainConfig, VisibleUnit};
 use chandlery_datasets::ImageShape;
 use chandlery_datasets::preparation::StepConfig;
 use clap::{Args, ValueEnum};
@@ -118,12 +118,12 @@ pub struct Settings {
 impl Settings {
     /// Epochs per layer.
     pub fn n_epochs(&self) -> usize {
-        self.epochs.unwrap_or(CdConfig::PLAN.epochs)
+        self.epochs.unwrap_or(RbmTrainConfig::PLAN.epochs)
     }
 
     /// Rows per step.
     pub fn n_batch(&self) -> usize {
-        self.batch.unwrap_or(CdConfig::PLAN.batch)
+        self.batch.unwrap_or(RbmTrainConfig::PLAN.batch)
     }
 
     /// Visible units of the lowest layer.

@@ -8,7 +8,7 @@ use crate::rows::{Data, OutsideUnit};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-use chandlery::rbm::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{HiddenUnit, RbmConfig, RbmTrainConfig, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::{Philox, in_unit_interval};
 use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig, WhiteningKind};
@@ -17,9 +17,9 @@ use chandlery_datasets::{ImageShape, Split, count};
 /// Chooses by the training rows what was not asked for; returns what to say of it.
 pub fn choose(train: &Split, settings: &mut Settings) -> Result<Vec<String>> {
     let n = train.n_samples();
-    let said = plan_by_rows(CdConfig::PLAN, n, &mut settings.batch, &mut settings.epochs);
+    let said = plan_by_rows(RbmTrainConfig::PLAN, n, &mut settings.batch, &mut settings.epochs);
     let mut notes = Vec::from_iter(said);
-    if CdConfig::PLAN.for_rows(n).batch < CdConfig::PLAN.batch {
+    if RbmTrainConfig::PLAN.for_rows(n).batch < RbmTrainConfig::PLAN.batch {
         // Few chains and few steps: they would lag behind the weights.
         settings.persistent.get_or_insert(false);
     }
@@ -99,7 +99,7 @@ pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<
 }
 
 /// How each layer of a network is trained, lowest first.
-pub fn training_of(config: &DbnConfig, settings: &Settings) -> Result<Vec<CdConfig>> {
+pub fn training_of(config: &DbnConfig, settings: &Settings) -> Result<Vec<RbmTrainConfig>> {
     let (rates, n) = (settings.learning_rate.len(), config.layers.len());
     ensure!(
         rates <= 1 || rates == n,
@@ -172,7 +172,7 @@ fn layers(n_features: usize, image: Option<ImageShape>, settings: &Settings) -> 
 }
 
 /// How the RBM of layer `i` is trained.
-fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<CdConfig> {
+fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<RbmTrainConfig> {
     let real = layer.visible.is_gaussian() || layer.hidden != HiddenUnit::Bernoulli;
     let rates = &settings.learning_rate;
     // The gradient of a filter is a mean over its places, of which few are on.
@@ -186,7 +186,7 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<CdConfig
     let slow = (epochs / 5).max(1);
     let precision: RbmPrecision =
         settings.precision.parse().map_err(|err| anyhow::anyhow!("--precision: {err}"))?;
-    Ok(CdConfig {
+    Ok(RbmTrainConfig {
         batch: settings.n_batch(),
         learning_rate: Schedule::linear(rate, settings.final_learning_rate, epochs),
         momentum: Schedule::steps([(0, momentum.min(0.5)), (slow, momentum)]),
@@ -203,7 +203,7 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<CdConfig
         binarize: settings.binarize,
         precision: precision.products,
         weights: precision.weights,
-        ..CdConfig::default()
+        ..RbmTrainConfig::default()
     })
 }
 

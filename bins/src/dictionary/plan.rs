@@ -10,7 +10,8 @@ use candle::{DType, Device, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, Init, OnlineConfig, distinct_signals, init,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, Init, OnlineDictionaryTrainConfig, distinct_signals,
+    init,
 };
 use chandlery_ops::codes::ErrorTarget;
 use std::path::Path;
@@ -141,9 +142,9 @@ fn max_coherence(settings: &Settings, usual: Option<f64>) -> Option<f64> {
 }
 
 /// How a dictionary is learned from minibatches.
-pub fn online_config(settings: &Settings, signals: &Signals) -> OnlineConfig {
-    let usual = OnlineConfig::default();
-    OnlineConfig {
+pub fn online_config(settings: &Settings, signals: &Signals) -> OnlineDictionaryTrainConfig {
+    let usual = OnlineDictionaryTrainConfig::default();
+    OnlineDictionaryTrainConfig {
         coder: Some(coder(settings, signals.rows.split.n_features())),
         forgetting: settings.forgetting.unwrap_or(usual.forgetting),
         sweeps: settings.sweeps.unwrap_or(usual.sweeps),

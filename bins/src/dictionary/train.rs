@@ -13,7 +13,7 @@ use crate::session::{
 };
 use anyhow::{Context, Result, ensure};
 use candle::Device;
-use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineTrainer};
+use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineDictionaryTrainer};
 use chandlery::pictures::can_draw;
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Philox};
@@ -60,7 +60,7 @@ impl session::info::Input for Input {
 struct Train<T>(PhantomData<T>);
 
 type Batch = Train<DictionaryTrainer>;
-type Online = Train<OnlineTrainer>;
+type Online = Train<OnlineDictionaryTrainer>;
 
 const KIND: Kind = Kind { command: "dictionary-learning train", folder: "dictionary-learning" };
 
@@ -76,7 +76,7 @@ impl Run for Batch {
 impl Run for Online {
     type Input = Input;
     type Settings = Settings;
-    type Trainer = OnlineTrainer;
+    type Trainer = OnlineDictionaryTrainer;
     type Line = IterationReport;
     type Extra = Nothing;
     const KIND: Kind = KIND;
@@ -178,14 +178,14 @@ fn from_minibatches(
     let new = |settings: &Settings, device: &Device| {
         let first = first_dictionary(settings, signals, device, None)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);
-        Ok(OnlineTrainer::new(first, plan::online_config(settings, signals), philox)?)
+        Ok(OnlineDictionaryTrainer::new(first, plan::online_config(settings, signals), philox)?)
     };
     let rows = signals.rows.of_run()?;
     let mut session = asked.open(
         rows,
         |settings, device| of_data(&signals.rows.name, new(settings, device)),
         |_, path, device| {
-            let (trainer, place) = OnlineTrainer::load(path, device)?;
+            let (trainer, place) = OnlineDictionaryTrainer::load(path, device)?;
             check_more(all, trainer.batches() / feed.n_batches(), "")?;
             Ok((trainer, place))
         },

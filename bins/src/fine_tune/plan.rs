@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use candle::Device;
 use chandlery::Philox;
 use chandlery::feedforward::{
-    Activation, BackpropConfig, Feedforward, FeedforwardConfig, ReconstructionLoss, Task,
+    Activation, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, ReconstructionLoss, Task,
 };
 use chandlery::schedule::{Plan, Schedule};
 use chandlery_datasets::{Split, count};
@@ -27,7 +27,7 @@ const MANY_INPUTS: usize = 10;
 impl FineTuneSettings {
     /// Minibatches and epochs for many rows; an autoencoder learns more slowly.
     pub fn usual(&self) -> Plan {
-        let plan = BackpropConfig::PLAN;
+        let plan = FeedforwardTrainConfig::PLAN;
         Plan { epochs: if self.classify { plan.epochs } else { 2 * plan.epochs }, ..plan }
     }
 
@@ -109,7 +109,7 @@ pub fn network(
     data: &Data,
     settings: &FineTuneSettings,
     device: &Device,
-) -> Result<(Feedforward, BackpropConfig)> {
+) -> Result<(Feedforward, FeedforwardTrainConfig)> {
     let n_inputs = trained.config().n_inputs();
     ensure!(
         data.train.n_features() == n_inputs,
@@ -127,7 +127,7 @@ pub fn network(
 }
 
 /// How the network learns.
-pub fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Result<BackpropConfig> {
+pub fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Result<FeedforwardTrainConfig> {
     // Of few inputs each carries what no other does.
     let many = network.layers.first().is_some_and(|lowest| lowest.n_inputs >= MANY_INPUTS);
     let (input, hidden) = match settings.classify {
@@ -147,7 +147,7 @@ pub fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Res
         super::args::OptimizerArg::Adam => 0.001,
         super::args::OptimizerArg::Sgd => 0.1,
     });
-    let training = BackpropConfig {
+    let training = FeedforwardTrainConfig {
         batch: settings.n_batch(),
         learning_rate: Schedule::linear(rate, 0., settings.n_epochs()),
         momentum: Schedule::constant(settings.momentum),

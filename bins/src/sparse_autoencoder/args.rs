@@ -5,7 +5,7 @@ use crate::options::{at_least_one, inside_zero_one, not_negative};
 use crate::patch_rows::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
 use crate::self_taught::TaskArgs;
 use crate::session::SessionArgs;
-use chandlery::sparse_autoencoder::{CostConfig, Decoder, SparseAutoencoderFit};
+use chandlery::sparse_autoencoder::{CostConfig, Decoder, SparseAutoencoderLbfgsTrainConfig};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -144,8 +144,8 @@ pub struct CostArgs {
 
 impl CostArgs {
     /// The same as the library takes it.
-    pub fn fit(&self, iterations: usize) -> SparseAutoencoderFit {
-        SparseAutoencoderFit {
+    pub fn fit(&self, iterations: usize) -> SparseAutoencoderLbfgsTrainConfig {
+        SparseAutoencoderLbfgsTrainConfig {
             cost: CostConfig {
                 weight_decay: self.weight_decay,
                 sparsity_weight: self.sparsity_weight,
@@ -156,7 +156,7 @@ impl CostArgs {
             history: self.history,
             chunk: self.chunk,
             double: self.double,
-            ..SparseAutoencoderFit::default()
+            ..SparseAutoencoderLbfgsTrainConfig::default()
         }
     }
 }
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_tutorial() {
         let train = parse(&[]).unwrap().train;
-        assert_eq!(train.settings.cost.fit(400), SparseAutoencoderFit::default());
+        assert_eq!(train.settings.cost.fit(400), SparseAutoencoderLbfgsTrainConfig::default());
         assert_eq!((train.settings.hidden, train.settings.iterations), (25, 400));
         let text = serde_json::to_string(&train.settings).unwrap();
         assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), train.settings);

@@ -9,7 +9,8 @@ use crate::self_taught;
 use anyhow::Result;
 use candle::Device;
 use chandlery::sparse_autoencoder::{
-    CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
+    CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer,
 };
 use chandlery::{FullBatchTrainer, Philox, Trainer};
 use chandlery_datasets::{Split, count};
@@ -23,14 +24,18 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
         sparsity_target: args.sparsity,
         ..CostConfig::default()
     };
-    let fit = SparseAutoencoderFit { cost, iterations: args.iterations, ..SparseAutoencoderFit::default() };
+    let fit = SparseAutoencoderLbfgsTrainConfig {
+        cost,
+        iterations: args.iterations,
+        ..SparseAutoencoderLbfgsTrainConfig::default()
+    };
     let learn = |split: &Split, seed: u64, device: &Device| {
         let config = SparseAutoencoderConfig {
             image: split.image,
             ..SparseAutoencoderConfig::new(split.n_features(), args.hidden)
         };
         let first = SparseAutoencoder::init(config, Philox::new(seed, START), device)?;
-        let mut run = SparseAutoencoderRun::new(&first, fit, &split.raw(device)?)?;
+        let mut run = SparseAutoencoderLbfgsTrainer::new(&first, fit, &split.raw(device)?)?;
         run.fit()?;
         Ok((run.model()?, run.parts()?.cost))
     };

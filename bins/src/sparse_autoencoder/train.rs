@@ -10,7 +10,7 @@ use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::sparse_autoencoder::{
-    CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderRun,
+    CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainer,
 };
 use chandlery::{FullBatchTrainer, Philox, Trainer};
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ struct Train;
 impl Run for Train {
     type Input = Input;
     type Settings = Settings;
-    type Trainer = SparseAutoencoderRun;
+    type Trainer = SparseAutoencoderLbfgsTrainer;
     type Line = Line;
     type Extra = Nothing;
     const KIND: Kind = Kind { command: "sparse-autoencoder train", folder: "sparse-autoencoder" };
@@ -97,10 +97,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let raw = rows.split.raw(&home)?;
     let begin = |settings: &Settings, device: &Device| {
         let first = first_model(settings, &rows, device)?;
-        Ok(SparseAutoencoderRun::new(&first, settings.cost.fit(settings.iterations), &raw)?)
+        Ok(SparseAutoencoderLbfgsTrainer::new(&first, settings.cost.fit(settings.iterations), &raw)?)
     };
     let mut session = asked.open(rows.of_run()?, begin, |settings, path, device| {
-        let (mut run, place) = SparseAutoencoderRun::load(path, &raw, device)?;
+        let (mut run, place) = SparseAutoencoderLbfgsTrainer::load(path, &raw, device)?;
         check_more(args.iterations, run.lbfgs().iterations(), "")?;
         run.set_iterations(settings.iterations)?;
         Ok((run, place))

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery::tsne::measure::{kl_of_affinities, true_kl};
-use chandlery::tsne::{Embedding, TsneConfig, TsneRun};
+use chandlery::tsne::{Embedding, TsneConfig, TsneTrainer};
 use chandlery_datasets::{Centre, count};
 use serde_json::json;
 
@@ -147,7 +147,7 @@ fn kl(
         let given = given::neighbours(indices.as_ref(), distances.as_ref(), read.dim(0)?);
         let given = given.context("the neighbours of this run; search others with --neighbours")?;
         let config = TsneConfig { preparation: Default::default(), ..config.clone() };
-        let run = TsneRun::from_neighbours(config, philox, &given.to_device(layout.device())?)?;
+        let run = TsneTrainer::from_neighbours(config, philox, &given.to_device(layout.device())?)?;
         return Ok(kl_of_affinities(run.affinities(), layout, run.config().degrees_of_freedom)?);
     }
     true_kl(read, layout, config, philox).context("the divergence")

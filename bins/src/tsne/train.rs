@@ -14,7 +14,7 @@ use chandlery::evaluation::layout::Measures;
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::pictures::scatter::Classes;
 use chandlery::tsne::measure::kl_of_affinities;
-use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneRun};
+use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneTrainer};
 use chandlery::{FullBatchTrainer, Philox, Trainer};
 use chandlery_datasets::{Centre, Preparation};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ struct Train;
 impl Run for Train {
     type Input = OfRows;
     type Settings = Settings;
-    type Trainer = TsneRun;
+    type Trainer = TsneTrainer;
     type Line = Line;
     type Extra = Nothing;
     const KIND: Kind = Kind { command: "tsne train", folder: "tsne" };
@@ -58,7 +58,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         |settings, device| of_data(&rows.name, begin(settings, &rows, device)),
         |settings, path, device| {
             let of_run = rows.raw().filter(|_| settings.neighbours_from.is_none());
-            let (mut run, place) = TsneRun::restored(path, of_run, device)?;
+            let (mut run, place) = TsneTrainer::restored(path, of_run, device)?;
             if rows.raw().is_none() && settings.neighbours_from.is_none() {
                 let read = rows.read(&run.config().preparation).map_err(candle::Error::msg)?;
                 run = run.with_prepared_rows(&read)?;
@@ -83,7 +83,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
 }
 
 /// A run before its first iteration.
-fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
+fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneTrainer> {
     let _spinner = Spinner::new("finding neighbours");
     let philox = Philox::new(settings.seed, streams::START);
     let run = match (&settings.neighbours_from, &settings.distances) {
@@ -95,17 +95,17 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
                 .for_each(|text| note(&format!("--neighbours-from {}: {text}", indices.display())));
             // What is done to rows matters to rows alone.
             let config = settings.config(Preparation::default(), None);
-            TsneRun::from_neighbours(config, philox, &given.to_device(device)?)?
+            TsneTrainer::from_neighbours(config, philox, &given.to_device(device)?)?
         }
         _ => {
             let preparation = rows.preparation(&settings.prepare, settings.seed)?;
             let config = settings.config(preparation, rows.image);
             let config = TsneConfig { centre: rows.centre.clone(), ..config };
             match rows.raw() {
-                Some(raw) => TsneRun::new(config, philox, raw)?,
+                Some(raw) => TsneTrainer::new(config, philox, raw)?,
                 None => {
                     let read = rows.read(&config.preparation)?;
-                    TsneRun::of_prepared(config, philox, &read)?
+                    TsneTrainer::of_prepared(config, philox, &read)?
                 }
             }
         }
@@ -152,7 +152,7 @@ fn words_of(progress: &Progress) -> String {
 }
 
 /// The layout, its measures, pictures, page and the model card.
-fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) -> Result<Outcome> {
+fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrainer) -> Result<Outcome> {
     let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
     let embedding = embedding_of(made, rows, settings)?;
     let (layout, last) = (embedding.layout(), lines.last().copied());
@@ -207,7 +207,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
 }
 
 /// The embedding with its rows. A run over neighbours that were found elsewhere has none, but new rows are placed by them all the same.
-fn embedding_of(made: &TsneRun, rows: &Rows, settings: &Settings) -> Result<Embedding> {
+fn embedding_of(made: &TsneTrainer, rows: &Rows, settings: &Settings) -> Result<Embedding> {
     if settings.neighbours_from.is_none() {
         return Ok(made.model()?);
     }
@@ -216,7 +216,7 @@ fn embedding_of(made: &TsneRun, rows: &Rows, settings: &Settings) -> Result<Embe
 }
 
 /// The divergence with its sum over all pairs, and the other measures.
-fn measure(made: &TsneRun, embedding: &Embedding, rows: &Rows) -> Result<(f64, Measures)> {
+fn measure(made: &TsneTrainer, embedding: &Embedding, rows: &Rows) -> Result<(f64, Measures)> {
     let (layout, degrees) = (embedding.layout(), embedding.config().degrees_of_freedom);
     let read = || match embedding.prepared_rows()? {
         Some(read) => Ok(read),

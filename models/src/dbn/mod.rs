@@ -18,7 +18,7 @@
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
 //! use chandlery::dbn::{Dbn, DbnConfig};
-//! use chandlery::rbm::CdConfig;
+//! use chandlery::rbm::RbmTrainConfig;
 //! use chandlery::Trainer;
 //! use chandlery::dbn::DbnTrainer;
 //! use chandlery_ops::Philox;
@@ -26,7 +26,7 @@
 //! // Four units, of which the right two always copy the left two.
 //! let rows = Tensor::new(&[[1f32, 0., 1., 0.], [0., 1., 0., 1.]], &Cpu)?;
 //! let dbn = Dbn::init(DbnConfig::new(&[4, 8, 3]), Philox::new(1, 0), &Cpu)?;
-//! let training = CdConfig { batch: 2, ..CdConfig::default() };
+//! let training = RbmTrainConfig { batch: 2, ..RbmTrainConfig::default() };
 //! let mut trainer = DbnTrainer::new(&dbn, vec![training.clone(), training], Philox::new(1, 1))?;
 //! loop {
 //!     for _ in 0..500 {

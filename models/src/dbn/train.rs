@@ -2,7 +2,7 @@
 use super::{Dbn, DbnConfig};
 use crate::checkpoint::Checkpoint;
 use crate::layerwise::{LayerwiseTrainer, Stack};
-use crate::rbm::{CdConfig, Rbm, RbmTrainer};
+use crate::rbm::{Rbm, RbmTrainConfig, RbmTrainer};
 use candle::{Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
@@ -39,7 +39,7 @@ impl DbnTrainer {
 impl Stack for Dbn {
     type Config = DbnConfig;
     type Layer = Rbm;
-    type Training = CdConfig;
+    type Training = RbmTrainConfig;
     type LayerTrainer = RbmTrainer;
     const TRAINER: &'static str = "DbnTrainer";
     const NAME: &'static str = "deep-belief-network";
@@ -56,11 +56,11 @@ impl Stack for Dbn {
         (self.config(), self.layers())
     }
 
-    fn validate(layer: &Rbm, training: &CdConfig) -> Result<()> {
+    fn validate(layer: &Rbm, training: &RbmTrainConfig) -> Result<()> {
         training.validate_for(layer.config())
     }
 
-    fn take_schedules(training: &mut CdConfig, from: &CdConfig) {
+    fn take_schedules(training: &mut RbmTrainConfig, from: &RbmTrainConfig) {
         training.learning_rate = from.learning_rate.clone();
         training.momentum = from.momentum.clone();
     }
@@ -69,13 +69,13 @@ impl Stack for Dbn {
         lower: &[Rbm],
         rbm: &Rbm,
         preparation: &Preparation,
-        training: CdConfig,
+        training: RbmTrainConfig,
         philox: Philox,
     ) -> Result<RbmTrainer> {
         RbmTrainer::above(lower, rbm, preparation, training, philox)
     }
 
-    fn set_layer_schedules(trainer: &mut RbmTrainer, training: &CdConfig) -> Result<()> {
+    fn set_layer_schedules(trainer: &mut RbmTrainer, training: &RbmTrainConfig) -> Result<()> {
         trainer.set_schedules(training)
     }
 

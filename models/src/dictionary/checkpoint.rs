@@ -3,8 +3,8 @@ use super::online::{Gathered, report};
 use super::statistics::{Idle, Statistics};
 use super::train::{Previous, Quality};
 use super::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration, OnlineConfig,
-    OnlineTrainer, SparseCoder,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration,
+    OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, SparseCoder,
 };
 use crate::checkpoint::{self, Checkpoint};
 use candle::{Device, Result, Tensor};
@@ -43,7 +43,7 @@ struct OnlineNotes {
     batches: usize,
     scale: Option<f64>,
     gathered: Gathered,
-    training: OnlineConfig,
+    training: OnlineDictionaryTrainConfig,
     progress: Value,
 }
 
@@ -124,7 +124,7 @@ impl DictionaryTrainer {
     }
 }
 
-impl OnlineTrainer {
+impl OnlineDictionaryTrainer {
     pub(super) fn store(&self, path: &Path, progress: &Value) -> Result<()> {
         let tensors = [
             ("dictionary", &self.dictionary.atoms),

@@ -261,10 +261,10 @@ impl DictionaryTrainConfig {
     }
 }
 
-/// How [`OnlineTrainer`](super::OnlineTrainer) learns.
+/// How [`OnlineDictionaryTrainer`](super::OnlineDictionaryTrainer) learns.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
-pub struct OnlineConfig {
+pub struct OnlineDictionaryTrainConfig {
     /// How signals are coded, in training and by the dictionary that it gives, whose configuration takes it; files have it there. Default:
     /// as the dictionary's configuration says. [Orthogonal least squares](PursuitMethod::Ols) learns better atoms for either pursuit.
     #[serde(skip)]
@@ -287,7 +287,7 @@ pub struct OnlineConfig {
     pub n_fixed: usize,
 }
 
-impl Default for OnlineConfig {
+impl Default for OnlineDictionaryTrainConfig {
     fn default() -> Self {
         Self {
             coder: None,
@@ -301,11 +301,11 @@ impl Default for OnlineConfig {
     }
 }
 
-impl OnlineConfig {
+impl OnlineDictionaryTrainConfig {
     /// # Errors
     /// When a field is out of its range for a dictionary of `n_atoms`; the message names it.
     pub fn validate(&self, n_atoms: usize) -> Result<()> {
-        const OP: &str = "OnlineConfig";
+        const OP: &str = "OnlineDictionaryTrainConfig";
         check_coder(OP, self.coder.as_ref(), n_atoms)?;
         range(OP, "forgetting", self.forgetting, "at least 0", |x| x >= 0.)?;
         at_least_one(OP, "sweeps", self.sweeps)?;

@@ -64,10 +64,12 @@ pub(crate) mod statistics;
 pub mod train;
 
 pub use chandlery_ops::codes::SparseCodes;
-pub use config::{CodeError, DictionaryConfig, DictionaryTrainConfig, OnlineConfig, Replace, UpdateRule};
+pub use config::{
+    CodeError, DictionaryConfig, DictionaryTrainConfig, OnlineDictionaryTrainConfig, Replace, UpdateRule,
+};
 pub use init::{Init, distinct_signals, init, overcomplete_dct};
 pub use measure::Measure;
-pub use online::{OnlineMetrics, OnlineStep, OnlineTrainer};
+pub use online::{OnlineDictionaryTrainer, OnlineMetrics, OnlineStep};
 pub use pursuit::{PursuitMethod, SparseCoder};
 pub use statistics::Statistics;
 pub use train::{DictionaryTrainer, Iteration};

@@ -16,7 +16,7 @@
 //! | symbol | field | shape |
 //! |---|---|---|
 //! | `Y` | argument `batch` | `[batch, n_features]` |
-//! | `ρ` | [`OnlineConfig::forgetting`] | |
+//! | `ρ` | [`OnlineDictionaryTrainConfig::forgetting`] | |
 //! | `A`, `B` | statistics | `[n_atoms, n_atoms]`, `[n_atoms, n_features]` |
 //!
 //! Source: Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse coding", JMLR 11, 2010, algorithms 1 and 2 and section
@@ -24,14 +24,14 @@
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
-//! use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineConfig, OnlineTrainer};
+//! use chandlery::dictionary::{Dictionary, DictionaryConfig, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer};
 //! use chandlery_ops::Philox;
 //! # fn main() -> candle::Result<()> {
 //! // Two signals along (3, 4) and two along the first axis; one atom each.
 //! let batch = Tensor::new(&[[3f32, 4.], [6., 8.], [2., 0.], [-1., 0.]], &Cpu)?;
 //! let atoms = Tensor::new(&[[0.8f32, 0.6], [1., 0.]], &Cpu)?;
 //! let dictionary = Dictionary::from_tensor(DictionaryConfig::new(2, 2, 1), atoms)?;
-//! let mut trainer = OnlineTrainer::new(dictionary, OnlineConfig::default(), Philox::new(7, 0))?;
+//! let mut trainer = OnlineDictionaryTrainer::new(dictionary, OnlineDictionaryTrainConfig::default(), Philox::new(7, 0))?;
 //! trainer.partial_fit(&batch)?;
 //! // b₀ = 4.8 (3, 4) + 9.6 (6, 8), along (3, 4); a₀₁ = 0: no signal uses both.
 //! let atoms = trainer.dictionary().atoms().to_vec2::<f32>()?;
@@ -41,7 +41,7 @@
 use super::replace_atoms::{Care, compares, draws_of_batch};
 use super::scaling::{longest, most_square, outgrows, scale_of, scaled};
 use super::statistics::{Idle, Statistics, kept};
-use super::{Dictionary, OnlineConfig, SparseCoder, nonnegative};
+use super::{Dictionary, OnlineDictionaryTrainConfig, SparseCoder, nonnegative};
 use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
@@ -54,8 +54,8 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Learns a [`Dictionary`] batch by batch; see the [module](self) for the equations.
-pub struct OnlineTrainer {
-    pub(super) config: OnlineConfig,
+pub struct OnlineDictionaryTrainer {
+    pub(super) config: OnlineDictionaryTrainConfig,
     /// How signals are coded.
     pub(super) coder: SparseCoder,
     pub(super) philox: Philox,
@@ -139,19 +139,19 @@ struct Coded<'a> {
     uses: &'a AtomUses,
 }
 
-impl OnlineTrainer {
+impl OnlineDictionaryTrainer {
     /// Starts from a copy of `dictionary` with its atoms scaled to length 1. The configuration of the copy keeps its pursuit, unless
-    /// [`OnlineConfig::coder`] is another.
+    /// [`OnlineDictionaryTrainConfig::coder`] is another.
     ///
     /// The draws of [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
     ///
     /// # Errors
     /// When `config` is out of range, memory is short, or a fixed atom is negative where atoms must
     /// not be.
-    pub fn new(dictionary: Dictionary, config: OnlineConfig, philox: Philox) -> Result<Self> {
+    pub fn new(dictionary: Dictionary, config: OnlineDictionaryTrainConfig, philox: Philox) -> Result<Self> {
         let n = dictionary.config.n_atoms;
         config.validate(n)?;
-        let atoms = nonnegative::start("OnlineTrainer", &dictionary, config.n_fixed)?;
+        let atoms = nonnegative::start("OnlineDictionaryTrainer", &dictionary, config.n_fixed)?;
         let mut of_dictionary = dictionary.config;
         let coder = of_dictionary.take_coder(config.coder.as_ref());
         Ok(Self {
@@ -176,7 +176,7 @@ impl OnlineTrainer {
     /// # Errors
     /// When the batch has the wrong shape, type or device, is empty or is not finite; the trainer then does not change.
     pub fn partial_fit(&mut self, batch: &Tensor) -> Result<OnlineStep> {
-        const OP: &str = "OnlineTrainer::partial_fit";
+        const OP: &str = "OnlineDictionaryTrainer::partial_fit";
         let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_inputs())?;
         crate::check::at_least_one(OP, "signals of a batch", m)?;
         let batch = self.dictionary.prepare(batch)?.contiguous()?;
@@ -305,18 +305,22 @@ impl OnlineTrainer {
     }
 
     /// How the dictionary is learned.
-    pub fn config(&self) -> &OnlineConfig {
+    pub fn config(&self) -> &OnlineDictionaryTrainConfig {
         &self.config
     }
 }
 
-impl Trainer for OnlineTrainer {
+impl Trainer for OnlineDictionaryTrainer {
     type Model = Dictionary;
     type Metrics = OnlineMetrics;
 
     fn metrics(&mut self) -> Result<OnlineMetrics> {
         let Gathered { steps, signals, squares, atoms, replaced, used } = self.gathered;
-        crate::check::at_least_one("OnlineTrainer::metrics", "steps since the last call", steps as usize)?;
+        crate::check::at_least_one(
+            "OnlineDictionaryTrainer::metrics",
+            "steps since the last call",
+            steps as usize,
+        )?;
         self.gathered = Gathered::default();
         let mean = |sum: f64| sum / signals as f64;
         Ok(OnlineMetrics { steps, rmse: mean(squares).sqrt(), mean_count: mean(atoms), used, replaced })
@@ -339,8 +343,8 @@ impl Trainer for OnlineTrainer {
     }
 }
 
-impl MinibatchTrainer for OnlineTrainer {
-    /// [`partial_fit`](OnlineTrainer::partial_fit), whose figures [`metrics`](Trainer::metrics) gathers. Waits for the device.
+impl MinibatchTrainer for OnlineDictionaryTrainer {
+    /// [`partial_fit`](OnlineDictionaryTrainer::partial_fit), whose figures [`metrics`](Trainer::metrics) gathers. Waits for the device.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
         self.partial_fit(rows).map(drop)
     }

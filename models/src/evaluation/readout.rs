@@ -24,7 +24,7 @@
 //! assert!(readout.is_some_and(|readout| readout.n_test == 16 && readout.accuracy_pixels == 1.));
 //! # Ok(()) }
 //! ```
-use crate::softmax::{FitConfig, Softmax};
+use crate::softmax::{Softmax, SoftmaxTrainConfig};
 use candle::{Device, Error, Result, Tensor};
 use chandlery_datasets::Split;
 use serde::Serialize;
@@ -159,7 +159,7 @@ impl Readout {
         };
         let mut accuracy = |x: &Tensor, test: &Tensor, of: Of| -> Result<f64> {
             let mut show = |done, total| progress(of, done, total);
-            let config = FitConfig::default();
+            let config = SoftmaxTrainConfig::default();
             let (softmax, _) =
                 Softmax::fit_with_progress(x, &train_labels, rows.n_classes, &config, &mut show)?;
             softmax.accuracy(test, &test_labels)

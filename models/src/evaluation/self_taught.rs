@@ -5,7 +5,7 @@
 //! seeds: other draws of labelled rows, other features.
 //!
 //! Source: Raina, Battle, Lee, Packer and Ng, "Self-taught learning", ICML 2007.
-use crate::softmax::{FitConfig, Softmax};
+use crate::softmax::{Softmax, SoftmaxTrainConfig};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Split;
 use chandlery_ops::Philox;
@@ -126,7 +126,8 @@ impl SelfTaught {
             Ok((x, Tensor::new(self.labels(split)?, device)?))
         };
         let ((x, labels), (test_x, test_labels)) = (of(&drawn.rows)?, of(&self.test)?);
-        let config = FitConfig { l2: Some(1e-4), iterations: CLASSIFIER_ITERATIONS, standardise: false };
+        let config =
+            SoftmaxTrainConfig { l2: Some(1e-4), iterations: CLASSIFIER_ITERATIONS, standardise: false };
         let accuracy = |places: &Vec<u32>| {
             let (x, labels) = (gather_rows(&x, places)?, gather_rows(&labels, places)?);
             let (softmax, _) = Softmax::fit(&x, &labels, self.n_classes(), &config)?;

@@ -317,7 +317,7 @@ pub enum ReconstructionLoss {
 /// How a network is trained: backpropagation and its surroundings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct BackpropConfig {
+pub struct FeedforwardTrainConfig {
     /// Rows of a minibatch, at least 1. Default 100.
     pub batch: usize,
     /// Step size, at least 0. Default 0.001, Adam's; gradient descent wants some 100 times more.
@@ -343,7 +343,7 @@ pub struct BackpropConfig {
     pub precision: Precision,
 }
 
-impl Default for BackpropConfig {
+impl Default for FeedforwardTrainConfig {
     fn default() -> Self {
         Self {
             batch: 100,
@@ -359,14 +359,14 @@ impl Default for BackpropConfig {
     }
 }
 
-impl BackpropConfig {
+impl FeedforwardTrainConfig {
     /// Minibatches and epochs of a classifier; [`for_rows`](Plan::for_rows) fits them to few rows.
     pub const PLAN: Plan = Plan { batch: 100, epochs: 100, least_steps: 2000 };
 
     /// # Errors
     /// When a field is out of its range or does not fit the network; the message names it.
     pub fn validate(&self, network: &FeedforwardConfig) -> Result<()> {
-        const OP: &str = "BackpropConfig";
+        const OP: &str = "FeedforwardTrainConfig";
         at_least_one(OP, "batch", self.batch)?;
         self.learning_rate.validate(OP, "learning_rate", "at least 0", |x| x >= 0.)?;
         self.momentum.validate(OP, "momentum", "in [0, 1)", |x| (0. ..1.).contains(&x))?;

@@ -27,7 +27,7 @@
 //! use candle::{Device::Cpu, Module, Tensor};
 //! use chandlery::Trainer;
 //! use chandlery::dbn::{Dbn, DbnConfig};
-//! use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer};
+//! use chandlery::feedforward::{FeedforwardTrainConfig, Feedforward, FeedforwardTrainer};
 //! use chandlery_ops::Philox;
 //! # fn main() -> candle::Result<()> {
 //! let dbn = Dbn::init(DbnConfig::new(&[4, 8, 2]), Philox::new(1, 0), &Cpu)?;
@@ -36,7 +36,7 @@
 //! // Before any step it does what the network it was made from does.
 //! let difference = (autoencoder.forward(&rows)? - dbn.reconstruct(&rows)?)?.abs()?.sum_all()?;
 //! assert!(difference.to_scalar::<f32>()? < 1e-6);
-//! let training = BackpropConfig { batch: 2, learning_rate: 0.02.into(), ..BackpropConfig::default() };
+//! let training = FeedforwardTrainConfig { batch: 2, learning_rate: 0.02.into(), ..FeedforwardTrainConfig::default() };
 //! let mut trainer = FeedforwardTrainer::new(&autoencoder, training, Philox::new(1, 1))?;
 //! for _ in 0..300 {
 //!     trainer.step(&rows, None)?;
@@ -56,7 +56,7 @@ mod tests;
 pub mod train;
 
 pub use config::{
-    Activation, BackpropConfig, FeedforwardConfig, LayerConfig, Optimizer, ReconstructionLoss, Task,
+    Activation, FeedforwardConfig, FeedforwardTrainConfig, LayerConfig, Optimizer, ReconstructionLoss, Task,
 };
 pub use connections::Connections;
 pub use train::{FeedforwardTrainer, Metrics};

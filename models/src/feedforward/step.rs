@@ -4,7 +4,7 @@
 //! recorded as a CUDA graph. For the equations see [`train`](super::train).
 use super::layer_step::{LayerStep, Parameters};
 use super::{
-    BackpropConfig, Connections, Feedforward, FeedforwardConfig, Optimizer, ReconstructionLoss, Task,
+    Connections, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Optimizer, ReconstructionLoss, Task,
 };
 use crate::conv_rbm::ConvGrid;
 use candle::{D, DType, Result, Tensor};
@@ -40,7 +40,7 @@ struct LayerBuffers {
 /// All memory of a step, and the views of it that the step uses. Clones share it.
 #[derive(Clone)]
 pub(super) struct Buffers {
-    config: BackpropConfig,
+    config: FeedforwardTrainConfig,
     loss: Option<OutputLoss>,
     /// `[planes, n]`: values, gradient, and what the optimiser remembers. Weights come first, biases after them.
     pub(super) params: Tensor,
@@ -77,7 +77,11 @@ struct Shared {
 }
 
 impl Buffers {
-    pub(super) fn new(network: &Feedforward, config: &BackpropConfig, philox: Philox) -> Result<Self> {
+    pub(super) fn new(
+        network: &Feedforward,
+        config: &FeedforwardTrainConfig,
+        philox: Philox,
+    ) -> Result<Self> {
         let (_, _, n) = places(network.config());
         let planes = match config.optimizer {
             Optimizer::Adam => 4,
@@ -100,12 +104,17 @@ impl Buffers {
 
     /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters and counters; `network` is the one that they are for.
     pub(super) fn of_fewer(&self, network: &Feedforward, philox: Philox, rows: usize) -> Result<Self> {
-        let config = BackpropConfig { batch: rows, ..self.config.clone() };
+        let config = FeedforwardTrainConfig { batch: rows, ..self.config.clone() };
         let Self { params, scalars, steps, counter, .. } = self.clone();
         Self::on(network, &config, philox, Shared { params, scalars, steps, counter })
     }
 
-    fn on(network: &Feedforward, config: &BackpropConfig, philox: Philox, shared: Shared) -> Result<Self> {
+    fn on(
+        network: &Feedforward,
+        config: &FeedforwardTrainConfig,
+        philox: Philox,
+        shared: Shared,
+    ) -> Result<Self> {
         let Shared { params, scalars, steps, counter } = shared;
         let (batch, device) = (config.batch, network.device());
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);

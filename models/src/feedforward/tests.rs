@@ -12,7 +12,7 @@ use chandlery_ops::core::{normal, uniform};
 /// The loss of a network in f64 with the given parameters, from candle's ops alone.
 fn loss(
     config: &FeedforwardConfig,
-    training: &BackpropConfig,
+    training: &FeedforwardTrainConfig,
     vars: &[(Var, Var)],
     x: &Tensor,
     y: &Tensor,
@@ -139,7 +139,7 @@ fn gradients_are_those_of_a_dense_network_with_the_same_matrix() -> Result<()> {
             let mut layers = network.layers().to_vec();
             layers[1].0 = logits.narrow(1, 0, layers[1].0.dim(1)?)?.contiguous()?;
             let network = Feedforward::from_tensors(network.config().clone(), layers)?;
-            let training = BackpropConfig { batch: 6, ..BackpropConfig::default() };
+            let training = FeedforwardTrainConfig { batch: 6, ..FeedforwardTrainConfig::default() };
             let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(15, 2))?;
             trainer.step(&x, Some(&y))?;
             Ok(trainer.buffers().gradients()[0].clone())
@@ -175,7 +175,7 @@ fn a_network_of_windows_begins_as_the_one_it_was_made_from() -> Result<()> {
         assert!(worst(&autoencoder.forward(&x)?, &dbn.reconstruct(&x)?) < 1e-6, "{layers:?}");
         let classifier = Feedforward::from_dbn(&dbn, 4)?;
         assert!(worst(&classifier.features(&x, n)?, &dbn.forward(&x)?) < 1e-6, "features of {layers:?}");
-        let training = BackpropConfig { batch: 9, ..BackpropConfig::default() };
+        let training = FeedforwardTrainConfig { batch: 9, ..FeedforwardTrainConfig::default() };
         // What a step computes is what the network computes.
         let mut trainer = FeedforwardTrainer::new(&autoencoder, training, Philox::new(16, 1))?;
         trainer.step(&x, None)?;
@@ -197,7 +197,7 @@ fn assert_gradients(config: &FeedforwardConfig, loss_kind: ReconstructionLoss) -
     let network = Feedforward::from_tensors(config.clone(), layers.collect::<Result<_>>()?)?;
     let x = uniform((batch, config.n_inputs()), &Cpu, Philox::new(2, 0))?;
     let y = Tensor::new(&[0u32, 1, 2, 2, 0, 1], &Cpu)?;
-    let training = BackpropConfig { batch, loss: loss_kind, ..BackpropConfig::default() };
+    let training = FeedforwardTrainConfig { batch, loss: loss_kind, ..FeedforwardTrainConfig::default() };
     let mut trainer = FeedforwardTrainer::new(&network, training.clone(), Philox::new(3, 0))?;
     trainer.step(&x, Some(&y))?;
 
@@ -230,7 +230,8 @@ fn dropout_gradients_are_those_of_the_network_that_was_left() -> Result<()> {
     let network = Feedforward::init(config, Philox::new(4, 0), &Cpu)?;
     let (x, y) = (uniform((batch, 8), &Cpu, Philox::new(4, 1))?, Tensor::new(&[0u32, 1, 2, 1, 0], &Cpu)?);
     let philox = Philox::new(4, 2);
-    let training = BackpropConfig { batch, dropout: rates.to_vec(), ..BackpropConfig::default() };
+    let training =
+        FeedforwardTrainConfig { batch, dropout: rates.to_vec(), ..FeedforwardTrainConfig::default() };
     let mut trainer = FeedforwardTrainer::new(&network, training, philox)?;
     trainer.step(&x, Some(&y))?;
     let mask = |n: usize, rate: f64, at: Philox| -> Result<Tensor> {
@@ -257,7 +258,8 @@ fn a_recorded_step_is_an_unrecorded_one() -> Result<()> {
     // On the CPU nothing is recorded; on a GPU tests/parity asks the same.
     let config = FeedforwardConfig::classifier(&[6, 9, 3]);
     let network = Feedforward::init(config, Philox::new(5, 0), &Cpu)?;
-    let training = BackpropConfig { batch: 4, dropout: vec![0.2, 0.5], ..BackpropConfig::default() };
+    let training =
+        FeedforwardTrainConfig { batch: 4, dropout: vec![0.2, 0.5], ..FeedforwardTrainConfig::default() };
     let (x, y) = (uniform((4, 6), &Cpu, Philox::new(5, 1))?, Tensor::new(&[0u32, 1, 2, 1], &Cpu)?);
     let run = |record| -> Result<Vec<Vec<f32>>> {
         let mut trainer = FeedforwardTrainer::with(&network, training.clone(), Philox::new(5, 2), record)?;
@@ -328,7 +330,7 @@ fn faster_precisions_stay_near_the_exact_gradient() -> Result<()> {
     let network = Feedforward::init(FeedforwardConfig::autoencoder(&[20, 12, 3]), Philox::new(8, 0), &Cpu)?;
     let x = uniform((10, 20), &Cpu, Philox::new(8, 1))?;
     let gradient = |precision| -> Result<Tensor> {
-        let training = BackpropConfig { batch: 10, precision, ..BackpropConfig::default() };
+        let training = FeedforwardTrainConfig { batch: 10, precision, ..FeedforwardTrainConfig::default() };
         let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(8, 2))?;
         trainer.step(&x, None)?;
         trainer.buffers().params.get(1)

@@ -7,7 +7,7 @@
 //! update     Adam, or gradient descent with momentum; then rows of hidden W longer than max_norm are scaled back
 //! ```
 //!
-//! | symbol | field of [`BackpropConfig`] |
+//! | symbol | field of [`FeedforwardTrainConfig`] |
 //! |---|---|
 //! | `m` | `dropout` |
 //! | `J` | `loss`, for autoencoders |
@@ -21,7 +21,7 @@
 //! their gradients. Everything is allocated in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
 //! they have places.
 use super::step::Buffers;
-use super::{Activation, BackpropConfig, Feedforward, FeedforwardConfig, Task};
+use super::{Activation, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Task};
 use crate::check::{LabelsSeen, all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::early_stopping::{Best, EarlyStopping};
@@ -57,7 +57,7 @@ pub struct Metrics {
 /// Owns what a resume needs beside the parameters: what the optimiser remembers, and the places in its steps and
 /// in the random sequence.
 pub struct FeedforwardTrainer {
-    config: BackpropConfig,
+    config: FeedforwardTrainConfig,
     /// Shares its memory with `buffers`.
     model: Feedforward,
     stopping: EarlyStopping<Feedforward>,
@@ -78,7 +78,7 @@ pub struct FeedforwardTrainer {
 #[derive(Serialize, Deserialize)]
 struct Notes {
     network: FeedforwardConfig,
-    training: BackpropConfig,
+    training: FeedforwardTrainConfig,
     stopping: EarlyStopping<Feedforward>,
     #[serde(with = "checkpoint::place")]
     philox: Philox,
@@ -93,14 +93,14 @@ impl FeedforwardTrainer {
     /// # Errors
     /// When `config` is out of range or does not fit the network, `philox` is where the weights were drawn and there is dropout, or memory is
     /// short.
-    pub fn new(network: &Feedforward, config: BackpropConfig, philox: Philox) -> Result<Self> {
+    pub fn new(network: &Feedforward, config: FeedforwardTrainConfig, philox: Philox) -> Result<Self> {
         Self::with(network, config, philox, true)
     }
 
     /// The same; without `record` each step is launched afresh, which tests compare with.
     pub(super) fn with(
         network: &Feedforward,
-        config: BackpropConfig,
+        config: FeedforwardTrainConfig,
         philox: Philox,
         record: bool,
     ) -> Result<Self> {
@@ -169,7 +169,7 @@ impl FeedforwardTrainer {
     /// ```
     /// # use candle::{Device::Cpu, Tensor};
     /// # use chandlery::datasets::{Feed, FeedConfig, Split};
-    /// # use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
+    /// # use chandlery::feedforward::{FeedforwardTrainConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
     /// # use chandlery::Philox;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let split = |n: u32| -> Result<Split, Box<dyn std::error::Error>> {
@@ -179,7 +179,7 @@ impl FeedforwardTrainer {
     /// # let (rows, held_out) = (split(60)?, split(30)?);
     /// let network = Feedforward::init(FeedforwardConfig::classifier(&[6, 5, 3]), Philox::new(3, 0), &Cpu)?;
     /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(20, 7))?;
-    /// let mut trainer = FeedforwardTrainer::new(&network, BackpropConfig::default(), Philox::new(3, 1))?;
+    /// let mut trainer = FeedforwardTrainer::new(&network, FeedforwardTrainConfig::default(), Philox::new(3, 1))?;
     /// let best = trainer.fit_until(&mut feed, 100, &held_out, 10)?;
     /// println!("{} % of held-out rows are wrong after epoch {}", 100. * best.figure, best.epoch + 1);
     /// # Ok(()) }
@@ -253,7 +253,7 @@ impl FeedforwardTrainer {
     ///
     /// # Errors
     /// When `config` is out of range or does not fit the network.
-    pub fn set_schedules(&mut self, config: &BackpropConfig) -> Result<()> {
+    pub fn set_schedules(&mut self, config: &FeedforwardTrainConfig) -> Result<()> {
         config.validate(self.model.config())?;
         self.config.learning_rate = config.learning_rate.clone();
         self.config.momentum = config.momentum.clone();
@@ -261,7 +261,7 @@ impl FeedforwardTrainer {
     }
 
     /// How the network is trained.
-    pub fn config(&self) -> &BackpropConfig {
+    pub fn config(&self) -> &FeedforwardTrainConfig {
         &self.config
     }
 
@@ -341,7 +341,7 @@ impl Trainer for FeedforwardTrainer {
 
 impl MinibatchTrainer for FeedforwardTrainer {
     fn follow(&mut self, epochs: f64) -> Result<()> {
-        let BackpropConfig { learning_rate, momentum, .. } = &self.config;
+        let FeedforwardTrainConfig { learning_rate, momentum, .. } = &self.config;
         let (rate, momentum) = (learning_rate.within(epochs), momentum.within(epochs));
         set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
     }

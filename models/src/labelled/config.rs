@@ -77,7 +77,7 @@ pub enum Stage {
 /// How a network with labels is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct UpDownConfig {
+pub struct LabelledDbnTrainConfig {
     /// Which weights learn. Default all.
     pub stage: Stage,
     /// Rows of a minibatch, at least 1; also the number of persistent chains. Default 100.
@@ -103,7 +103,7 @@ pub struct UpDownConfig {
     pub precision: Precision,
 }
 
-impl Default for UpDownConfig {
+impl Default for LabelledDbnTrainConfig {
     fn default() -> Self {
         Self {
             stage: Stage::UpDown,
@@ -119,11 +119,11 @@ impl Default for UpDownConfig {
     }
 }
 
-impl UpDownConfig {
+impl LabelledDbnTrainConfig {
     /// # Errors
     /// When a field is out of its range; the message names it.
     pub fn validate(&self) -> Result<()> {
-        const OP: &str = "UpDownConfig";
+        const OP: &str = "LabelledDbnTrainConfig";
         at_least_one(OP, "batch", self.batch)?;
         self.learning_rate.validate(OP, "learning_rate", "at least 0", |x| x >= 0.)?;
         self.momentum.validate(OP, "momentum", "in [0, 1)", |x| (0. ..1.).contains(&x))?;

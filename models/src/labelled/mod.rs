@@ -21,7 +21,7 @@
 //! | `U d` | `top()`: `label_weight`, `label_bias` | `[n_hidden, n_classes]`, `[n_classes]` |
 //!
 //! Source: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006, sections
-//! 4 to 6; the equations of learning are those of [`UpDownTrainer`].
+//! 4 to 6; the equations of learning are those of [`LabelledDbnTrainer`].
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -43,9 +43,9 @@ mod pretrained;
 mod step;
 mod train;
 
-pub use config::{LabelledDbnConfig, Stage, UpDownConfig};
+pub use config::{LabelledDbnConfig, LabelledDbnTrainConfig, Stage};
 pub use labelled_rbm::LabelledRbm;
-pub use train::{UpDownMetrics, UpDownTrainer};
+pub use train::{LabelledDbnMetrics, LabelledDbnTrainer};
 
 use crate::check::{batch_of, values_of};
 use crate::dbn::Dbn;

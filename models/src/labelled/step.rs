@@ -1,8 +1,8 @@
 //! One step of the up-down algorithm: its memory and its sequence of ops.
 //!
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
-//! recorded as a CUDA graph. For the equations see [`UpDownTrainer`](super::UpDownTrainer).
-use super::{LabelledDbn, LabelledDbnConfig, LabelledRbm, Stage, UpDownConfig};
+//! recorded as a CUDA graph. For the equations see [`LabelledDbnTrainer`](super::LabelledDbnTrainer).
+use super::{LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledRbm, Stage};
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
 use chandlery_ops::arrays::scale_into_;
@@ -42,7 +42,7 @@ impl Rates {
         Ok(Self { first: zeros(3)?, second: zeros(2)?, label: zeros(3)? })
     }
 
-    pub(super) fn set(&self, config: &UpDownConfig, epochs: f64) -> Result<()> {
+    pub(super) fn set(&self, config: &LabelledDbnTrainConfig, epochs: f64) -> Result<()> {
         let (rate, momentum) = (config.learning_rate.within(epochs), config.momentum.within(epochs) as f32);
         let of_row = rate / config.batch as f64;
         let scalars = |factor: f64| [(factor * of_row) as f32, momentum, (factor * rate) as f32];
@@ -68,7 +68,7 @@ impl Directed {
         let weight = layer.weight().to_dtype(DType::F32)?;
         let bias = match layer.bias() {
             Some(bias) => bias.to_dtype(DType::F32)?,
-            None => candle::bail!("UpDownTrainer: a layer must have a bias, got none"),
+            None => candle::bail!("LabelledDbnTrainer: a layer must have a bias, got none"),
         };
         Ok(Self {
             pre: Tensor::zeros((batch, weight.dim(0)?), DType::F32, weight.device())?,
@@ -97,7 +97,13 @@ impl Directed {
     }
 
     /// The delta rule: what plane [`POS`] of `planes` held minus what this layer predicted of it in plane [`NEG`].
-    fn learn(&self, below: &Tensor, planes: &Tensor, rates: &Rates, config: &UpDownConfig) -> Result<()> {
+    fn learn(
+        &self,
+        below: &Tensor,
+        planes: &Tensor,
+        rates: &Rates,
+        config: &LabelledDbnTrainConfig,
+    ) -> Result<()> {
         let (velocity, below) = (self.params.get(1)?, below.get(POS)?);
         for (plane, factors) in [(POS, &rates.first), (NEG, &rates.second)] {
             let states = planes.get(plane)?;
@@ -166,7 +172,7 @@ impl Top {
     fn contrast(
         &self,
         visible: &Tensor,
-        config: &UpDownConfig,
+        config: &LabelledDbnTrainConfig,
         k: usize,
         draws: &mut Sequence,
     ) -> Result<()> {
@@ -213,7 +219,7 @@ impl Top {
         visible: &Tensor,
         from: usize,
         out: UnitPlanes,
-        config: &UpDownConfig,
+        config: &LabelledDbnTrainConfig,
         draws: &mut Sequence,
     ) -> Result<()> {
         const ADD: Factors<'static> = Factors::Host { alpha: 1., beta: 1. };
@@ -234,7 +240,7 @@ impl Top {
         &self,
         visible: &Tensor,
         rates: &Rates,
-        config: &UpDownConfig,
+        config: &LabelledDbnTrainConfig,
         counter: &Tensor,
         advance: i64,
     ) -> Result<()> {
@@ -290,7 +296,7 @@ impl<'a> Sequence<'a> {
 /// All memory of a step. Clones share it.
 #[derive(Clone)]
 pub(super) struct Buffers {
-    pub(super) config: UpDownConfig,
+    pub(super) config: LabelledDbnTrainConfig,
     pub(super) philox: Philox,
     /// Blocks of random draws used so far.
     pub(super) counter: Tensor,
@@ -304,7 +310,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    pub(super) fn new(dbn: &LabelledDbn, config: &UpDownConfig, philox: Philox) -> Result<Self> {
+    pub(super) fn new(dbn: &LabelledDbn, config: &LabelledDbnTrainConfig, philox: Philox) -> Result<Self> {
         let (device, batch) = (dbn.device(), config.batch);
         let layers =
             |of: &[Linear]| of.iter().map(|layer| Directed::new(layer, batch)).collect::<Result<_>>();
@@ -340,7 +346,8 @@ impl Buffers {
     /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters, velocities and counter; `dbn` is the network that
     /// these buffers are for. Rates are their own, since the mean of a gradient is over the rows.
     pub(super) fn of_fewer(&self, dbn: &LabelledDbn, rows: usize) -> Result<Self> {
-        let own = Self::new(dbn, &UpDownConfig { batch: rows, ..self.config.clone() }, self.philox)?;
+        let own =
+            Self::new(dbn, &LabelledDbnTrainConfig { batch: rows, ..self.config.clone() }, self.philox)?;
         let shared = |layers: &[Directed], own: Vec<Directed>| {
             let of = |(layer, own): (&Directed, Directed)| Directed {
                 params: layer.params.clone(),

@@ -1,6 +1,6 @@
 //! Training a network with labels, and the checkpoint that resumes it.
 use super::step::{Buffers, Directed, H_DRAWN, POS};
-use super::{LabelledDbn, LabelledDbnConfig, UpDownConfig};
+use super::{LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig};
 use crate::check::{LabelsSeen, all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::prepare::to_load;
@@ -17,7 +17,7 @@ use std::path::Path;
 
 /// What was gathered on the device since the last report; squared errors are means over rows, summed over units.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct UpDownMetrics {
+pub struct LabelledDbnMetrics {
     /// Steps since the last report.
     pub steps: u64,
     /// Of what generation predicts of a row from the drawn units above it; none where the layers below the top do not
@@ -52,7 +52,7 @@ pub struct UpDownMetrics {
 /// means instead of draws, which have the same mean and less noise; chains may persist.
 ///
 /// A step is two loads and, on CUDA, one recorded graph; everything is allocated in [`new`](Self::new).
-pub struct UpDownTrainer {
+pub struct LabelledDbnTrainer {
     model: LabelledDbnConfig,
     buffers: Buffers,
     replay: Replay,
@@ -77,19 +77,19 @@ pub struct UpDownTrainer {
 #[derive(Serialize, Deserialize)]
 struct Notes {
     model: LabelledDbnConfig,
-    training: UpDownConfig,
+    training: LabelledDbnTrainConfig,
     #[serde(with = "checkpoint::place")]
     philox: Philox,
     progress: Value,
 }
 
-impl UpDownTrainer {
+impl LabelledDbnTrainer {
     /// Takes a copy of `dbn`. Steps take raw rows, which go through its preparation; `philox` is where the random draws begin, and its stream
     /// should be used for nothing else.
     ///
     /// # Errors
     /// When `config` is out of range, or memory is short.
-    pub fn new(dbn: &LabelledDbn, config: UpDownConfig, philox: Philox) -> Result<Self> {
+    pub fn new(dbn: &LabelledDbn, config: LabelledDbnTrainConfig, philox: Philox) -> Result<Self> {
         config.validate()?;
         let mut model = dbn.config().clone();
         model.preparation = model.preparation.to_device(dbn.device()).map_err(Error::wrap)?;
@@ -122,7 +122,7 @@ impl UpDownTrainer {
     ///
     /// # Errors
     /// When `config` is out of range.
-    pub fn set_schedules(&mut self, config: &UpDownConfig) -> Result<()> {
+    pub fn set_schedules(&mut self, config: &LabelledDbnTrainConfig) -> Result<()> {
         config.validate()?;
         let own = &mut self.buffers.config;
         own.learning_rate = config.learning_rate.clone();
@@ -132,7 +132,7 @@ impl UpDownTrainer {
     }
 
     /// How the network is trained.
-    pub fn config(&self) -> &UpDownConfig {
+    pub fn config(&self) -> &LabelledDbnTrainConfig {
         &self.buffers.config
     }
 
@@ -163,8 +163,8 @@ impl UpDownTrainer {
     }
 
     /// What was gathered since the last report, which stays as it is.
-    fn measured(&self) -> Result<UpDownMetrics> {
-        self.range.check("UpDownTrainer")?;
+    fn measured(&self) -> Result<LabelledDbnMetrics> {
+        self.range.check("LabelledDbnTrainer")?;
         let steps = self.gathered;
         let rows = self.gathered_rows as f64;
         let gathered = |state: &Tensor| -> Result<f64> {
@@ -175,7 +175,7 @@ impl UpDownTrainer {
         let lowest = |layers: &[Directed]| -> Result<Option<f64>> {
             layers.first().filter(|_| whole).map(|layer| gathered(&layer.state)).transpose()
         };
-        let metrics = UpDownMetrics {
+        let metrics = LabelledDbnMetrics {
             steps,
             generation_error: lowest(&self.buffers.generative)?,
             recognition_error: lowest(&self.buffers.recognition)?,
@@ -192,7 +192,7 @@ impl UpDownTrainer {
         for (name, error) in errors {
             if let Some(error) = error.filter(|error| !error.is_finite()) {
                 candle::bail!(
-                    "UpDownTrainer: the {name} error became {error} between steps {} and {}; lower the learning rate, or \
+                    "LabelledDbnTrainer: the {name} error became {error} between steps {} and {}; lower the learning rate, or \
                      scale the input",
                     self.steps - steps + 1,
                     self.steps
@@ -213,7 +213,7 @@ impl UpDownTrainer {
         match &self.partial {
             // Schedules may have changed since.
             Some((buffers, _)) => {
-                buffers.rates.set(&UpDownConfig { batch: n, ..self.config().clone() }, self.epochs)
+                buffers.rates.set(&LabelledDbnTrainConfig { batch: n, ..self.config().clone() }, self.epochs)
             }
             None => Ok(()),
         }
@@ -235,21 +235,21 @@ impl UpDownTrainer {
 /// The name of the trainer in its checkpoints.
 const NAME: &str = "labelled-deep-belief-network";
 
-impl Trainer for UpDownTrainer {
+impl Trainer for LabelledDbnTrainer {
     type Model = LabelledDbn;
-    type Metrics = UpDownMetrics;
+    type Metrics = LabelledDbnMetrics;
 
     fn check(&mut self) -> Result<()> {
-        self.labels.check("UpDownTrainer::step")?;
+        self.labels.check("LabelledDbnTrainer::step")?;
         if self.gathered > 0 {
             self.measured()?;
         }
-        all_finite("UpDownTrainer", self.steps, self.state()?.iter().map(|(name, t)| (name.as_str(), t)))
+        all_finite("LabelledDbnTrainer", self.steps, self.state()?.iter().map(|(name, t)| (name.as_str(), t)))
     }
 
-    fn metrics(&mut self) -> Result<UpDownMetrics> {
-        at_least_one("UpDownTrainer::metrics", "steps since the last call", self.gathered as usize)?;
-        self.labels.check("UpDownTrainer::step")?;
+    fn metrics(&mut self) -> Result<LabelledDbnMetrics> {
+        at_least_one("LabelledDbnTrainer::metrics", "steps since the last call", self.gathered as usize)?;
+        self.labels.check("LabelledDbnTrainer::step")?;
         let metrics = self.measured()?;
         self.forget()?;
         Ok(metrics)
@@ -283,7 +283,7 @@ impl Trainer for UpDownTrainer {
     }
 }
 
-impl MinibatchTrainer for UpDownTrainer {
+impl MinibatchTrainer for LabelledDbnTrainer {
     /// Gibbs steps follow a schedule too.
     fn follow(&mut self, epochs: f64) -> Result<()> {
         self.buffers.rates.set(self.config(), epochs)?;
@@ -302,17 +302,17 @@ impl MinibatchTrainer for UpDownTrainer {
     /// [`check`](Trainer::check) and [`metrics`](Trainer::metrics) report one that is out of range.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         let Some(labels) = labels else {
-            candle::bail!("UpDownTrainer::step: rows must come with labels, got none")
+            candle::bail!("LabelledDbnTrainer::step: rows must come with labels, got none")
         };
-        let n = check_minibatch("UpDownTrainer", rows, self.config().batch, self.model.n_inputs())?;
+        let n = check_minibatch("LabelledDbnTrainer", rows, self.config().batch, self.model.n_inputs())?;
         if labels.dims() != [n] || labels.dtype() != DType::U32 {
             candle::bail!(
-                "UpDownTrainer::step: labels must be [{n}] u32, got {:?} {:?}",
+                "LabelledDbnTrainer::step: labels must be [{n}] u32, got {:?} {:?}",
                 labels.dims(),
                 labels.dtype()
             )
         }
-        self.labels.see("UpDownTrainer::step", labels)?;
+        self.labels.see("LabelledDbnTrainer::step", labels)?;
         let full = n == self.config().batch;
         if !full {
             self.begin_partial(n)?;
@@ -322,7 +322,7 @@ impl MinibatchTrainer for UpDownTrainer {
             _ => (&self.buffers, &mut self.replay),
         };
         let classes = gather_rows_by(&self.one_hot, &labels.contiguous()?)?;
-        let (rows, scale) = to_load("UpDownTrainer", &self.model.preparation, rows)?;
+        let (rows, scale) = to_load("LabelledDbnTrainer", &self.model.preparation, rows)?;
         self.range.see(&rows, scale)?;
         scale_into_(&buffers.wake[0].get(POS)?, &rows, scale)?;
         scale_into_(&buffers.top.labels.get(POS)?, &classes, 1.)?;
@@ -351,7 +351,7 @@ impl MinibatchTrainer for UpDownTrainer {
             Self::new(&dbn, notes.training, notes.philox).map_err(|e| checkpoint.refused(&e))?;
         let state = trainer.state()?;
         let state = state.iter().map(|(name, t)| (name.as_str(), t));
-        checkpoint::put_back("UpDownTrainer", state, |name| checkpoint.of_trainer(name))
+        checkpoint::put_back("LabelledDbnTrainer", state, |name| checkpoint.of_trainer(name))
             .map_err(|e| checkpoint.refused(&e))?;
         [trainer.steps, trainer.gathered, trainer.gathered_rows] = checkpoint.counts()?;
         Ok((trainer, notes.progress))

@@ -280,7 +280,7 @@ impl WeightStorage {
 /// units. Gaussian units want a rate 10 to 100 times lower (section 13.2).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CdConfig {
+pub struct RbmTrainConfig {
     /// Rows of a minibatch, at least 1; also the number of persistent chains. Default 100 (section 4).
     pub batch: usize,
     /// Step along the mean gradient of a minibatch, at least 0. Default 0.1.
@@ -313,7 +313,7 @@ pub struct CdConfig {
     pub weights: WeightStorage,
 }
 
-impl Default for CdConfig {
+impl Default for RbmTrainConfig {
     fn default() -> Self {
         Self {
             batch: 100,
@@ -333,14 +333,14 @@ impl Default for CdConfig {
     }
 }
 
-impl CdConfig {
+impl RbmTrainConfig {
     /// Minibatches and epochs of a layer; [`for_rows`](Plan::for_rows) fits them to few rows.
     pub const PLAN: Plan = Plan { batch: 100, epochs: 60, least_steps: 2400 };
 
     /// # Errors
     /// When a field is out of its range; the message names it.
     pub fn validate(&self) -> Result<()> {
-        const OP: &str = "CdConfig";
+        const OP: &str = "RbmTrainConfig";
         at_least_one(OP, "batch", self.batch)?;
         at_least_one(OP, "k", self.k)?;
         self.learning_rate.validate(OP, "learning_rate", "at least 0", |x| x >= 0.)?;
@@ -376,7 +376,7 @@ impl CdConfig {
         let dense = rbm.patches.is_none() && rbm.convolution.is_none();
         if self.weights == WeightStorage::Bf16Stochastic && !dense {
             candle::bail!(
-                "CdConfig: weights must be f32 unless a layer is dense, got bf16-stochastic for patches or a convolution of {} visible and {} hidden units",
+                "RbmTrainConfig: weights must be f32 unless a layer is dense, got bf16-stochastic for patches or a convolution of {} visible and {} hidden units",
                 rbm.n_visible,
                 rbm.n_hidden
             )

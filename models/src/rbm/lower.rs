@@ -1,6 +1,6 @@
 //! The layers below the one that is trained, which turn rows into what it reads.
 use super::storage::{Format, store};
-use super::{CdConfig, HiddenUnit, Rbm};
+use super::{HiddenUnit, Rbm, RbmTrainConfig};
 use crate::conv_rbm::ConvGrid;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
@@ -37,7 +37,7 @@ pub(super) struct LowerLayer {
 
 impl LowerLayer {
     /// A copy of `layer` that reads rows in `format`, as all layers below do.
-    pub(super) fn new(layer: &Rbm, format: Format, config: &CdConfig, place: Place) -> Result<Self> {
+    pub(super) fn new(layer: &Rbm, format: Format, config: &RbmTrainConfig, place: Place) -> Result<Self> {
         let (device, n_units) = (layer.weight().device(), layer.config().n_units());
         let weight = layer.weight().to_dtype(DType::F32)?.contiguous()?;
         let weight = match format {

@@ -62,7 +62,7 @@ pub mod train;
 mod variance;
 
 pub(crate) use config::precision_name;
-pub use config::{CdConfig, HiddenUnit, RbmConfig, SparsityConfig, VisibleUnit, WeightStorage};
+pub use config::{HiddenUnit, RbmConfig, RbmTrainConfig, SparsityConfig, VisibleUnit, WeightStorage};
 pub(crate) use storage::F16_WEIGHT_SCALE;
 pub use train::{Metrics, RbmTrainer};
 

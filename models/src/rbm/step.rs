@@ -8,7 +8,7 @@ use self::minibatches::{input_of, inputs_of, minibatches_at_once};
 use super::lower::{LowerLayer, Place, hidden_unit};
 use super::storage::{Format, store};
 use super::variance::{self, Moments, Variance};
-use super::{CdConfig, Rbm, RbmConfig, VisibleUnit, WeightStorage};
+use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit, WeightStorage};
 use crate::conv_rbm::{ConvGrid, MapSteps};
 use crate::patch_rbm::Cells;
 use candle::{D, DType, Result, Tensor};
@@ -39,7 +39,7 @@ const ROUNDING_STREAM: u64 = 1 << 63;
 /// All memory of a step, and the views of it that the step uses. Clones share it.
 #[derive(Clone)]
 pub(super) struct Buffers {
-    pub(super) config: CdConfig,
+    pub(super) config: RbmTrainConfig,
     pub(super) hidden_unit: Unit,
     pub(super) visible_unit: Unit,
     pub(super) philox: Philox,
@@ -92,7 +92,7 @@ impl Buffers {
         lower: &[Rbm],
         rbm: &Rbm,
         cells: Option<Cells>,
-        config: &CdConfig,
+        config: &RbmTrainConfig,
         philox: Philox,
     ) -> Result<Self> {
         let device = rbm.weight().device();
@@ -148,7 +148,7 @@ impl Buffers {
         }
         let variance = match rbm.log_variance() {
             Some(log_variance) if config.precision == Precision::Bf16 => candle::bail!(
-                "CdConfig: precision must be f32 or tf32 for learned variances, got bf16 for {} of them",
+                "RbmTrainConfig: precision must be f32 or tf32 for learned variances, got bf16 for {} of them",
                 log_variance.elem_count()
             ),
             Some(log_variance) => Some(Variance {
@@ -169,7 +169,7 @@ impl Buffers {
         let lowest = lower.first().unwrap_or(rbm).config();
         if config.binarize && lowest.visible != VisibleUnit::Bernoulli {
             candle::bail!(
-                "CdConfig: binarize must be false for real-valued rows, got true for {}",
+                "RbmTrainConfig: binarize must be false for real-valued rows, got true for {}",
                 lowest.visible
             )
         }
@@ -423,7 +423,7 @@ impl Buffers {
 
     /// Velocity, weights, biases and variances from the states of both phases; `advance` blocks of draws are used up.
     fn update(&self, variance: Option<&Moments>, advance: i64) -> Result<()> {
-        let CdConfig { batch, precision, l1, l2, .. } = self.config;
+        let RbmTrainConfig { batch, precision, l1, l2, .. } = self.config;
         let hidden = self.by_part(&self.hidden, H_PLANES)?;
         let visible = self.visible_by_part(self.read_by_hidden(), V_NEG, V_PLANES)?;
         if let (Some(moments), Some(v)) = (variance, &self.variance) {

@@ -23,7 +23,7 @@
 //!
 //! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every GPU: their products have two parts on all
 //! of them. Their visible units may be real-valued with deviation 1 too: an f16 number is as close to such a value as TF32's.
-use super::{CdConfig, HiddenUnit, RbmConfig, VisibleUnit};
+use super::{HiddenUnit, RbmConfig, RbmTrainConfig, VisibleUnit};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::{scale_into_, split_into_};
@@ -119,7 +119,7 @@ impl Format {
     }
 
     /// Whether the weights are stored in halves, of which the upper one is the copy.
-    pub(super) fn in_halves(self, rbm: &RbmConfig, training: &CdConfig, device: &Device) -> bool {
+    pub(super) fn in_halves(self, rbm: &RbmConfig, training: &RbmTrainConfig, device: &Device) -> bool {
         let (n_hidden, batch) = (rbm.n_hidden, training.batch);
         let takes = match &rbm.patches {
             None => contrast_step_takes_halves(device, [n_hidden, rbm.n_visible], batch),

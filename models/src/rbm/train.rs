@@ -11,7 +11,7 @@
 //! biases     the same without decay; hidden ones also follow κ(ρ − q)
 //! ```
 //!
-//! | symbol | field of [`CdConfig`] |
+//! | symbol | field of [`RbmTrainConfig`] |
 //! |---|---|
 //! | `ε`, `μ` | `learning_rate`, `momentum`: schedules over epochs |
 //! | drawn from data | `binarize` |
@@ -30,7 +30,7 @@
 //! gradient of both phases, and one pass for each of units, weights and biases. Everything is allocated in
 //! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
-use super::{CdConfig, Rbm, RbmConfig, VisibleUnit};
+use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
 use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
@@ -64,7 +64,7 @@ pub struct Metrics {
 /// Owns what a resume needs beside the parameters: velocities, persistent chains, the place in the random
 /// sequence and the running means.
 pub struct RbmTrainer {
-    config: CdConfig,
+    config: RbmTrainConfig,
     /// Of the RBM in training.
     own: RbmConfig,
     /// The order of its visible units in `buffers`, where it has patches that are trained in this order.
@@ -104,7 +104,7 @@ impl RbmTrainer {
     ///
     /// # Errors
     /// When `config` is out of range, `philox` is where the weights were drawn, or memory is short.
-    pub fn new(rbm: &Rbm, config: CdConfig, philox: Philox) -> Result<Self> {
+    pub fn new(rbm: &Rbm, config: RbmTrainConfig, philox: Philox) -> Result<Self> {
         Self::above(&[], rbm, &rbm.config().preparation, config, philox)
     }
 
@@ -117,7 +117,7 @@ impl RbmTrainer {
         lower: &[Rbm],
         rbm: &Rbm,
         preparation: &Preparation,
-        config: CdConfig,
+        config: RbmTrainConfig,
         philox: Philox,
     ) -> Result<Self> {
         config.validate_for(rbm.config())?;
@@ -197,7 +197,7 @@ impl RbmTrainer {
     ///
     /// # Errors
     /// When `config` is out of range.
-    pub fn set_schedules(&mut self, config: &CdConfig) -> Result<()> {
+    pub fn set_schedules(&mut self, config: &RbmTrainConfig) -> Result<()> {
         config.validate()?;
         self.config.learning_rate = config.learning_rate.clone();
         self.config.momentum = config.momentum.clone();
@@ -205,7 +205,7 @@ impl RbmTrainer {
     }
 
     /// How the RBM is trained.
-    pub fn config(&self) -> &CdConfig {
+    pub fn config(&self) -> &RbmTrainConfig {
         &self.config
     }
 
@@ -364,7 +364,7 @@ impl Trainer for RbmTrainer {
 
 impl MinibatchTrainer for RbmTrainer {
     fn follow(&mut self, epochs: f64) -> Result<()> {
-        let CdConfig { learning_rate, momentum, .. } = &self.config;
+        let RbmTrainConfig { learning_rate, momentum, .. } = &self.config;
         let (rate, momentum) = (learning_rate.within(epochs), momentum.within(epochs));
         self.rates = (rate as f32, momentum as f32);
         self.buffers.set_rates(self.rates.0, self.rates.1)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Settings for fitting a [`Softmax`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct FitConfig {
+pub struct SoftmaxTrainConfig {
     /// Factor on half the sum of squared weights, at least 0. None, the default, is one over the number of samples: the posterior
     /// mode where each weight has a normal prior of variance 1, which suits standardised features and weighs less the more samples
     /// there are. Other programs call it `C = 1`.
@@ -19,18 +19,18 @@ pub struct FitConfig {
     pub standardise: bool,
 }
 
-impl Default for FitConfig {
+impl Default for SoftmaxTrainConfig {
     fn default() -> Self {
         Self { l2: None, iterations: 200, standardise: true }
     }
 }
 
-impl FitConfig {
+impl SoftmaxTrainConfig {
     fn validate(&self) -> Result<()> {
         if let Some(l2) = self.l2.filter(|l2| !(l2.is_finite() && *l2 >= 0.)) {
-            candle::bail!("FitConfig: l2 must be a finite number of at least 0, got {l2}")
+            candle::bail!("SoftmaxTrainConfig: l2 must be a finite number of at least 0, got {l2}")
         }
-        crate::check::at_least_one("FitConfig", "iterations", self.iterations)
+        crate::check::at_least_one("SoftmaxTrainConfig", "iterations", self.iterations)
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn fit(
     x: &Tensor,
     labels: &Tensor,
     n_classes: usize,
-    config: &FitConfig,
+    config: &SoftmaxTrainConfig,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<(Softmax, Fit)> {
     config.validate()?;

@@ -36,7 +36,7 @@ mod fit;
 #[cfg(test)]
 mod tests;
 
-pub use fit::{Fit, FitConfig};
+pub use fit::{Fit, SoftmaxTrainConfig};
 
 use candle::{D, DType, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
@@ -87,7 +87,12 @@ impl Softmax {
     /// # Errors
     /// When shapes, types or labels are not as said, `config` is out of range, or the objective
     /// is not finite (the message names the evaluation).
-    pub fn fit(x: &Tensor, labels: &Tensor, n_classes: usize, config: &FitConfig) -> Result<(Self, Fit)> {
+    pub fn fit(
+        x: &Tensor,
+        labels: &Tensor,
+        n_classes: usize,
+        config: &SoftmaxTrainConfig,
+    ) -> Result<(Self, Fit)> {
         fit::fit(x, labels, n_classes, config, &mut |_, _| {})
     }
 
@@ -101,7 +106,7 @@ impl Softmax {
         x: &Tensor,
         labels: &Tensor,
         n_classes: usize,
-        config: &FitConfig,
+        config: &SoftmaxTrainConfig,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<(Self, Fit)> {
         fit::fit(x, labels, n_classes, config, progress)

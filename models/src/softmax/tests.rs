@@ -16,7 +16,8 @@ fn blobs(n: usize) -> (Tensor, Tensor) {
 fn separable_blobs_are_told_apart_without_a_fault() -> Result<()> {
     let (x, y) = blobs(300);
     for standardise in [false, true] {
-        let (softmax, fit) = Softmax::fit(&x, &y, 3, &FitConfig { standardise, ..FitConfig::default() })?;
+        let (softmax, fit) =
+            Softmax::fit(&x, &y, 3, &SoftmaxTrainConfig { standardise, ..SoftmaxTrainConfig::default() })?;
         assert_eq!(softmax.accuracy(&x, &y)?, 1., "standardise: {standardise}");
         assert!(fit.objective < 0.1, "standardise: {standardise}, {fit:?}");
         assert_eq!(fit.l2, 1. / 300.);
@@ -31,7 +32,7 @@ fn shuffled_labels_stay_near_chance_on_new_samples() -> Result<()> {
     let labels: Vec<u32> = Philox::new(2, 0).permutation(600).iter().map(|i| i % 5).collect();
     let y = Tensor::new(labels, &Cpu)?;
     let half = |t: &Tensor, i: usize| t.narrow(0, 300 * i, 300);
-    let (softmax, _) = Softmax::fit(&half(&x, 0)?, &half(&y, 0)?, 5, &FitConfig::default())?;
+    let (softmax, _) = Softmax::fit(&half(&x, 0)?, &half(&y, 0)?, 5, &SoftmaxTrainConfig::default())?;
     let accuracy = softmax.accuracy(&half(&x, 1)?, &half(&y, 1)?)?;
     // Chance is 0.2 with a standard deviation of √(0.2 · 0.8 / 300) = 0.023; four of them.
     assert!((accuracy - 0.2).abs() < 0.093, "{accuracy}");
@@ -41,7 +42,7 @@ fn shuffled_labels_stay_near_chance_on_new_samples() -> Result<()> {
 #[test]
 fn the_fit_ends_where_the_gradient_of_the_objective_vanishes() -> Result<()> {
     let (x, y) = blobs(60);
-    let config = FitConfig { l2: Some(0.1), standardise: false, ..FitConfig::default() };
+    let config = SoftmaxTrainConfig { l2: Some(0.1), standardise: false, ..SoftmaxTrainConfig::default() };
     let (softmax, _) = Softmax::fit(&x, &y, 3, &config)?;
     // dJ/dW = (p - onehot)ᵀ x / n + l2 · W and dJ/db = Σ (p - onehot) / n, from the definition.
     let p = softmax.log_probabilities(&x)?.exp()?.to_vec2::<f32>()?;
@@ -78,7 +79,7 @@ fn the_default_is_the_logistic_regression_of_standardised_features_with_c_1() ->
     };
     let x = Tensor::from_vec((0..24).flat_map(row).collect(), (24, 3), &Cpu)?;
     let y = Tensor::new((0..24u32).map(|i| i * 7 % 10 / 3 % 3).collect::<Vec<_>>(), &Cpu)?;
-    let (softmax, fit) = Softmax::fit(&x, &y, 3, &FitConfig::default())?;
+    let (softmax, fit) = Softmax::fit(&x, &y, 3, &SoftmaxTrainConfig::default())?;
     let want = [
         [-0.645_923, -1.180_088, -1.780_406],
         [-0.949_802, -1.067_381, -1.312_024],
@@ -99,7 +100,7 @@ fn the_units_of_a_feature_do_not_matter() -> Result<()> {
     let (x, y) = blobs(90);
     let units = Tensor::new(&[1000f32, 0.001], &Cpu)?;
     let shift = Tensor::new(&[-5000f32, 0.], &Cpu)?;
-    let fit = |x: &Tensor| Softmax::fit(x, &y, 3, &FitConfig::default());
+    let fit = |x: &Tensor| Softmax::fit(x, &y, 3, &SoftmaxTrainConfig::default());
     let scaled = x.broadcast_mul(&units)?.broadcast_add(&shift)?;
     let (a, b) = (fit(&x)?.0.log_probabilities(&x)?, fit(&scaled)?.0.log_probabilities(&scaled)?);
     let worst = (&a - &b)?.abs()?.max_all()?.to_scalar::<f32>()?;
@@ -112,7 +113,7 @@ fn the_units_of_a_feature_do_not_matter() -> Result<()> {
 fn a_feature_that_never_varies_gets_no_weight_when_standardising() -> Result<()> {
     let (x, y) = blobs(30);
     let x = Tensor::cat(&[&x, &Tensor::full(5f32, (30, 1), &Cpu)?], 1)?;
-    let (softmax, _) = Softmax::fit(&x, &y, 3, &FitConfig::default())?;
+    let (softmax, _) = Softmax::fit(&x, &y, 3, &SoftmaxTrainConfig::default())?;
     assert_eq!(softmax.weight().narrow(1, 2, 1)?.flatten_all()?.to_vec1::<f32>()?, [0.; 3]);
     assert!(softmax.bias().to_vec1::<f32>()?.iter().all(|b| b.is_finite()));
     Ok(())
@@ -121,7 +122,7 @@ fn a_feature_that_never_varies_gets_no_weight_when_standardising() -> Result<()>
 #[test]
 fn it_is_a_linear_layer() -> Result<()> {
     let (x, y) = blobs(30);
-    let (softmax, _) = Softmax::fit(&x, &y, 3, &FitConfig::default())?;
+    let (softmax, _) = Softmax::fit(&x, &y, 3, &SoftmaxTrainConfig::default())?;
     let tensors = [("weight", softmax.weight()), ("bias", softmax.bias())]
         .map(|(name, tensor)| (name.to_owned(), tensor.clone()));
     let vb = VarBuilder::from_tensors(tensors.into_iter().collect(), DType::F32, &Cpu);
@@ -137,11 +138,11 @@ fn it_is_a_linear_layer() -> Result<()> {
 #[test]
 fn it_says_what_is_wrong() -> Result<()> {
     let (x, y) = blobs(6);
-    let fit = |x: &Tensor, y: &Tensor, config: &FitConfig| {
+    let fit = |x: &Tensor, y: &Tensor, config: &SoftmaxTrainConfig| {
         let err = Softmax::fit(x, y, 3, config).unwrap_err().to_string();
         err.lines().next().unwrap_or_default().to_owned()
     };
-    let config = FitConfig::default();
+    let config = SoftmaxTrainConfig::default();
     assert_eq!(
         fit(&x, &Tensor::new(&[0u32, 1, 2, 3, 0, 1], &Cpu)?, &config),
         "softmax.fit: labels must be below n_classes = 3, got 3"
@@ -157,12 +158,12 @@ fn it_says_what_is_wrong() -> Result<()> {
         "softmax.fit: the objective must be finite, got NaN or infinity at evaluation 1; check the features for NaN"
     );
     assert_eq!(
-        fit(&x, &y, &FitConfig { l2: Some(f64::NAN), ..config.clone() }),
-        "FitConfig: l2 must be a finite number of at least 0, got NaN"
+        fit(&x, &y, &SoftmaxTrainConfig { l2: Some(f64::NAN), ..config.clone() }),
+        "SoftmaxTrainConfig: l2 must be a finite number of at least 0, got NaN"
     );
     assert_eq!(
-        fit(&x, &y, &FitConfig { iterations: 0, ..config }),
-        "FitConfig: iterations must be at least 1, got 0"
+        fit(&x, &y, &SoftmaxTrainConfig { iterations: 0, ..config }),
+        "SoftmaxTrainConfig: iterations must be at least 1, got 0"
     );
     let softmax = Softmax::from_tensors(Tensor::zeros((3, 2), DType::F32, &Cpu)?, y.zeros_like()?);
     assert!(softmax.is_err(), "a bias of 6 for 3 classes");

@@ -13,8 +13,8 @@
 //! # fn main() -> candle::Result<()> {
 //! let rows = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
 //! let model = SparseAutoencoder::init(SparseAutoencoderConfig::new(6, 4), Philox::new(1, 1), &Cpu)?;
-//! let fit = SparseAutoencoderFit { iterations: 20, ..SparseAutoencoderFit::default() };
-//! let mut run = SparseAutoencoderRun::new(&model, fit, &rows)?;
+//! let fit = SparseAutoencoderLbfgsTrainConfig { iterations: 20, ..SparseAutoencoderLbfgsTrainConfig::default() };
+//! let mut run = SparseAutoencoderLbfgsTrainer::new(&model, fit, &rows)?;
 //! let before = run.parts()?.cost;
 //! run.fit_with(|_, iteration| Ok(if iteration.value < 1. { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }))?;
 //! assert!(run.parts()?.cost < before);
@@ -34,7 +34,7 @@ use std::path::Path;
 /// How a sparse autoencoder is trained over all rows at once.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SparseAutoencoderFit {
+pub struct SparseAutoencoderLbfgsTrainConfig {
     /// What the cost weighs.
     pub cost: CostConfig,
     /// Iterations, at least 1. Default 400.
@@ -49,7 +49,7 @@ pub struct SparseAutoencoderFit {
     pub double: bool,
 }
 
-impl Default for SparseAutoencoderFit {
+impl Default for SparseAutoencoderLbfgsTrainConfig {
     fn default() -> Self {
         Self {
             cost: CostConfig::default(),
@@ -62,11 +62,11 @@ impl Default for SparseAutoencoderFit {
     }
 }
 
-impl SparseAutoencoderFit {
+impl SparseAutoencoderLbfgsTrainConfig {
     /// # Errors
     /// When a field is out of its range; the message names it.
     pub fn validate(&self) -> Result<()> {
-        const OP: &str = "SparseAutoencoderFit";
+        const OP: &str = "SparseAutoencoderLbfgsTrainConfig";
         self.cost.validate()?;
         at_least_one(OP, "iterations", self.iterations)?;
         at_least_one(OP, "history", self.history)?;
@@ -89,8 +89,8 @@ impl SparseAutoencoderFit {
 }
 
 /// A training run over given rows; see the [module](self).
-pub struct SparseAutoencoderRun {
-    config: SparseAutoencoderFit,
+pub struct SparseAutoencoderLbfgsTrainer {
+    config: SparseAutoencoderLbfgsTrainConfig,
     cost: Cost,
     lbfgs: Lbfgs,
     last: Option<Iteration>,
@@ -103,19 +103,23 @@ const NAME: &str = "sparse-autoencoder-lbfgs";
 #[derive(Serialize, Deserialize)]
 struct Notes {
     model: SparseAutoencoderConfig,
-    fit: SparseAutoencoderFit,
+    fit: SparseAutoencoderLbfgsTrainConfig,
     state: crate::optim::lbfgs::State,
     last: Option<Iteration>,
     n_samples: usize,
     progress: Value,
 }
 
-impl SparseAutoencoderRun {
+impl SparseAutoencoderLbfgsTrainer {
     /// A run from `model`, on its device, over raw `rows`, `[m, n_inputs]`, which go through the model's preparation.
     ///
     /// # Errors
     /// When `config` is out of range, rows do not fit the model, or memory is short.
-    pub fn new(model: &SparseAutoencoder, config: SparseAutoencoderFit, rows: &Tensor) -> Result<Self> {
+    pub fn new(
+        model: &SparseAutoencoder,
+        config: SparseAutoencoderLbfgsTrainConfig,
+        rows: &Tensor,
+    ) -> Result<Self> {
         config.validate()?;
         let device = model.weight().device();
         let theta = model.flat()?.to_dtype(config.dtype())?;
@@ -139,7 +143,7 @@ impl SparseAutoencoderRun {
     }
 
     /// How the model is trained.
-    pub fn config(&self) -> &SparseAutoencoderFit {
+    pub fn config(&self) -> &SparseAutoencoderLbfgsTrainConfig {
         &self.config
     }
 
@@ -155,10 +159,10 @@ impl SparseAutoencoder {
     /// ```
     /// # use candle::Device::Cpu;
     /// # use chandlery::Philox;
-    /// # use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit};
+    /// # use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig};
     /// # fn main() -> candle::Result<()> {
     /// let rows = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
-    /// let (config, fit) = (SparseAutoencoderConfig::new(6, 4), SparseAutoencoderFit::default());
+    /// let (config, fit) = (SparseAutoencoderConfig::new(6, 4), SparseAutoencoderLbfgsTrainConfig::default());
     /// let model = SparseAutoencoder::fit(config, &rows, fit, Philox::new(1, 1))?;
     /// # assert_eq!(model.config().n_hidden, 4);
     /// # Ok(()) }
@@ -169,17 +173,17 @@ impl SparseAutoencoder {
     pub fn fit(
         config: SparseAutoencoderConfig,
         rows: &Tensor,
-        fit: SparseAutoencoderFit,
+        fit: SparseAutoencoderLbfgsTrainConfig,
         philox: Philox,
     ) -> Result<Self> {
         let first = Self::init(config, philox, rows.device())?;
-        let mut run = SparseAutoencoderRun::new(&first, fit, rows)?;
+        let mut run = SparseAutoencoderLbfgsTrainer::new(&first, fit, rows)?;
         FullBatchTrainer::fit(&mut run)?;
         run.model()
     }
 }
 
-impl Trainer for SparseAutoencoderRun {
+impl Trainer for SparseAutoencoderLbfgsTrainer {
     type Model = SparseAutoencoder;
     type Metrics = Iteration;
 
@@ -190,8 +194,9 @@ impl Trainer for SparseAutoencoderRun {
 
     /// Those of the last iteration.
     fn metrics(&mut self) -> Result<Iteration> {
-        self.last
-            .ok_or_else(|| Error::msg("SparseAutoencoderRun::metrics: iterations must be at least 1, got 0"))
+        self.last.ok_or_else(|| {
+            Error::msg("SparseAutoencoderLbfgsTrainer::metrics: iterations must be at least 1, got 0")
+        })
     }
 
     /// In f32.
@@ -218,7 +223,7 @@ impl Trainer for SparseAutoencoderRun {
     }
 }
 
-impl FullBatchTrainer for SparseAutoencoderRun {
+impl FullBatchTrainer for SparseAutoencoderLbfgsTrainer {
     /// One iteration of L-BFGS, most often one evaluation of the cost; where there is none, [`outcome`](Self::outcome) says why.
     ///
     /// Fails when the cost becomes NaN or infinite: the message names the evaluation and the iteration, and the model stays at the last
@@ -231,7 +236,7 @@ impl FullBatchTrainer for SparseAutoencoderRun {
                 Ok(self.last)
             }
             Err(Outcome::NonFinite { evaluation }) => candle::bail!(
-                "SparseAutoencoderRun: the cost became NaN or infinite at evaluation {evaluation}, in iteration {}; check the \
+                "SparseAutoencoderLbfgsTrainer: the cost became NaN or infinite at evaluation {evaluation}, in iteration {}; check the \
                  rows for NaN, and their range: sigmoid outputs want values in [0, 1]",
                 self.lbfgs.iterations() + 1
             ),
@@ -243,7 +248,7 @@ impl FullBatchTrainer for SparseAutoencoderRun {
     }
 
     fn set_iterations(&mut self, iterations: usize) -> Result<()> {
-        at_least_one("SparseAutoencoderRun", "iterations", iterations)?;
+        at_least_one("SparseAutoencoderLbfgsTrainer", "iterations", iterations)?;
         self.config.iterations = iterations;
         self.lbfgs.set_iterations(iterations);
         Ok(())

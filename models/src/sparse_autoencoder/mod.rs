@@ -48,8 +48,8 @@ pub mod train;
 
 pub use config::{CostConfig, Decoder, SparseAutoencoderConfig};
 pub use cost::{Cost, CostParts};
-pub use fit::{SparseAutoencoderFit, SparseAutoencoderRun};
-pub use train::{Metrics, SparseAutoencoderTrainer, TrainerConfig};
+pub use fit::{SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer};
+pub use train::{Metrics, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer};
 
 use crate::check::{room_for, values_of};
 use crate::prepare::{on_device, prepared};

@@ -23,7 +23,7 @@ use std::path::Path;
 /// How a sparse autoencoder learns from minibatches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TrainerConfig {
+pub struct SparseAutoencoderTrainConfig {
     /// What the cost weighs.
     pub cost: CostConfig,
     /// Rows of a minibatch, at least 1. Default 1000, so that the mean activation of a minibatch is worth a target of 0.01.
@@ -36,7 +36,7 @@ pub struct TrainerConfig {
     pub optimizer: Optimizer,
 }
 
-impl Default for TrainerConfig {
+impl Default for SparseAutoencoderTrainConfig {
     fn default() -> Self {
         Self {
             cost: CostConfig::default(),
@@ -48,11 +48,11 @@ impl Default for TrainerConfig {
     }
 }
 
-impl TrainerConfig {
+impl SparseAutoencoderTrainConfig {
     /// # Errors
     /// When a field is out of its range; the message names it.
     pub fn validate(&self) -> Result<()> {
-        const OP: &str = "TrainerConfig";
+        const OP: &str = "SparseAutoencoderTrainConfig";
         self.cost.validate()?;
         at_least_one(OP, "batch", self.batch)?;
         self.learning_rate.validate(OP, "learning_rate", "at least 0", |x| x >= 0.)?;
@@ -71,7 +71,7 @@ pub struct Metrics {
 
 /// Trains one [`SparseAutoencoder`] in f32; see the [module](self).
 pub struct SparseAutoencoderTrainer {
-    config: TrainerConfig,
+    config: SparseAutoencoderTrainConfig,
     model: SparseAutoencoderConfig,
     /// `[planes, n]`: parameters, gradient, and what the optimiser remembers.
     params: Tensor,
@@ -92,7 +92,7 @@ const NAME: &str = "sparse-autoencoder";
 #[derive(Serialize, Deserialize)]
 struct Notes {
     model: SparseAutoencoderConfig,
-    training: TrainerConfig,
+    training: SparseAutoencoderTrainConfig,
     progress: Value,
 }
 
@@ -101,7 +101,7 @@ impl SparseAutoencoderTrainer {
     ///
     /// # Errors
     /// When `config` is out of range or memory is short.
-    pub fn new(model: &SparseAutoencoder, config: TrainerConfig) -> Result<Self> {
+    pub fn new(model: &SparseAutoencoder, config: SparseAutoencoderTrainConfig) -> Result<Self> {
         config.validate()?;
         let device = model.weight().device();
         let planes = if config.optimizer == Optimizer::Adam { 4 } else { 3 };
@@ -123,7 +123,7 @@ impl SparseAutoencoderTrainer {
     }
 
     /// How the model is trained.
-    pub fn config(&self) -> &TrainerConfig {
+    pub fn config(&self) -> &SparseAutoencoderTrainConfig {
         &self.config
     }
 
@@ -188,7 +188,7 @@ impl Trainer for SparseAutoencoderTrainer {
 
 impl MinibatchTrainer for SparseAutoencoderTrainer {
     fn follow(&mut self, epochs: f64) -> Result<()> {
-        let TrainerConfig { learning_rate, momentum, .. } = &self.config;
+        let SparseAutoencoderTrainConfig { learning_rate, momentum, .. } = &self.config;
         let (rate, momentum) = (learning_rate.within(epochs), momentum.within(epochs));
         set_scalars_(&self.scalars, &[rate as f32, momentum as f32])
     }

@@ -66,7 +66,7 @@ pub struct TsneConfig {
     pub metric: Metric,
     /// Neighbours of each row that get an affinity, at least the largest perplexity. Default three times the largest perplexity.
     pub neighbours: Option<usize>,
-    /// Whether neighbours may be searched in the nearest cells of rows only; [`TsneRun::recall`](super::TsneRun::recall) says how many of the nearest
+    /// Whether neighbours may be searched in the nearest cells of rows only; [`TsneTrainer::recall`](super::TsneTrainer::recall) says how many of the nearest
     /// were found. Default: with more than 150,000 rows.
     pub approximate: Option<bool>,
     /// How repulsion is found. Default: every pair for up to 2,000 points (10,000 on a GPU), beyond that FFT in 2 dimensions and a tree
@@ -216,7 +216,7 @@ impl TsneConfig {
     }
 
     /// The same for `n` rows, with perplexities that these have: one above a third of a row's neighbours, `(n − 1) / 3`, is lowered to that, but not
-    /// below 1. Every run does so first; [`TsneRun::notes`](super::TsneRun::notes) says it.
+    /// below 1. Every run does so first; [`TsneTrainer::notes`](super::TsneTrainer::notes) says it.
     ///
     /// ```
     /// # use chandlery::tsne::TsneConfig;

@@ -168,7 +168,7 @@ impl CheckedNeighbours {
         let (n, k) = neighbours.indices.dims2()?;
         if neighbours.distances.dims() != [n, k] {
             candle::bail!(
-                "TsneRun: distances must have the shape of indices, [{n}, {k}], got {:?}",
+                "TsneTrainer: distances must have the shape of indices, [{n}, {k}], got {:?}",
                 neighbours.distances.dims()
             )
         }
@@ -176,6 +176,6 @@ impl CheckedNeighbours {
         let indices: Vec<i64> = host(&neighbours.indices)?.to_dtype(DType::I64)?.to_vec1()?;
         let distances: Vec<f64> = host(&neighbours.distances)?.to_dtype(DType::F64)?.to_vec1()?;
         let checked = GivenNeighbours { indices: &indices, distances: &distances, k }.checked();
-        checked.map_err(|wrong| candle::Error::Msg(format!("TsneRun: {wrong}")))
+        checked.map_err(|wrong| candle::Error::Msg(format!("TsneTrainer: {wrong}")))
     }
 }

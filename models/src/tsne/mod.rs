@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | `x` | prepared rows | `[n, n_features]` |
 //! | `y` | [`Embedding::layout`] | `[n, n_dims]` |
-//! | `p` | [`TsneRun::affinities`] | `n` compressed rows |
+//! | `p` | [`TsneTrainer::affinities`] | `n` compressed rows |
 //! | `α` | [`TsneConfig::degrees_of_freedom`] | |
 //!
 //! The stages stand alone in [`chandlery_ops`]: `knn`, `perplexity_search`, `symmetrize`, `Repulsion`, `layout_step_`. The same seed on the
@@ -56,7 +56,7 @@ pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;
 pub use given::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};
 pub use memory::MemoryNeeds;
-pub use run::{Progress, StageSeconds, TsneRun};
+pub use run::{Progress, StageSeconds, TsneTrainer};
 pub use transform::TransformConfig;
 
 use crate::{FullBatchTrainer, Philox, Trainer};
@@ -110,9 +110,9 @@ impl Tsne {
     pub fn fit_with(
         &self,
         rows: &Tensor,
-        each: impl FnMut(&mut TsneRun, &Progress) -> Result<ControlFlow<()>>,
+        each: impl FnMut(&mut TsneTrainer, &Progress) -> Result<ControlFlow<()>>,
     ) -> Result<Embedding> {
-        let mut run = TsneRun::new(self.config.clone(), self.philox, rows)?;
+        let mut run = TsneTrainer::new(self.config.clone(), self.philox, rows)?;
         run.fit_with(each)?;
         run.model()
     }

@@ -50,18 +50,18 @@ pub struct Progress {
 ///
 /// ```
 /// use candle::Device::Cpu;
-/// use chandlery::tsne::{TsneConfig, TsneRun};
+/// use chandlery::tsne::{TsneConfig, TsneTrainer};
 /// use chandlery::{FullBatchTrainer, Philox};
 /// use std::ops::ControlFlow;
 /// # fn main() -> candle::Result<()> {
 /// let rows = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(1, 0))?;
 /// let config = TsneConfig { perplexity: 8., ..TsneConfig::default() };
-/// let mut run = TsneRun::new(config, Philox::new(1, 1), &rows)?;
+/// let mut run = TsneTrainer::new(config, Philox::new(1, 1), &rows)?;
 /// run.fit_with(|_, seen| Ok(if seen.iteration >= 300 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }))?;
 /// assert_eq!(run.iteration(), 300);
 /// # Ok(()) }
 /// ```
-pub struct TsneRun {
+pub struct TsneTrainer {
     config: TsneConfig,
     philox: Philox,
     rows: Option<Known>,
@@ -82,7 +82,7 @@ pub struct TsneRun {
     notes: Vec<String>,
 }
 
-impl TsneRun {
+impl TsneTrainer {
     /// A run over raw `rows`, `[n, n_inputs]` u8 or f32, on their device: finds neighbours, affinities and the first layout. A perplexity that is too
     /// large for so few rows is lowered ([`TsneConfig::lowered`]), and [`notes`](Self::notes) say so.
     ///
@@ -179,7 +179,7 @@ impl TsneRun {
         let (n, n_dims) = layout.dims2()?;
         if n != affinities.n() || n_dims != config.n_dims {
             candle::bail!(
-                "TsneRun: layout must have shape [{}, {}], got {:?}",
+                "TsneTrainer: layout must have shape [{}, {}], got {:?}",
                 affinities.n(),
                 config.n_dims,
                 layout.dims()
@@ -214,7 +214,7 @@ impl TsneRun {
     pub fn start_at(self, layout: &Tensor) -> Result<Self> {
         if self.iteration > 0 {
             candle::bail!(
-                "TsneRun: a layout can be given before the first iteration, got iteration {}",
+                "TsneTrainer: a layout can be given before the first iteration, got iteration {}",
                 self.iteration
             )
         }
@@ -305,7 +305,7 @@ impl TsneRun {
         let figures = self.state.figures()?;
         if !(figures.gradient_norm.is_finite() && figures.span.is_finite()) {
             candle::bail!(
-                "TsneRun: the layout became infinite or NaN by iteration {}; lower the learning rate",
+                "TsneTrainer: the layout became infinite or NaN by iteration {}; lower the learning rate",
                 self.iteration
             )
         }
@@ -333,7 +333,7 @@ impl TsneRun {
     /// When they are not as many.
     pub fn with_prepared_rows(self, rows: &Tensor) -> Result<Self> {
         if rows.dims().first() != Some(&self.affinities.n()) {
-            candle::bail!("TsneRun: the run is over {} rows, got {:?}", self.affinities.n(), rows.dims())
+            candle::bail!("TsneTrainer: the run is over {} rows, got {:?}", self.affinities.n(), rows.dims())
         }
         Ok(Self { rows: Some(Known::Prepared(rows.clone())), ..self })
     }
@@ -369,7 +369,7 @@ impl TsneRun {
     }
 }
 
-impl Trainer for TsneRun {
+impl Trainer for TsneTrainer {
     type Model = Embedding;
     type Metrics = Progress;
 
@@ -380,7 +380,7 @@ impl Trainer for TsneRun {
 
     /// What the last look saw.
     fn metrics(&mut self) -> Result<Progress> {
-        self.last.ok_or_else(|| Error::msg("TsneRun::metrics: iterations must be at least 1, got 0"))
+        self.last.ok_or_else(|| Error::msg("TsneTrainer::metrics: iterations must be at least 1, got 0"))
     }
 
     fn model(&self) -> Result<Embedding> {
@@ -397,7 +397,7 @@ impl Trainer for TsneRun {
     }
 }
 
-impl FullBatchTrainer for TsneRun {
+impl FullBatchTrainer for TsneTrainer {
     /// The iterations up to the next look: every 50, at the start of a phase every 25, and at the end of each phase. None when all are
     /// made or the gradient is small enough. Fails when the layout becomes infinite or NaN; the message names the iteration.
     fn step(&mut self) -> Result<Option<Progress>> {

@@ -2,7 +2,7 @@
 use super::{CPU, first_line, grey, off, values};
 use candle::{Module, Result, Tensor};
 use chandlery::dae::{Dae, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer};
-use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardTrainer, ReconstructionLoss};
+use chandlery::feedforward::{Feedforward, FeedforwardTrainConfig, FeedforwardTrainer, ReconstructionLoss};
 use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer};
 use chandlery_ops::layers::Corruption;
 
@@ -123,7 +123,8 @@ fn a_classifier_on_top_begins_with_the_features_and_is_fine_tuned() -> Result<()
     let network = Feedforward::from_stacked_dae(&stack, 2)?;
     assert_eq!(values(&network.features(&rows, 2)?)?, values(&stack.forward(&rows)?)?);
     assert_eq!(values(&network.forward(&rows)?)?, vec![0.; 120]);
-    let config = BackpropConfig { batch: 20, learning_rate: 0.05.into(), ..BackpropConfig::default() };
+    let config =
+        FeedforwardTrainConfig { batch: 20, learning_rate: 0.05.into(), ..FeedforwardTrainConfig::default() };
     let mut trainer = FeedforwardTrainer::new(&network, config, Philox::new(5, 0))?;
     for _ in 0..100 {
         for at in [0, 20, 40] {

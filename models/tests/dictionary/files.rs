@@ -2,8 +2,9 @@
 use super::{CPU, M, N, P, beginning, bits, coder, config, first_line, signals};
 use candle::{DType, Module, Result, Tensor};
 use chandlery::dictionary::{
-    CodeError, Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
-    OnlineTrainer, PursuitMethod, Replace, SparseCoder, UpdateRule, init,
+    CodeError, Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init,
+    OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, PursuitMethod, Replace, SparseCoder, UpdateRule,
+    init,
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Preparation, Trainer};
 use chandlery_ops::Philox;
@@ -82,11 +83,12 @@ fn a_trainer_keeps_the_pursuit_of_its_dictionary() -> Result<()> {
         let (again, _) = DictionaryTrainer::load(&path, &y, &CPU)?;
         assert_eq!(again.current().config(), &own);
 
-        let mut online = OnlineTrainer::new(first, OnlineConfig::default(), Philox::new(2, 1))?;
+        let mut online =
+            OnlineDictionaryTrainer::new(first, OnlineDictionaryTrainConfig::default(), Philox::new(2, 1))?;
         assert!(online.partial_fit(&y)?.mean_count <= own.n_nonzero as f64);
         assert_eq!(online.dictionary().config(), &own);
         online.save(&path, &serde_json::Value::Null)?;
-        let (again, _) = OnlineTrainer::load(&path, &CPU)?;
+        let (again, _) = OnlineDictionaryTrainer::load(&path, &CPU)?;
         assert_eq!(again.dictionary().config(), &own);
     }
     Ok(())
@@ -152,27 +154,31 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
     let nan = (&y / 0.)?;
     assert!(train(good, &nan).is_err());
 
-    let mut online = OnlineTrainer::new(
+    let mut online = OnlineDictionaryTrainer::new(
         beginning(&y)?,
-        OnlineConfig { coder: Some(coder()), ..OnlineConfig::default() },
+        OnlineDictionaryTrainConfig { coder: Some(coder()), ..OnlineDictionaryTrainConfig::default() },
         Philox::new(0, 0),
     )?;
     says(
         online.partial_fit(&y.narrow(1, 0, 8)?).map(|_| ()),
-        "OnlineTrainer::partial_fit: batch must have shape [batch, 9], got [400, 8]",
+        "OnlineDictionaryTrainer::partial_fit: batch must have shape [batch, 9], got [400, 8]",
     );
     says(
         online.partial_fit(&y.narrow(0, 0, 0)?).map(|_| ()),
-        "OnlineTrainer::partial_fit: signals of a batch must be at least 1, got 0",
+        "OnlineDictionaryTrainer::partial_fit: signals of a batch must be at least 1, got 0",
     );
     says(
-        OnlineTrainer::new(
+        OnlineDictionaryTrainer::new(
             beginning(&y)?,
-            OnlineConfig { coder: Some(coder()), sweeps: 0, ..OnlineConfig::default() },
+            OnlineDictionaryTrainConfig {
+                coder: Some(coder()),
+                sweeps: 0,
+                ..OnlineDictionaryTrainConfig::default()
+            },
             Philox::new(0, 0),
         )
         .map(|_| ()),
-        "OnlineConfig: sweeps must be at least 1, got 0",
+        "OnlineDictionaryTrainConfig: sweeps must be at least 1, got 0",
     );
     says(
         init(&Init::Dct, 16, &y.narrow(1, 0, 8)?, Philox::new(0, 0)).map(|_| ()),

@@ -3,8 +3,8 @@ use super::{CPU, RULES, first_line};
 use candle::{DType, Result, Tensor};
 use chandlery::FullBatchTrainer;
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig,
-    OnlineTrainer, PursuitMethod, UpdateRule, init,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Init,
+    OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, PursuitMethod, UpdateRule, init,
 };
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
@@ -71,7 +71,11 @@ fn rows_made_of_nonnegative_parts_give_them_back() -> Result<()> {
     assert!(trainer.best_rmse() < 0.02 * before, "{before} to {}", trainer.best_rmse());
     assert!(trainer.codes().values.min_all()?.to_scalar::<f64>()? >= 0.);
 
-    let mut online = OnlineTrainer::new(beginning(&y)?, OnlineConfig::default(), Philox::new(7, 0))?;
+    let mut online = OnlineDictionaryTrainer::new(
+        beginning(&y)?,
+        OnlineDictionaryTrainConfig::default(),
+        Philox::new(7, 0),
+    )?;
     for batch in 0..120 {
         online.partial_fit(&y.narrow(0, batch % 3 * 100, 100)?)?;
         assert!(judged(online.dictionary())?.0 >= 0.);
@@ -139,8 +143,10 @@ fn fixed_atoms_must_be_at_least_0_already() -> Result<()> {
     let atoms = beginning(&y)?.atoms().copy()?;
     atoms.slice_set(&(atoms.narrow(0, 3, 1)? * -1.)?, 0, 0)?;
     let start = Dictionary::from_tensor(config(3), atoms)?;
-    let training = OnlineConfig { n_fixed: 2, ..OnlineConfig::default() };
-    let err = OnlineTrainer::new(start, training, Philox::new(7, 0)).map(drop).expect_err("one is negative");
+    let training = OnlineDictionaryTrainConfig { n_fixed: 2, ..OnlineDictionaryTrainConfig::default() };
+    let err = OnlineDictionaryTrainer::new(start, training, Philox::new(7, 0))
+        .map(drop)
+        .expect_err("one is negative");
     assert!(first_line(err).contains("the 2 fixed atoms must be at least 0"));
     Ok(())
 }

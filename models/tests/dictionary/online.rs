@@ -3,7 +3,8 @@ use super::{CPU, N, beginning, bits, coder, difference, signals, unit_rows};
 use candle::{DType, Result, Tensor};
 use chandlery::Trainer;
 use chandlery::dictionary::{
-    CodeError, Dictionary, OnlineConfig, OnlineTrainer, PursuitMethod, Replace, SparseCoder,
+    CodeError, Dictionary, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, PursuitMethod, Replace,
+    SparseCoder,
 };
 use chandlery_ops::Philox;
 use chandlery_ops::codes::ErrorTarget;
@@ -18,8 +19,12 @@ fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {
     for method in [PursuitMethod::Omp, PursuitMethod::Ols] {
         let error = Some(ErrorTarget::Relative(0.01));
         let coder = SparseCoder { method, error, ..coder() };
-        let config = OnlineConfig { coder: Some(coder), max_idle: 100, ..OnlineConfig::default() };
-        let mut trainer = OnlineTrainer::new(beginning(&y)?, config, Philox::new(7, 0))?;
+        let config = OnlineDictionaryTrainConfig {
+            coder: Some(coder),
+            max_idle: 100,
+            ..OnlineDictionaryTrainConfig::default()
+        };
+        let mut trainer = OnlineDictionaryTrainer::new(beginning(&y)?, config, Philox::new(7, 0))?;
         for batch in 0..120 {
             // Batches of two sizes.
             let (at, len) =
@@ -40,9 +45,9 @@ fn batches_teach_as_much_as_all_signals_at_once() -> Result<()> {
 #[test]
 fn the_dictionary_of_before_a_batch_is_left_alone() -> Result<()> {
     let y = signals()?;
-    let mut trainer = OnlineTrainer::new(
+    let mut trainer = OnlineDictionaryTrainer::new(
         beginning(&y)?,
-        OnlineConfig { coder: Some(coder()), ..OnlineConfig::default() },
+        OnlineDictionaryTrainConfig { coder: Some(coder()), ..OnlineDictionaryTrainConfig::default() },
         Philox::new(7, 0),
     )?;
     let (before, copy) = (trainer.dictionary().clone(), trainer.dictionary().atoms().copy()?);
@@ -56,22 +61,22 @@ fn the_dictionary_of_before_a_batch_is_left_alone() -> Result<()> {
 fn without_forgetting_the_statistics_are_those_of_all_batches() -> Result<()> {
     // With every atom fixed the codes of all batches are over one dictionary.
     let y = signals()?;
-    let config = || OnlineConfig {
+    let config = || OnlineDictionaryTrainConfig {
         coder: Some(coder()),
         forgetting: 0.,
         n_fixed: N,
         replace: Replace::None,
-        ..OnlineConfig::default()
+        ..OnlineDictionaryTrainConfig::default()
     };
-    let mut parts = OnlineTrainer::new(beginning(&y)?, config(), Philox::new(8, 0))?;
+    let mut parts = OnlineDictionaryTrainer::new(beginning(&y)?, config(), Philox::new(8, 0))?;
     for batch in 0..4 {
         parts.partial_fit(&y.narrow(0, batch * 100, 100)?)?;
     }
     assert_eq!(bits(parts.dictionary().atoms())?, bits(&unit_rows(beginning(&y)?.atoms())?)?);
-    let mut whole = OnlineTrainer::new(beginning(&y)?, config(), Philox::new(8, 0))?;
+    let mut whole = OnlineDictionaryTrainer::new(beginning(&y)?, config(), Philox::new(8, 0))?;
     whole.partial_fit(&y)?;
     let folder = tempfile::tempdir()?;
-    let sums = |trainer: &OnlineTrainer| {
+    let sums = |trainer: &OnlineDictionaryTrainer| {
         let path = folder.path().join("state.safetensors");
         trainer.save(&path, &serde_json::Value::Null)?;
         candle::safetensors::load(&path, &CPU)

@@ -2,8 +2,8 @@
 use super::{CPU, N, RULES, beginning, bits, coder, config, dictionary, first_line, signals};
 use candle::{DType, Result};
 use chandlery::dictionary::{
-    DictionaryTrainConfig, DictionaryTrainer, Init, OnlineConfig, OnlineStep, OnlineTrainer, Replace,
-    UpdateRule, init,
+    DictionaryTrainConfig, DictionaryTrainer, Init, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer,
+    OnlineStep, Replace, UpdateRule, init,
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
@@ -39,7 +39,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
     let message = first_line(error.expect_err("loaded"));
     assert!(message.contains("not a checkpoint: these signals and this configuration"), "{message}");
     // So is another trainer.
-    let error = OnlineTrainer::load(&path, &CPU).map(|_| ());
+    let error = OnlineDictionaryTrainer::load(&path, &CPU).map(|_| ());
     let message = first_line(error.expect_err("loaded"));
     assert!(message.contains("it is of the trainer `dictionary`, wanted `online-dictionary`"), "{message}");
     Ok(())
@@ -51,15 +51,17 @@ fn a_resumed_online_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
     let path = folder.path().join("state.safetensors");
     let y = signals()?.to_dtype(DType::F32)?;
     for replace in [Replace::Random, Replace::WorstRepresented] {
-        let config = || OnlineConfig {
+        let config = || OnlineDictionaryTrainConfig {
             coder: Some(coder()),
             replace,
             max_idle: 20,
             max_coherence: Some(0.8),
-            ..OnlineConfig::default()
+            ..OnlineDictionaryTrainConfig::default()
         };
-        let fresh = || OnlineTrainer::new(beginning(&y)?, config(), Philox::new(6, 0));
-        let run = |trainer: &mut OnlineTrainer, batches: std::ops::Range<usize>| -> Result<Vec<OnlineStep>> {
+        let fresh = || OnlineDictionaryTrainer::new(beginning(&y)?, config(), Philox::new(6, 0));
+        let run = |trainer: &mut OnlineDictionaryTrainer,
+                   batches: std::ops::Range<usize>|
+         -> Result<Vec<OnlineStep>> {
             batches.map(|b| trainer.partial_fit(&y.narrow(0, b % 40 * 10, 10)?)).collect()
         };
         let mut whole = fresh()?;
@@ -69,7 +71,7 @@ fn a_resumed_online_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             let mut first = fresh()?;
             run(&mut first, 0..stop)?;
             first.save(&path, &serde_json::json!(stop))?;
-            let (mut second, at) = OnlineTrainer::load(&path, &CPU)?;
+            let (mut second, at) = OnlineDictionaryTrainer::load(&path, &CPU)?;
             assert_eq!(at, stop);
             assert_eq!(second.batches(), stop);
             assert_eq!(run(&mut second, stop..80)?, trace[stop..], "{replace:?} stopped at {stop}");

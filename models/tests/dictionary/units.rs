@@ -2,7 +2,8 @@
 use super::{N, beginning, bits, coder, config, difference, signals};
 use candle::{DType, Result, Tensor};
 use chandlery::dictionary::{
-    DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer, Replace, SparseCoder, UpdateRule,
+    DictionaryTrainConfig, DictionaryTrainer, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, Replace,
+    SparseCoder, UpdateRule,
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
@@ -56,8 +57,12 @@ fn the_unit_of_batches_changes_no_bit_of_the_atoms() -> Result<()> {
     for (y, powers) in cases()? {
         let run = |unit: f64| -> Result<Tensor> {
             let y = (&y * unit)?;
-            let config = OnlineConfig { coder: Some(coder()), max_idle: 20, ..OnlineConfig::default() };
-            let mut trainer = OnlineTrainer::new(beginning(&y)?, config, Philox::new(6, 0))?;
+            let config = OnlineDictionaryTrainConfig {
+                coder: Some(coder()),
+                max_idle: 20,
+                ..OnlineDictionaryTrainConfig::default()
+            };
+            let mut trainer = OnlineDictionaryTrainer::new(beginning(&y)?, config, Philox::new(6, 0))?;
             // The first batch is silent.
             trainer.partial_fit(&y.narrow(0, 0, 10)?.zeros_like()?)?;
             for batch in 0..40 {
@@ -80,18 +85,19 @@ fn batches_that_grow_out_of_their_unit_go_on_and_resume() -> Result<()> {
     let y = signals()?;
     // f32 cannot square the last of these; f64, which can square all of them, says what must come out.
     let run = |dtype: DType| -> Result<Tensor> {
-        let config = || OnlineConfig {
+        let config = || OnlineDictionaryTrainConfig {
             coder: Some(coder()),
             forgetting: 0.,
             replace: Replace::None,
-            ..OnlineConfig::default()
+            ..OnlineDictionaryTrainConfig::default()
         };
-        let mut trainer = OnlineTrainer::new(beginning(&y.to_dtype(dtype)?)?, config(), Philox::new(6, 0))?;
+        let mut trainer =
+            OnlineDictionaryTrainer::new(beginning(&y.to_dtype(dtype)?)?, config(), Philox::new(6, 0))?;
         for (batch, power) in [0, 10, 20, 40, 70, 72].into_iter().enumerate() {
             let batch = (y.narrow(0, batch * 60, 60)? * 2f64.powi(power))?.to_dtype(dtype)?;
             trainer.partial_fit(&batch)?;
             trainer.save(&path, &serde_json::Value::Null)?;
-            (trainer, _) = OnlineTrainer::load(&path, y.device())?;
+            (trainer, _) = OnlineDictionaryTrainer::load(&path, y.device())?;
         }
         trainer.dictionary().atoms().to_dtype(DType::F64)
     };

@@ -3,8 +3,8 @@ use crate::{CPU, first_line, pairs, start};
 use candle::{DType, Module, Result, Tensor};
 use chandlery::feedforward::Optimizer;
 use chandlery::sparse_autoencoder::{
-    CostConfig, SparseAutoencoder, SparseAutoencoderFit, SparseAutoencoderRun, SparseAutoencoderTrainer,
-    TrainerConfig,
+    CostConfig, SparseAutoencoder, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer,
+    SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 use std::ops::ControlFlow;
@@ -35,24 +35,24 @@ fn a_run_that_is_resumed_goes_on_bit_for_bit_in_both_types_and_in_chunks() -> Re
     let (folder, rows) = (tempfile::tempdir()?, pairs(90)?);
     let path = folder.path().join("run.safetensors");
     for (double, chunk) in [(false, None), (true, None), (false, Some(40))] {
-        let fit = SparseAutoencoderFit {
+        let fit = SparseAutoencoderLbfgsTrainConfig {
             iterations: 30,
             history: 5,
             double,
             chunk,
-            ..SparseAutoencoderFit::default()
+            ..SparseAutoencoderLbfgsTrainConfig::default()
         };
-        let mut whole = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
+        let mut whole = SparseAutoencoderLbfgsTrainer::new(&start()?, fit, &rows)?;
         whole.fit()?;
         for at in [0, 1, 13] {
-            let mut part = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
+            let mut part = SparseAutoencoderLbfgsTrainer::new(&start()?, fit, &rows)?;
             if at > 0 {
                 part.fit_with(|_, i| {
                     Ok(if i.iteration == at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
                 })?;
             }
             part.save(&path, &serde_json::json!(at))?;
-            let (mut again, progress) = SparseAutoencoderRun::load(&path, &rows, &CPU)?;
+            let (mut again, progress) = SparseAutoencoderLbfgsTrainer::load(&path, &rows, &CPU)?;
             assert_eq!(progress, at);
             assert_eq!(again.lbfgs().iterations(), at);
             again.fit()?;
@@ -64,7 +64,7 @@ fn a_run_that_is_resumed_goes_on_bit_for_bit_in_both_types_and_in_chunks() -> Re
             assert_eq!(again.lbfgs().value(), whole.lbfgs().value());
         }
     }
-    let refused = SparseAutoencoderRun::load(&path, &pairs(91)?, &CPU).map(drop);
+    let refused = SparseAutoencoderLbfgsTrainer::load(&path, &pairs(91)?, &CPU).map(drop);
     let message = refused.map_err(first_line).err().unwrap_or_default();
     assert!(
         message.ends_with("the run is over 90 rows, got [91, 8]; give the rows that it began with"),
@@ -78,8 +78,12 @@ fn a_trainer_that_is_resumed_goes_on_bit_for_bit() -> Result<()> {
     let (folder, rows) = (tempfile::tempdir()?, pairs(80)?);
     let path = folder.path().join("trainer.safetensors");
     for optimizer in [Optimizer::Adam, Optimizer::Sgd] {
-        let config =
-            TrainerConfig { batch: 20, optimizer, cost: CostConfig::default(), ..TrainerConfig::default() };
+        let config = SparseAutoencoderTrainConfig {
+            batch: 20,
+            optimizer,
+            cost: CostConfig::default(),
+            ..SparseAutoencoderTrainConfig::default()
+        };
         let mut whole = SparseAutoencoderTrainer::new(&start()?, config)?;
         let minibatches = rows.chunk(4, 0)?;
         for minibatch in &minibatches[..3] {

@@ -6,8 +6,8 @@ use chandlery::Philox;
 use chandlery::feedforward::Optimizer;
 use chandlery::optim::Outcome;
 use chandlery::sparse_autoencoder::{
-    CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
-    SparseAutoencoderTrainer, TrainerConfig,
+    CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 
@@ -23,9 +23,13 @@ const COST: CostConfig = CostConfig {
 fn features_become_as_sparse_as_asked_and_give_the_rows_back_better_than_their_mean() -> Result<()> {
     let rows = pairs(400)?;
     for double in [false, true] {
-        let fit =
-            SparseAutoencoderFit { cost: COST, iterations: 200, double, ..SparseAutoencoderFit::default() };
-        let mut run = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
+        let fit = SparseAutoencoderLbfgsTrainConfig {
+            cost: COST,
+            iterations: 200,
+            double,
+            ..SparseAutoencoderLbfgsTrainConfig::default()
+        };
+        let mut run = SparseAutoencoderLbfgsTrainer::new(&start()?, fit, &rows)?;
         let before = run.parts()?;
         run.fit()?;
         let outcome = run.outcome();
@@ -46,18 +50,22 @@ fn features_become_as_sparse_as_asked_and_give_the_rows_back_better_than_their_m
 #[test]
 fn minibatches_come_close_to_all_rows_at_once() -> Result<()> {
     let rows = pairs(400)?;
-    let fit = SparseAutoencoderFit { cost: COST, iterations: 100, ..SparseAutoencoderFit::default() };
-    let mut run = SparseAutoencoderRun::new(&start()?, fit, &rows)?;
+    let fit = SparseAutoencoderLbfgsTrainConfig {
+        cost: COST,
+        iterations: 100,
+        ..SparseAutoencoderLbfgsTrainConfig::default()
+    };
+    let mut run = SparseAutoencoderLbfgsTrainer::new(&start()?, fit, &rows)?;
     let before = run.parts()?.cost;
     run.fit()?;
     let best = run.parts()?.cost;
     for (optimizer, rate) in [(Optimizer::Adam, 0.02), (Optimizer::Sgd, 0.3)] {
-        let config = TrainerConfig {
+        let config = SparseAutoencoderTrainConfig {
             cost: COST,
             batch: 100,
             learning_rate: rate.into(),
             optimizer,
-            ..TrainerConfig::default()
+            ..SparseAutoencoderTrainConfig::default()
         };
         let mut trainer = SparseAutoencoderTrainer::new(&start()?, config)?;
         for epoch in 0..150 {
@@ -67,7 +75,7 @@ fn minibatches_come_close_to_all_rows_at_once() -> Result<()> {
             }
         }
         trainer.check()?;
-        let learned = SparseAutoencoderRun::new(&trainer.model()?, fit, &rows)?.parts()?.cost;
+        let learned = SparseAutoencoderLbfgsTrainer::new(&trainer.model()?, fit, &rows)?.parts()?.cost;
         assert!(
             learned - best < 0.15 * (before - best),
             "{optimizer:?}: {learned}, best {best}, from {before}"
@@ -79,17 +87,18 @@ fn minibatches_come_close_to_all_rows_at_once() -> Result<()> {
 #[test]
 fn a_row_with_nan_ends_the_run_with_the_iteration_named_and_the_trainer_with_the_steps() -> Result<()> {
     let rows = Tensor::cat(&[pairs(30)?, Tensor::full(f32::NAN, (1, 8), &crate::CPU)?], 0)?;
-    let mut run = SparseAutoencoderRun::new(&start()?, SparseAutoencoderFit::default(), &rows)?;
+    let mut run =
+        SparseAutoencoderLbfgsTrainer::new(&start()?, SparseAutoencoderLbfgsTrainConfig::default(), &rows)?;
     let message = run.fit().map_err(first_line).err().unwrap_or_default();
     assert!(
         message.starts_with(
-            "SparseAutoencoderRun: the cost became NaN or infinite at evaluation 1, in iteration 1; "
+            "SparseAutoencoderLbfgsTrainer: the cost became NaN or infinite at evaluation 1, in iteration 1; "
         ),
         "{message}"
     );
     let finite = run.model()?.flat()?.to_vec1::<f32>()?;
     assert!(finite.iter().all(|x| x.is_finite()), "the model stays where it was");
-    let config = TrainerConfig { batch: 31, ..TrainerConfig::default() };
+    let config = SparseAutoencoderTrainConfig { batch: 31, ..SparseAutoencoderTrainConfig::default() };
     let mut trainer = SparseAutoencoderTrainer::new(&start()?, config)?;
     trainer.step(&rows, None)?;
     let message = trainer.metrics().map_err(first_line).err().unwrap_or_default();
@@ -107,9 +116,10 @@ fn bytes_and_floats_learn_alike_and_maximal_inputs_have_norm_one() -> Result<()>
     let floats = (bytes.to_dtype(DType::F32)? * (1. / 255.))?;
     let config = SparseAutoencoderConfig::new(8, 5);
     let start = SparseAutoencoder::init(config, Philox::new(9, 0), &crate::CPU)?;
-    let fit = SparseAutoencoderFit { iterations: 5, ..SparseAutoencoderFit::default() };
+    let fit =
+        SparseAutoencoderLbfgsTrainConfig { iterations: 5, ..SparseAutoencoderLbfgsTrainConfig::default() };
     let learn = |rows: &Tensor| {
-        let mut run = SparseAutoencoderRun::new(&start, fit, rows)?;
+        let mut run = SparseAutoencoderLbfgsTrainer::new(&start, fit, rows)?;
         run.fit()?;
         run.model()
     };

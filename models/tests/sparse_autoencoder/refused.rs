@@ -2,22 +2,24 @@
 use crate::{CPU, first_line, pairs, start};
 use candle::{DType, Result, Tensor};
 use chandlery::sparse_autoencoder::{
-    Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
-    SparseAutoencoderTrainer, TrainerConfig, serial::serial_cost,
+    Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
+    serial::serial_cost,
 };
 use chandlery::{MinibatchTrainer, Philox};
 
 #[test]
 fn errors_name_what_is_wrong() -> Result<()> {
     let (rows, model, config) = (pairs(10)?, start()?, SparseAutoencoderConfig::new(8, 6));
-    let fit = SparseAutoencoderFit::default();
-    let run = |fit: SparseAutoencoderFit, rows: &Tensor| {
-        SparseAutoencoderRun::new(&model, fit, rows).map(drop).map_err(first_line)
+    let fit = SparseAutoencoderLbfgsTrainConfig::default();
+    let run = |fit: SparseAutoencoderLbfgsTrainConfig, rows: &Tensor| {
+        SparseAutoencoderLbfgsTrainer::new(&model, fit, rows).map(drop).map_err(first_line)
     };
-    let with = |cost: CostConfig| run(SparseAutoencoderFit { cost, ..fit }, &rows);
+    let with = |cost: CostConfig| run(SparseAutoencoderLbfgsTrainConfig { cost, ..fit }, &rows);
     let cost = CostConfig::default();
-    let trainer =
-        |config: TrainerConfig| SparseAutoencoderTrainer::new(&model, config).map(drop).map_err(first_line);
+    let trainer = |config: SparseAutoencoderTrainConfig| {
+        SparseAutoencoderTrainer::new(&model, config).map(drop).map_err(first_line)
+    };
     let whole = Cost::new(config.clone(), cost, &rows, None, DType::F32, &CPU)?;
     let cases = [
         (
@@ -37,18 +39,18 @@ fn errors_name_what_is_wrong() -> Result<()> {
             "CostConfig: sparsity_weight must be at least 0, got NaN",
         ),
         (
-            run(SparseAutoencoderFit { iterations: 0, ..fit }, &rows),
-            "SparseAutoencoderFit: iterations must be at least 1, got 0",
+            run(SparseAutoencoderLbfgsTrainConfig { iterations: 0, ..fit }, &rows),
+            "SparseAutoencoderLbfgsTrainConfig: iterations must be at least 1, got 0",
         ),
         (
-            run(SparseAutoencoderFit { chunk: Some(0), ..fit }, &rows),
-            "SparseAutoencoderFit: chunk must be at least 1, got 0",
+            run(SparseAutoencoderLbfgsTrainConfig { chunk: Some(0), ..fit }, &rows),
+            "SparseAutoencoderLbfgsTrainConfig: chunk must be at least 1, got 0",
         ),
         (run(fit, &rows.narrow(1, 0, 7)?), "Cost: rows must have shape [batch, 8], got [10, 7]"),
         (run(fit, &rows.narrow(0, 0, 0)?), "Cost: rows must be at least 1, got 0"),
         (
-            trainer(TrainerConfig { batch: 0, ..TrainerConfig::default() }),
-            "TrainerConfig: batch must be at least 1, got 0",
+            trainer(SparseAutoencoderTrainConfig { batch: 0, ..SparseAutoencoderTrainConfig::default() }),
+            "SparseAutoencoderTrainConfig: batch must be at least 1, got 0",
         ),
         (
             SparseAutoencoder::init(SparseAutoencoderConfig::new(0, 3), Philox::new(0, 0), &CPU)
@@ -69,9 +71,12 @@ fn errors_name_what_is_wrong() -> Result<()> {
             "Cost: theta must be F32 on Cpu, got F64 on Cpu",
         ),
         (
-            SparseAutoencoderTrainer::new(&model, TrainerConfig { batch: 9, ..TrainerConfig::default() })?
-                .step(&rows, None)
-                .map_err(first_line),
+            SparseAutoencoderTrainer::new(
+                &model,
+                SparseAutoencoderTrainConfig { batch: 9, ..SparseAutoencoderTrainConfig::default() },
+            )?
+            .step(&rows, None)
+            .map_err(first_line),
             "SparseAutoencoderTrainer::step: rows must have shape [9, 8], or fewer rows, at least 1, got [10, 8]",
         ),
     ];

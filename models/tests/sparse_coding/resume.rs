@@ -49,7 +49,7 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
             }
         }
     }
-    let error = chandlery::dictionary::OnlineTrainer::load(&path, &CPU).map(drop);
+    let error = chandlery::dictionary::OnlineDictionaryTrainer::load(&path, &CPU).map(drop);
     let message = first_line(error.expect_err("refused"));
     assert!(
         message.ends_with("it is of the trainer `sparse-coding`, wanted `online-dictionary`"),

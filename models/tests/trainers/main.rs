@@ -12,21 +12,24 @@ use chandlery::datasets::preparation::StepConfig;
 use chandlery::datasets::{Feed, FeedConfig, ImageShape, Split};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineDictionaryTrainConfig,
+    OnlineDictionaryTrainer,
 };
-use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer, Optimizer};
-use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
+use chandlery::feedforward::{
+    Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer, Optimizer,
+};
+use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
 use chandlery::patch_rbm::PatchGrid;
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::sparse_autoencoder::{
-    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
-    SparseAutoencoderTrainer, TrainerConfig,
+    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
-use chandlery::tsne::{TsneConfig, TsneRun};
+use chandlery::tsne::{TsneConfig, TsneTrainer};
 use chandlery::{Epochs, Event, MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::core::uniform;
@@ -37,8 +40,8 @@ const CPU: Device = Device::Cpu;
 const BATCH: usize = 10;
 const N: usize = 6;
 
-fn cd() -> CdConfig {
-    CdConfig { batch: BATCH, persistent: true, ..CdConfig::default() }
+fn cd() -> RbmTrainConfig {
+    RbmTrainConfig { batch: BATCH, persistent: true, ..RbmTrainConfig::default() }
 }
 
 fn half() -> Result<Preparation> {
@@ -68,14 +71,14 @@ fn dbn() -> Result<DbnTrainer> {
 
 fn feedforward() -> Result<FeedforwardTrainer> {
     let network = Feedforward::init(FeedforwardConfig::classifier(&[N, 5, 3]), Philox::new(3, 0), &CPU)?;
-    let config = BackpropConfig { batch: BATCH, ..BackpropConfig::default() };
+    let config = FeedforwardTrainConfig { batch: BATCH, ..FeedforwardTrainConfig::default() };
     FeedforwardTrainer::new(&network, config, Philox::new(3, 1))
 }
 
-fn labelled() -> Result<UpDownTrainer> {
+fn labelled() -> Result<LabelledDbnTrainer> {
     let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(4, 0), &CPU)?;
-    let config = UpDownConfig { batch: BATCH, ..UpDownConfig::default() };
-    UpDownTrainer::new(&LabelledDbn::from_dbn(&dbn, 3)?, config, Philox::new(4, 1))
+    let config = LabelledDbnTrainConfig { batch: BATCH, ..LabelledDbnTrainConfig::default() };
+    LabelledDbnTrainer::new(&LabelledDbn::from_dbn(&dbn, 3)?, config, Philox::new(4, 1))
 }
 
 fn dae(tied: bool) -> Result<DaeTrainer> {
@@ -94,8 +97,8 @@ fn stacked_dae() -> Result<StackedDaeTrainer> {
     Ok(trainer)
 }
 
-fn online() -> Result<OnlineTrainer> {
-    OnlineTrainer::new(dictionary()?, OnlineConfig::default(), Philox::new(5, 1))
+fn online() -> Result<OnlineDictionaryTrainer> {
+    OnlineDictionaryTrainer::new(dictionary()?, OnlineDictionaryTrainConfig::default(), Philox::new(5, 1))
 }
 
 fn steps<T: MinibatchTrainer>(trainer: &mut T, steps: std::ops::Range<usize>) -> Result<()> {
@@ -148,8 +151,13 @@ fn fewer_rows_are_a_smaller_minibatch<T: MinibatchTrainer>(
 fn a_minibatch_that_is_not_full_is_one_of_its_own_size() -> Result<()> {
     let of_rbm = |model: &Rbm| flat([model.weight(), model.bias(), model.visible_bias()]);
     for k in [1, 2] {
-        let cd =
-            |batch| CdConfig { batch, k, persistent: false, momentum: 0.9.into(), ..CdConfig::default() };
+        let cd = |batch| RbmTrainConfig {
+            batch,
+            k,
+            persistent: false,
+            momentum: 0.9.into(),
+            ..RbmTrainConfig::default()
+        };
         let plain = |batch| {
             let lower = [Rbm::init(RbmConfig::new(N, 5), Philox::new(1, 0), &CPU)?];
             let rbm = Rbm::init(RbmConfig::new(5, 4), Philox::new(1, 1), &CPU)?;
@@ -171,8 +179,12 @@ fn a_minibatch_that_is_not_full_is_one_of_its_own_size() -> Result<()> {
         let feedforward = |batch| {
             let network =
                 Feedforward::init(FeedforwardConfig::classifier(&[N, 5, 3]), Philox::new(3, 0), &CPU)?;
-            let config =
-                BackpropConfig { batch, optimizer, dropout: vec![0.2, 0.5], ..BackpropConfig::default() };
+            let config = FeedforwardTrainConfig {
+                batch,
+                optimizer,
+                dropout: vec![0.2, 0.5],
+                ..FeedforwardTrainConfig::default()
+            };
             FeedforwardTrainer::new(&network, config, Philox::new(3, 1))
         };
         let values = |model: &Feedforward| flat(model.layers().iter().flat_map(|(w, b)| [w, b]));
@@ -190,8 +202,8 @@ fn a_minibatch_that_is_not_full_is_one_of_its_own_size() -> Result<()> {
     }
     let labelled = |batch| {
         let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(4, 0), &CPU)?;
-        let config = UpDownConfig { batch, persistent: false, ..UpDownConfig::default() };
-        UpDownTrainer::new(&LabelledDbn::from_dbn(&dbn, 3)?, config, Philox::new(4, 1))
+        let config = LabelledDbnTrainConfig { batch, persistent: false, ..LabelledDbnTrainConfig::default() };
+        LabelledDbnTrainer::new(&LabelledDbn::from_dbn(&dbn, 3)?, config, Philox::new(4, 1))
     };
     let values = |model: &LabelledDbn| flat(model.top().tensors().into_iter().map(|(_, t)| t));
     fewer_rows_are_a_smaller_minibatch("labelled", labelled, values)
@@ -319,7 +331,8 @@ fn every_trainer_keeps_the_contract() -> Result<()> {
         keeps_the_contract(
             "sparse autoencoder",
             || {
-                let config = TrainerConfig { batch: BATCH, ..TrainerConfig::default() };
+                let config =
+                    SparseAutoencoderTrainConfig { batch: BATCH, ..SparseAutoencoderTrainConfig::default() };
                 SparseAutoencoderTrainer::new(&sparse_autoencoder()?, config)
             },
             |model| flat([&model.flat()?]),
@@ -329,8 +342,11 @@ fn every_trainer_keeps_the_contract() -> Result<()> {
             &rows,
             [6, 9],
             || {
-                let fit = SparseAutoencoderFit { iterations: 6, ..SparseAutoencoderFit::default() };
-                SparseAutoencoderRun::new(&sparse_autoencoder()?, fit, &rows)
+                let fit = SparseAutoencoderLbfgsTrainConfig {
+                    iterations: 6,
+                    ..SparseAutoencoderLbfgsTrainConfig::default()
+                };
+                SparseAutoencoderLbfgsTrainer::new(&sparse_autoencoder()?, fit, &rows)
             },
             |model| flat([&model.flat()?]),
         )?,
@@ -348,7 +364,7 @@ fn every_trainer_keeps_the_contract() -> Result<()> {
             "t-SNE",
             &rows,
             [60, 90],
-            || TsneRun::new(tsne.clone(), Philox::new(13, 0), &rows),
+            || TsneTrainer::new(tsne.clone(), Philox::new(13, 0), &rows),
             |embedding| flat([embedding.layout()]),
         )?,
     ];
@@ -405,7 +421,7 @@ fn a_stack_is_fitted_layer_by_layer() -> Result<()> {
     assert_eq!((made.iter().map(Vec::len).collect::<Vec<_>>(), broken.layer()), (vec![2, 1], 1));
     MinibatchTrainer::fit(&mut broken, &mut feed, Epochs { earlier: 2, ..(1..3).into() })?;
     assert!(values(&broken)? == values(&fitted)?);
-    let error = first_line(new()?.fit(&mut feed, &[2]).err().expect("fitted"));
+    let error = first_line(new()?.fit(&mut feed, &[2]).expect_err("fitted"));
     assert_eq!(error, "DbnTrainer::fit: epochs must have one number for each of 2 layers, got 1");
     Ok(())
 }
@@ -416,7 +432,7 @@ fn a_schedule_is_followed_from_step_to_step_where_that_is_asked_for() -> Result<
         Split::from_tensor(&uniform((34, N), &CPU, Philox::new(9, 0))?).map_err(candle::Error::wrap)?;
     let mut feed = Feed::new(&rows, &CPU, FeedConfig::new(BATCH, 5)).map_err(candle::Error::wrap)?;
     let new = || {
-        let config = CdConfig { learning_rate: Schedule::linear(0.4, 0., 2), ..cd() };
+        let config = RbmTrainConfig { learning_rate: Schedule::linear(0.4, 0., 2), ..cd() };
         RbmTrainer::new(&Rbm::init(RbmConfig::new(N, 4), Philox::new(1, 0), &CPU)?, config, Philox::new(1, 1))
     };
     let values = |trainer: &RbmTrainer| flat(trainer.model()?.tensors().into_iter().map(|(_, t)| t));
@@ -469,7 +485,7 @@ fn a_network_stops_by_the_error_of_held_out_rows_and_gives_its_best() -> Result<
     assert_eq!(epochs, best.epoch + 1);
     assert!(values(&again.model()?)? == values(&best.model)?);
     let unlabelled = Split { labels: None, ..held_out };
-    let error = first_line(feedforward()?.fit_until(&mut feed, 1, &unlabelled, 3).err().expect("fitted"));
+    let error = first_line(feedforward()?.fit_until(&mut feed, 1, &unlabelled, 3).expect_err("fitted"));
     assert_eq!(error, "FeedforwardTrainer::fit_until: held_out must have labels, got none");
     Ok(())
 }
@@ -480,7 +496,11 @@ fn a_dictionary_keeps_its_pursuit_unless_training_is_told_another() -> Result<()
     let config = DictionaryConfig::new(32, 16, 4);
     let training = DictionaryTrainConfig { iterations: 2, ..DictionaryTrainConfig::default() };
     let learned = Dictionary::fit(config.clone(), &rows, training, Philox::new(5, 0))?;
-    let mut online = OnlineTrainer::new(learned.clone(), OnlineConfig::default(), Philox::new(5, 1))?;
+    let mut online = OnlineDictionaryTrainer::new(
+        learned.clone(),
+        OnlineDictionaryTrainConfig::default(),
+        Philox::new(5, 1),
+    )?;
     online.step(&rows, None)?;
     for dictionary in [learned, online.model()?] {
         let folder = tempfile::tempdir()?;
@@ -523,7 +543,7 @@ fn follows_the_schedules_of_a_longer_run<T: MinibatchTrainer>(
 fn a_run_that_is_extended_follows_its_new_schedules() -> Result<()> {
     for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
         let rbm = Rbm::init(RbmConfig::new(N, 4), Philox::new(1, 0), &CPU)?;
-        let cd = |momentum| CdConfig { momentum, precision, ..cd() };
+        let cd = |momentum| RbmTrainConfig { momentum, precision, ..cd() };
         follows_the_schedules_of_a_longer_run(
             &format!("rbm, {precision:?}"),
             |momentum| RbmTrainer::new(&rbm, cd(momentum), Philox::new(1, 1)),
@@ -532,7 +552,7 @@ fn a_run_that_is_extended_follows_its_new_schedules() -> Result<()> {
         )?;
     }
     let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(2, 0), &CPU)?;
-    let both = |momentum: Schedule| vec![CdConfig { momentum, ..cd() }; 2];
+    let both = |momentum: Schedule| vec![RbmTrainConfig { momentum, ..cd() }; 2];
     follows_the_schedules_of_a_longer_run(
         "dbn",
         |momentum| DbnTrainer::new(&dbn, both(momentum), Philox::new(2, 1)),
@@ -550,7 +570,7 @@ fn a_run_that_is_extended_follows_its_new_schedules() -> Result<()> {
     let network = Feedforward::init(FeedforwardConfig::classifier(&[N, 5, 3]), Philox::new(3, 0), &CPU)?;
     let sgd = |momentum| {
         let optimizer = Optimizer::Sgd;
-        BackpropConfig { batch: BATCH, momentum, optimizer, ..BackpropConfig::default() }
+        FeedforwardTrainConfig { batch: BATCH, momentum, optimizer, ..FeedforwardTrainConfig::default() }
     };
     follows_the_schedules_of_a_longer_run(
         "feedforward",
@@ -559,10 +579,11 @@ fn a_run_that_is_extended_follows_its_new_schedules() -> Result<()> {
         |network| flat(network.layers().iter().flat_map(|(weight, bias)| [weight, bias])),
     )?;
     let labelled = LabelledDbn::from_dbn(&dbn, 3)?;
-    let up_down = |momentum| UpDownConfig { batch: BATCH, momentum, ..UpDownConfig::default() };
+    let up_down =
+        |momentum| LabelledDbnTrainConfig { batch: BATCH, momentum, ..LabelledDbnTrainConfig::default() };
     follows_the_schedules_of_a_longer_run(
         "labelled",
-        |momentum| UpDownTrainer::new(&labelled, up_down(momentum), Philox::new(4, 1)),
+        |momentum| LabelledDbnTrainer::new(&labelled, up_down(momentum), Philox::new(4, 1)),
         |trainer, momentum| trainer.set_schedules(&up_down(momentum)),
         |dbn| flat(dbn.tensors().iter().map(|(_, t)| t).collect::<Vec<_>>()),
     )
@@ -606,8 +627,8 @@ fn the_checkpoint_of_another_trainer_is_refused_by_name() -> Result<()> {
     let errors = [
         refused(RbmTrainer::load(&path, &CPU).err()),
         refused(DbnTrainer::load(&path, &CPU).err()),
-        refused(UpDownTrainer::load(&path, &CPU).err()),
-        refused(OnlineTrainer::load(&path, &CPU).err()),
+        refused(LabelledDbnTrainer::load(&path, &CPU).err()),
+        refused(OnlineDictionaryTrainer::load(&path, &CPU).err()),
         refused(DaeTrainer::load(&path, &CPU).err()),
         refused(StackedDaeTrainer::load(&path, &CPU).err()),
     ];
@@ -661,7 +682,7 @@ fn a_checkpoint_of_which_any_bit_has_changed_is_refused() -> Result<()> {
 fn weights_that_are_no_longer_finite_are_found_though_the_errors_are() -> Result<()> {
     // Huge weights saturate the units: reconstructions stay in [0, 1] while a weight overflows.
     let rbm = Rbm::init(RbmConfig::new(N, 4), Philox::new(1, 0), &CPU)?;
-    let config = CdConfig { batch: BATCH, learning_rate: 3e38.into(), momentum: 0.9.into(), ..cd() };
+    let config = RbmTrainConfig { batch: BATCH, learning_rate: 3e38.into(), momentum: 0.9.into(), ..cd() };
     let mut trainer = RbmTrainer::new(&rbm, config, Philox::new(1, 1))?;
     let rows = Tensor::zeros((BATCH, N), DType::F32, &CPU)?.ones_like()?;
     for _ in 0..8 {

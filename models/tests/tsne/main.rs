@@ -4,7 +4,7 @@ mod neighbours;
 
 use candle::{DType, Device, Module, Result, Tensor};
 use chandlery::Philox;
-use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneRun, measure};
+use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneTrainer, measure};
 use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
@@ -45,7 +45,7 @@ fn what_makes_no_sense_is_refused_with_what_would() -> Result<()> {
     assert!(error.contains("barnes-hut or exact"), "{error}");
     let error = fit(TsneConfig { perplexity: 3., neighbours: Some(2), ..TsneConfig::default() }, &rows);
     assert!(error.contains("neighbours must be in 3..=9"), "{error}");
-    let error = message(TsneRun::new(
+    let error = message(TsneTrainer::new(
         TsneConfig { perplexity: 3., learning_rate: Some(-1.), ..TsneConfig::default() },
         Philox::new(7, 4),
         &rows,
@@ -216,8 +216,11 @@ fn a_first_layout_by_principal_components_is_that_of_rows_of_any_scale_and_place
     let widths = Tensor::new(&[32f32, 12., 4., 1., 1., 1.], &CPU)?;
     let plain = plain.broadcast_mul(&widths)?;
     let first = |rows: &Tensor| -> Result<Vec<f64>> {
-        let run =
-            TsneRun::new(TsneConfig { perplexity: 9., ..TsneConfig::default() }, Philox::new(7, 21), rows)?;
+        let run = TsneTrainer::new(
+            TsneConfig { perplexity: 9., ..TsneConfig::default() },
+            Philox::new(7, 21),
+            rows,
+        )?;
         run.layout()?.flatten_all()?.to_dtype(DType::F64)?.to_vec1()
     };
     let want = first(&plain)?;

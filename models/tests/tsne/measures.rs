@@ -1,7 +1,7 @@
 //! Measures are those of plain loops in f64, for rows and layouts of any scale.
 use super::CPU;
 use candle::{DType, Result, Tensor};
-use chandlery::tsne::{Method, Metric, TsneConfig, TsneRun, measure};
+use chandlery::tsne::{Method, Metric, TsneConfig, TsneTrainer, measure};
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_ops::core::normal;
 use chandlery_ops::tsne::{
@@ -207,7 +207,7 @@ fn no_divergence_is_below_0_by_any_method() -> Result<()> {
     let rows = (noise(4, 5, 5)? * 10.)?.repeat((50, 1))?;
     for method in [Method::Fft, Method::BarnesHut, Method::Exact] {
         let config = TsneConfig { perplexity: 40., method: Some(method), ..TsneConfig::default() };
-        let mut run = TsneRun::new(config, Philox::new(71, 6), &rows)?;
+        let mut run = TsneTrainer::new(config, Philox::new(71, 6), &rows)?;
         run.fit_with(|_, seen| {
             assert!(seen.kl >= 0., "{method:?}: {seen:?}");
             Ok(ControlFlow::Continue(()))

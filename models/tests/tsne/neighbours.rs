@@ -2,7 +2,7 @@
 use super::{CPU, message, tsne};
 use candle::{DType, Result, Tensor};
 use chandlery::tsne::{
-    GivenNeighbours, Metric, Neighbours, TransformConfig, TsneConfig, TsneRun, WrongNeighbours,
+    GivenNeighbours, Metric, Neighbours, TransformConfig, TsneConfig, TsneTrainer, WrongNeighbours,
 };
 use chandlery::{FullBatchTrainer, Philox, Trainer};
 use chandlery_ops::core::normal;
@@ -12,7 +12,7 @@ use chandlery_ops::tsne::knn;
 fn degrees(rows: &Tensor, k: usize, metric: Metric, seed: u64) -> Result<Vec<f64>> {
     let config =
         TsneConfig { perplexity: k as f64 / 3., neighbours: Some(k), metric, ..TsneConfig::default() };
-    let run = TsneRun::new(config, Philox::new(seed, 0), rows)?;
+    let run = TsneTrainer::new(config, Philox::new(seed, 0), rows)?;
     let offsets = run.affinities().offsets.to_vec1::<u32>()?;
     Ok(offsets.windows(2).map(|pair| f64::from(pair[1] - pair[0])).collect())
 }
@@ -70,7 +70,7 @@ fn a_draw_takes_only_rows_that_are_equally_far() -> Result<()> {
     let config = TsneConfig { perplexity: 2., neighbours: Some(3), ..TsneConfig::default() };
     let mut sides = [0, 0];
     for seed in 0..4 {
-        let run = TsneRun::new(config.clone(), Philox::new(seed, 0), &rows)?;
+        let run = TsneTrainer::new(config.clone(), Philox::new(seed, 0), &rows)?;
         let offsets = run.affinities().offsets.to_vec1::<u32>()?;
         let columns = run.affinities().columns.to_vec1::<u32>()?;
         for i in 4..36u32 {
@@ -91,16 +91,16 @@ fn a_draw_takes_only_rows_that_are_equally_far() -> Result<()> {
 fn a_perplexity_too_large_for_few_rows_is_lowered_with_a_note() -> Result<()> {
     let rows = normal((50, 3), &CPU, Philox::new(72, 1))?;
     let config = TsneConfig { further_perplexities: vec![100., 5.], ..TsneConfig::default() };
-    let run = TsneRun::new(config, Philox::new(7, 0), &rows)?;
+    let run = TsneTrainer::new(config, Philox::new(7, 0), &rows)?;
     assert_eq!(run.config().perplexities(), [49. / 3., 49. / 3., 5.]);
     let notes =
         ["perplexity 30 was lowered to 16.33 for 50 rows", "perplexity 100 was lowered to 16.33 for 50 rows"];
     assert_eq!(run.notes(), notes);
     let folder = tempfile::tempdir()?;
     run.save(&folder.path().join("checkpoint"), &serde_json::Value::Null)?;
-    let (again, _) = TsneRun::load(&folder.path().join("checkpoint"), &rows, &CPU)?;
+    let (again, _) = TsneTrainer::load(&folder.path().join("checkpoint"), &rows, &CPU)?;
     assert_eq!((again.notes(), again.recall()), (run.notes(), Some(1.)));
-    let two = TsneRun::new(TsneConfig::default(), Philox::new(7, 0), &rows.narrow(0, 0, 2)?)?;
+    let two = TsneTrainer::new(TsneConfig::default(), Philox::new(7, 0), &rows.narrow(0, 0, 2)?)?;
     assert_eq!(two.config().perplexity, 1.);
     let short = TsneConfig { early_iterations: 5, iterations: 5, ..TsneConfig::default() };
     let embedding = tsne(short).fit(&rows.narrow(0, 0, 9)?)?;
@@ -146,7 +146,7 @@ fn a_row_that_is_its_own_neighbour_is_left_out() -> Result<()> {
     let rows = normal((60, 4), &CPU, Philox::new(72, 2))?;
     let near = knn(&rows, 10, Metric::Euclidean)?;
     let (indices, distances) = (near.indices.to_vec2::<u32>()?, near.distances.to_vec2::<f32>()?);
-    let made = |places: &dyn Fn(usize) -> Option<usize>, scale: f32| -> Result<TsneRun> {
+    let made = |places: &dyn Fn(usize) -> Option<usize>, scale: f32| -> Result<TsneTrainer> {
         let (mut with, mut far) = (vec![], vec![]);
         for i in 0..60 {
             let (mut row, mut d) = (indices[i].clone(), distances[i].clone());
@@ -168,16 +168,16 @@ fn a_row_that_is_its_own_neighbour_is_left_out() -> Result<()> {
             indices: Tensor::from_vec(with, (60, 11), &CPU)?,
             distances: Tensor::from_vec(far, (60, 11), &CPU)?,
         };
-        TsneRun::from_neighbours(
+        TsneTrainer::from_neighbours(
             TsneConfig { perplexity: 4., ..TsneConfig::default() },
             Philox::new(1, 0),
             &given,
         )
     };
     let config = TsneConfig { perplexity: 4., ..TsneConfig::default() };
-    let want = TsneRun::from_neighbours(config, Philox::new(1, 0), &near)?;
+    let want = TsneTrainer::from_neighbours(config, Philox::new(1, 0), &near)?;
     assert!(want.notes().is_empty());
-    let same = |run: &TsneRun| -> Result<()> {
+    let same = |run: &TsneTrainer| -> Result<()> {
         let (a, b) = (run.affinities(), want.affinities());
         assert_eq!(a.columns.to_vec1::<u32>()?, b.columns.to_vec1::<u32>()?);
         assert_eq!(a.values.to_vec1::<f32>()?, b.values.to_vec1::<f32>()?);
@@ -196,10 +196,10 @@ fn a_row_that_is_its_own_neighbour_is_left_out() -> Result<()> {
     same(&some)?;
     assert!(some.notes()[0].contains("in 40 of 60 rows"), "{:?}", some.notes());
     let bad = Neighbours { distances: (&near.distances * f64::NAN)?, ..near.clone() };
-    let error = message(TsneRun::from_neighbours(TsneConfig::default(), Philox::new(1, 0), &bad));
+    let error = message(TsneTrainer::from_neighbours(TsneConfig::default(), Philox::new(1, 0), &bad));
     assert!(error.contains("distances must be finite, got NaN in row 0, column 0"), "{error}");
     // Fewer neighbours than the perplexity.
-    let few = TsneRun::from_neighbours(TsneConfig::default(), Philox::new(1, 0), &near)?;
+    let few = TsneTrainer::from_neighbours(TsneConfig::default(), Philox::new(1, 0), &near)?;
     assert_eq!(few.notes(), ["perplexity 30 was lowered to 3.33 for 10 neighbours of a row"]);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Updates of the weights of patches, in one kernel or several, and a trainer that takes them.
 use super::{CPU, Case, case, fused_grids, grid, odd_grids, split, warpgroup_updates};
 use candle::{DType, Device, Result, Tensor};
-use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::{MinibatchTrainer, Philox, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::{halves_into_, joined_into_};
@@ -158,12 +158,12 @@ fn a_trainer_on_a_gpu_follows_the_cpu() -> Result<()> {
             let Some(above) = lowest.hidden_grid(1, 1) else { candle::bail!("no patches") };
             let next = RbmConfig::patches(above, 8)?;
             let rows = uniform((96, 24 * 40), &CPU, Philox::new(63, 0))?;
-            let config = CdConfig {
+            let config = RbmTrainConfig {
                 batch: 32,
                 k,
                 sample_visible: visible == VisibleUnit::Gaussian && k == 1,
                 learning_rate: 0.01.into(),
-                ..CdConfig::default()
+                ..RbmTrainConfig::default()
             };
             let run = |device: &Device, stacked: bool| -> Result<Tensor> {
                 // The same weights everywhere: normal draws on the CPU.

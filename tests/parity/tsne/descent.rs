@@ -1,7 +1,7 @@
 //! Steps and divergences are those of the references, and a run has the same bits again.
 use super::{CPU, config, graph, layout, on, rows};
 use candle::{Result, Tensor};
-use chandlery::tsne::{Method, TsneRun, measure};
+use chandlery::tsne::{Method, TsneTrainer, measure};
 use chandlery::{FullBatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, set_scalars_};
@@ -103,19 +103,19 @@ fn a_run_has_the_same_bits_again_and_from_a_checkpoint_on_every_device() -> Resu
         for device in devices()? {
             let there = rows.to_device(&device)?;
             let whole = |_: ()| -> Result<(Tensor, f64)> {
-                let mut run = TsneRun::new(config(method, n_dims), Philox::new(90, 9), &there)?;
+                let mut run = TsneTrainer::new(config(method, n_dims), Philox::new(90, 9), &there)?;
                 run.fit()?;
                 Ok((run.layout()?, run.kl()?))
             };
             let (first, divergence) = whole(())?;
             assert_same_bits("a second run", &first, &whole(())?.0)?;
-            let mut run = TsneRun::new(config(method, n_dims), Philox::new(90, 9), &there)?;
+            let mut run = TsneTrainer::new(config(method, n_dims), Philox::new(90, 9), &there)?;
             run.fit_with(|_, seen| {
                 Ok(if seen.iteration >= 75 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
             let path = folder.path().join("checkpoint");
             run.save(&path, &serde_json::Value::Null)?;
-            let (mut again, _) = TsneRun::load(&path, &there, &device)?;
+            let (mut again, _) = TsneTrainer::load(&path, &there, &device)?;
             again.fit()?;
             assert_same_bits("a run from a checkpoint", &again.layout()?, &first)?;
             let exact = measure::kl_of_affinities(again.affinities(), &first, 1.)?;

@@ -1,7 +1,7 @@
 //! Points in the order of their places.
 use super::{CPU, config, graph, layout, on};
 use candle::{Result, Tensor};
-use chandlery::tsne::{Method, TsneConfig, TsneRun, measure};
+use chandlery::tsne::{Method, TsneConfig, TsneTrainer, measure};
 use chandlery::{FullBatchTrainer, Trainer};
 use chandlery_ops::tsne::{Affinities, affinities_in_order, curve_order, curve_order_reference, symmetrize};
 use chandlery_tests::{assert_same_bits, devices};
@@ -79,7 +79,7 @@ fn many_points_come_back_in_the_order_of_their_rows() -> Result<()> {
     let config = TsneConfig { early_iterations: 60, iterations: 5, ..config(Method::Fft, 2) };
     for device in devices()? {
         let (graph, begin) = (on(&ring, &device)?, begin.to_device(&device)?);
-        let new = || TsneRun::from_affinities(config.clone(), graph.clone(), &begin);
+        let new = || TsneTrainer::from_affinities(config.clone(), graph.clone(), &begin);
         let mut run = new()?;
         let mut seen = vec![];
         let path = folder.path().join("checkpoint");
@@ -94,7 +94,7 @@ fn many_points_come_back_in_the_order_of_their_rows() -> Result<()> {
             Ok(ControlFlow::Continue(()))
         })?;
         assert_eq!(seen, [25, 50, 60, 65]);
-        let (mut again, _) = TsneRun::restored(&path, None, &device)?;
+        let (mut again, _) = TsneTrainer::restored(&path, None, &device)?;
         again.fit()?;
         assert_same_bits("a run from a checkpoint", &again.layout()?, &run.layout()?)?;
         let mut second = new()?;

@@ -8,8 +8,8 @@ use crate::report::Report;
 use anyhow::Result;
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineConfig, OnlineTrainer,
-    PursuitMethod, SparseCoder, UpdateRule,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineDictionaryTrainConfig,
+    OnlineDictionaryTrainer, PursuitMethod, SparseCoder, UpdateRule,
 };
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_ops::arrays::gather_rows;
@@ -132,10 +132,11 @@ fn online(
     atoms: &Tensor,
     coder: SparseCoder,
 ) -> Result<(Seconds, Tensor)> {
-    let config = OnlineConfig::default();
+    let config = OnlineDictionaryTrainConfig::default();
     let mut learned = atoms.clone();
     let ms = time(&place.device, repeats, || {
-        let mut trainer = OnlineTrainer::new(dictionary(atoms, &coder)?, config.clone(), Philox::new(0, 0))?;
+        let mut trainer =
+            OnlineDictionaryTrainer::new(dictionary(atoms, &coder)?, config.clone(), Philox::new(0, 0))?;
         for pass in 0..PASSES {
             // Each pass in an order of its own, as a feed has it.
             let order = Philox::new(1, pass as u64).permutation(M);

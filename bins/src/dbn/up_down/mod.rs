@@ -20,7 +20,7 @@ use crate::session::{Asked, Ended, Epochs, Kind, Run, RunInfo, Session};
 use crate::sizes;
 use anyhow::{Context, Result};
 use candle::Tensor;
-use chandlery::labelled::{LabelledDbn, UpDownMetrics, UpDownTrainer};
+use chandlery::labelled::{LabelledDbn, LabelledDbnMetrics, LabelledDbnTrainer};
 use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_datasets::{Feed, Split};
 use plan::{STAGES, name};
@@ -45,7 +45,7 @@ pub struct EpochReport {
     pub reconstruction_error: f64,
     /// What the steps of the epoch gathered.
     #[serde(flatten)]
-    pub gathered: UpDownMetrics,
+    pub gathered: LabelledDbnMetrics,
     /// Step size.
     pub learning_rate: f64,
     /// Gibbs steps in the top layer.
@@ -68,7 +68,7 @@ struct UpDown;
 impl Run for UpDown {
     type Input = OfModel;
     type Settings = UpDownSettings;
-    type Trainer = UpDownTrainer;
+    type Trainer = LabelledDbnTrainer;
     type Line = EpochReport;
     type Extra = Stages;
     const KIND: Kind = Kind { command: "dbn up-down", folder: "dbn-up-down" };
@@ -92,7 +92,7 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
         data.of_run()?,
         |settings, device| plan::trainer(&plan::with_labels(&model, &data, device)?, settings, 0),
         |settings, path, device| {
-            let (mut trainer, place) = UpDownTrainer::load(path, device)?;
+            let (mut trainer, place) = LabelledDbnTrainer::load(path, device)?;
             if extended {
                 trainer.set_schedules(&plan::training(settings, trainer.config().stage)?)?;
             }
@@ -155,7 +155,7 @@ struct Probe {
 }
 
 impl Probe {
-    fn of(trainer: &UpDownTrainer, data: &Data) -> Result<Self> {
+    fn of(trainer: &LabelledDbnTrainer, data: &Data) -> Result<Self> {
         let dbn = trainer.model()?;
         let held_out = data.held_out.as_ref();
         let n = held_out.map_or(PROBE_ROWS, |rows| rows.n_samples().min(PROBE_ROWS));

@@ -5,7 +5,7 @@ use crate::rows::Data;
 use anyhow::{Context, Result, anyhow, ensure};
 use candle::Device;
 use chandlery::Philox;
-use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
+use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer, Stage};
 use chandlery::schedule::Schedule;
 
 /// The stages of a run, in order.
@@ -28,13 +28,13 @@ pub fn epochs(settings: &UpDownSettings, stage: Stage) -> usize {
 }
 
 /// A trainer at the first step of a stage.
-pub fn trainer(dbn: &LabelledDbn, settings: &UpDownSettings, stage: usize) -> Result<UpDownTrainer> {
+pub fn trainer(dbn: &LabelledDbn, settings: &UpDownSettings, stage: usize) -> Result<LabelledDbnTrainer> {
     let philox = Philox::new(settings.seed, streams::UP_DOWN + stage as u64);
-    Ok(UpDownTrainer::new(dbn, training(settings, STAGES[stage])?, philox)?)
+    Ok(LabelledDbnTrainer::new(dbn, training(settings, STAGES[stage])?, philox)?)
 }
 
 /// How a network learns in a stage.
-pub fn training(settings: &UpDownSettings, stage: Stage) -> Result<UpDownConfig> {
+pub fn training(settings: &UpDownSettings, stage: Stage) -> Result<LabelledDbnTrainConfig> {
     let epochs = epochs(settings, stage);
     let (rate, k) = match stage {
         Stage::Top => {
@@ -42,7 +42,7 @@ pub fn training(settings: &UpDownSettings, stage: Stage) -> Result<UpDownConfig>
         }
         Stage::UpDown => (settings.learning_rate, rising(&settings.k, epochs)),
     };
-    Ok(UpDownConfig {
+    Ok(LabelledDbnTrainConfig {
         stage,
         batch: settings.batch,
         learning_rate: Schedule::linear(rate, 0., epochs.max(1)),
@@ -98,7 +98,8 @@ mod tests {
         assert_eq!(at(4), [3., 6., 10., 10.]);
         assert_eq!(at(2), [6., 10.]);
         assert_eq!(at(1), [10.]);
-        let config = UpDownConfig { k: rising(&[3, 6, 10], 0), ..UpDownConfig::default() };
+        let config =
+            LabelledDbnTrainConfig { k: rising(&[3, 6, 10], 0), ..LabelledDbnTrainConfig::default() };
         config.validate().unwrap();
     }
 }

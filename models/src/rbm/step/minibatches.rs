@@ -1,7 +1,7 @@
 //! Several minibatches of one step: where they are loaded to, and which of them a step takes; and one that is not full.
 use super::super::storage::store;
 use super::super::variance::Variance;
-use super::super::{CdConfig, Rbm, VisibleUnit};
+use super::super::{Rbm, RbmTrainConfig, VisibleUnit};
 use super::{Buffers, H_DRAWN, V_POS};
 use candle::{Result, Tensor};
 use chandlery_ops::core::set_scalars_;
@@ -15,7 +15,7 @@ impl Buffers {
     /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters, velocities, running means and counter. Rates are
     /// their own, since the mean of a gradient is over the rows. `lower` and `rbm` are those that these buffers are for.
     pub(in super::super) fn of_fewer(&self, lower: &[Rbm], rbm: &Rbm, rows: usize) -> Result<Self> {
-        let config = CdConfig { batch: rows, ..self.config.clone() };
+        let config = RbmTrainConfig { batch: rows, ..self.config.clone() };
         let own = Self::new(lower, rbm, self.cells, &config, self.philox)?;
         let variance = match (&self.variance, own.variance) {
             (Some(shared), Some(own)) => Some(Variance { state: shared.state.clone(), ..own }),
@@ -93,7 +93,7 @@ impl Buffers {
 
 /// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions and learned variances take one at a time. So do drawn
 /// visible states in two parts: draws leave the second part alone, which must stay 0 and would be that of the minibatch before.
-pub(super) fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &CdConfig, parts: usize) -> usize {
+pub(super) fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &RbmTrainConfig, parts: usize) -> usize {
     let own = rbm.config();
     let one = rbm.weight().device().is_cpu()
         || !lower.is_empty()

@@ -1,7 +1,7 @@
 //! Checkpoints of a descent.
 use super::super::embedding::{Known, named};
 use super::super::{Affinities, TsneConfig};
-use super::{Progress, StageSeconds, TsneRun};
+use super::{Progress, StageSeconds, TsneTrainer};
 use crate::checkpoint::{self, Checkpoint};
 use candle::{Device, Result, Tensor};
 use chandlery_ops::Philox;
@@ -31,7 +31,7 @@ struct Notes {
     progress: Value,
 }
 
-impl TsneRun {
+impl TsneTrainer {
     pub(super) fn store(&self, path: &Path, progress: &Value) -> Result<()> {
         let state = &self.state;
         let mut tensors = vec![];
@@ -84,7 +84,7 @@ impl TsneRun {
         );
         let mut run = run.map_err(|e| checkpoint.refused(&e))?;
         let state = [("velocity", &run.state.velocity), ("gains", &run.state.gains)];
-        checkpoint::put_back("TsneRun", state, |name| checkpoint.of_trainer(name))?;
+        checkpoint::put_back("TsneTrainer", state, |name| checkpoint.of_trainer(name))?;
         (run.iteration, run.span, run.rows) = (notes.iteration, notes.span, rows.cloned().map(Known::Raw));
         (run.recall, run.notes, run.last) = (notes.recall, notes.notes, notes.last);
         if let Ok(order) = checkpoint.of_trainer(ORDER) {

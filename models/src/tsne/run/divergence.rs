@@ -1,10 +1,10 @@
 //! The divergence on the way.
 use super::super::measure::{at_least_0, kl_of_affinities};
-use super::TsneRun;
+use super::TsneTrainer;
 use candle::Result;
 use chandlery_ops::tsne::{Repulsion, RepulsionMethod, grid_sides, layout_divergence};
 
-impl TsneRun {
+impl TsneTrainer {
     /// The divergence of the layout as it is, with the sums over all pairs of the run's method. Waits for the device.
     ///
     /// # Errors
