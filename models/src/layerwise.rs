@@ -3,7 +3,7 @@
 //! Lower activations are recomputed on the way up in each step and never stored, so memory does not grow with the number of rows.
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::{self, Layer};
-use crate::prepare::Prepares;
+use crate::model::{Model, ModelConfig};
 use crate::trainer::Trainer;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -16,7 +16,7 @@ use std::path::Path;
 /// A model of layers that are trained one after another.
 pub trait Stack: Sized {
     /// What the stack is, the content of its `config.json`.
-    type Config: Clone + Serialize + DeserializeOwned + Prepares;
+    type Config: ModelConfig;
     /// One layer.
     type Layer: Layer;
     /// How a layer is trained.
@@ -117,10 +117,10 @@ impl<S: Stack> LayerwiseTrainer<S> {
         };
         layers.iter().zip(&training).try_for_each(|(layer, training)| S::validate(layer, training))?;
         let mut config = config.clone();
-        let device = lowest.parameters().first().map_or(Device::Cpu, |(_, t)| t.device().clone());
-        *config.preparation() = config.preparation().to_device(&device).map_err(Error::wrap)?;
+        let device = lowest.device().clone();
+        *config.preparation_mut() = config.preparation().to_device(&device).map_err(Error::wrap)?;
         let layers: Vec<_> =
-            layers.iter().map(|layer| layer.copied(DType::F32, &device)).collect::<Result<_>>()?;
+            layers.iter().map(|layer| layer.to(DType::F32, &device)).collect::<Result<_>>()?;
         let trainer = S::above(&[], lowest, config.preparation(), first.clone(), philox)?;
         Ok(Self { config, training, philox, layers, layer: 0, trainer })
     }
@@ -253,7 +253,6 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
     fn save_checkpoint(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
         let stack = self.model()?;
         let Philox { seed, stream, offset } = self.philox;
-        let mut config = self.config.clone();
         let notes = Notes {
             config: self.config.clone(),
             training: self.training.clone(),
@@ -268,14 +267,14 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
             S::NAME,
             layers::parameters(stack.parts().1).chain(S::stored(&self.trainer)?),
             &notes,
-            config.preparation(),
+            self.config.preparation(),
         )
     }
 
     fn load_checkpoint<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
         let (checkpoint, mut notes) =
             Checkpoint::load::<Notes<S::Config, S::Training, P>>(path, S::NAME, device)?;
-        checkpoint.load_preparation(notes.config.preparation(), device)?;
+        checkpoint.load_preparation(notes.config.preparation_mut(), device)?;
         let philox = Philox { seed: notes.seed, stream: notes.stream, offset: notes.offset };
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
         let stack = S::load(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;

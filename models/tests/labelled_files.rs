@@ -3,13 +3,12 @@
 mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery::ImageShape;
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::HiddenUnit;
 use chandlery::schedule::Schedule;
+use chandlery::{Decode, Encode, ImageShape, Layered, LoadOptions, Model, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Philox, Precision};
 
@@ -106,7 +105,7 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear_both_ways() -> Resul
     dbn.save_pretrained(folder.path())?;
     let name = folder.path().display().to_string();
     assert_eq!(model_type(&name)?, ModelType::LabelledDbn);
-    let back = LabelledDbn::from_pretrained(&name, &CPU)?;
+    let back = LabelledDbn::from_pretrained(&name, &LoadOptions::default())?;
     assert_eq!(back.config(), dbn.config());
     assert!(bits(&back)? == bits(&dbn)?);
 
@@ -142,7 +141,7 @@ fn new_label_units_change_nothing_before_they_learn() -> Result<()> {
         Ok(())
     };
     let features = plain.features(&rows, 2)?;
-    same(&dbn.features(&rows)?, &features)?;
+    same(&dbn.encode(&rows)?, &features)?;
     let down = plain.layers()[..2].iter().rev().try_fold(features, |h, rbm| rbm.visible_mean(&h))?;
     same(&dbn.reconstruct(&rows)?, &down)?;
     same(&dbn.label_log_probabilities(&rows)?.exp()?, &Tensor::full(1f32 / 3., (9, 3), &CPU)?)

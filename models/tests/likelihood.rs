@@ -1,11 +1,11 @@
 //! Machines small enough to enumerate say what every estimate of a likelihood must come to.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::rbm::likelihood::{Ais, AisConfig, AisRun, Estimate, Stage};
 use chandlery::rbm::{CdConfig, HiddenUnit, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
+use chandlery::{Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 

@@ -1,7 +1,6 @@
 //! What holds for every trainer.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery::Preparation;
 use chandlery::checkpoint::verify;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
@@ -15,9 +14,10 @@ use chandlery::labelled::{LabelledDbn, UpDownConfig, UpDownTrainer};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{Philox, Trainer};
+use chandlery::{Model, Philox, Preparation, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::core::uniform;
+use std::borrow::Borrow;
 
 const CPU: Device = Device::Cpu;
 const BATCH: usize = 10;
@@ -236,8 +236,8 @@ fn keeps_the_contract<T: Trainer>(
     Ok(())
 }
 
-fn flat<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<f32>> {
-    let flat = tensors.into_iter().map(|t| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1());
+fn flat(tensors: impl IntoIterator<Item = impl Borrow<Tensor>>) -> Result<Vec<f32>> {
+    let flat = tensors.into_iter().map(|t| t.borrow().to_dtype(DType::F32)?.flatten_all()?.to_vec1());
     Ok(flat.collect::<Result<Vec<Vec<f32>>>>()?.concat())
 }
 

@@ -1,6 +1,5 @@
 //! Layers, losses and optimisers: equal to their references, and the same bits on every device.
 use candle::{DType, Device, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::conv_rbm::{ConvGrid, Padding};
 use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -10,6 +9,7 @@ use chandlery::feedforward::{
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
 use chandlery::schedule::Schedule;
+use chandlery::{Decode, Model, Trainer};
 use chandlery_ops::core::{Draws, advance_, normal};
 use chandlery_ops::layers::{
     Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, adam_step_reference, layer_backward_,

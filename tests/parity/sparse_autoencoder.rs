@@ -1,10 +1,10 @@
 //! The cost of a sparse autoencoder and its training by L-BFGS: the same on every device to rounding, with all threads at once.
 use candle::{DType, Device, Result, Tensor};
-use chandlery::Philox;
 use chandlery::sparse_autoencoder::{
     Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit,
     SparseAutoencoderRun,
 };
+use chandlery::{Model, Philox};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_tests::devices;
 use std::ops::ControlFlow;

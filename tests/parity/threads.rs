@@ -1,10 +1,10 @@
 //! Threads that share a GPU do not disturb each other, on devices of their own and on clones of one.
 #![allow(clippy::expect_used)]
 use candle::{D, DType, Device, Module, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{BackpropConfig, Feedforward, FeedforwardConfig, FeedforwardTrainer};
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer};
+use chandlery::{Decode, LoadOptions, Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{Pursuit, bomp};
 use chandlery_ops::core::{Replay, advance_, normal, normal_, uniform};
@@ -40,7 +40,7 @@ fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
 
     let dictionary = normal((96, 64), device, philox(5))?;
     let codes = bomp(&rows, &dictionary, &Pursuit::new(5))?;
-    let loaded = Dbn::from_pretrained(folder, device)?;
+    let loaded = Dbn::from_pretrained(folder, &LoadOptions::on(device))?;
     let results = [
         ("the machine's weight", rbm.weight().clone()),
         ("its reconstruction", rbm.reconstruct(&rows)?),

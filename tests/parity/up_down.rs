@@ -1,10 +1,10 @@
 //! The up-down algorithm with the same draws makes the same network on the CPU and on the GPU, recorded or not.
 use crate::resume::resumed;
 use candle::{DType, Device, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{LabelledDbn, Stage, UpDownConfig, UpDownTrainer};
 use chandlery::schedule::Schedule;
+use chandlery::{Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
 use chandlery_tests::{assert_close, assert_same_bits, devices};

@@ -10,6 +10,7 @@ use crate::session::Picture;
 use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::dae::StackedDae;
+use chandlery::{Decode, Model};
 use chandlery_datasets::{ImageShape, Split};
 use chandlery_ops::layers::{Corruption, corrupt};
 use std::path::Path;

@@ -11,7 +11,7 @@ use crate::session::{Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo,
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dae::StackedDaeTrainer;
-use chandlery::{Philox, Trainer};
+use chandlery::{Layered, Philox, Trainer};
 use chandlery_datasets::{Feed, Split};
 use chandlery_ops::layers::corrupt;
 use serde::{Deserialize, Serialize};
@@ -138,7 +138,7 @@ impl Probe {
     }
 
     fn rmse(&self, trainer: &StackedDaeTrainer) -> candle::Result<f64> {
-        Ok(trainer.layer_model()?.error_between(&self.corrupted, &self.clean)?.rmse)
+        Ok(trainer.layer_model()?.errors_prepared(&self.corrupted, &self.clean)?.rmse)
     }
 }
 

@@ -8,11 +8,9 @@ use crate::rows::{self, Reads};
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::Result;
-use candle::{Device, Module, Tensor};
-use chandlery::Philox;
+use candle::{Device, Tensor};
 use chandlery::dbn::Dbn;
-use chandlery::feedforward::Feedforward;
-use chandlery::labelled::LabelledDbn;
+use chandlery::{Decode, Philox};
 use chandlery_datasets::count;
 use chandlery_datasets::{ImageShape, Split};
 use std::path::Path;
@@ -81,37 +79,16 @@ pub fn run_pictures(
 
 /// A network that gives back what it reads.
 pub trait GivesBack {
-    /// What comes back of rows as it reads them, of the same shape.
+    /// [`Decode::reconstruct`].
     fn back(&self, rows: &Tensor) -> candle::Result<Tensor>;
 
-    /// Mean over rows of the squared error of that, summed over the inputs.
+    /// [`Decode::reconstruction_error`].
     fn error(&self, rows: &Tensor) -> candle::Result<f64>;
 }
 
-impl GivesBack for Dbn {
+impl<M: Decode> GivesBack for M {
     fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
         self.reconstruct(rows)
-    }
-
-    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
-        self.reconstruction_error(rows)
-    }
-}
-
-impl GivesBack for LabelledDbn {
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
-        self.reconstruct(rows)
-    }
-
-    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
-        self.reconstruction_error(rows)
-    }
-}
-
-/// An autoencoder.
-impl GivesBack for Feedforward {
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
-        self.forward(rows)
     }
 
     fn error(&self, rows: &Tensor) -> candle::Result<f64> {
@@ -134,7 +111,7 @@ pub fn draw_reconstructions(
     let preparation = &reads.preparation;
     // Both as the network sees them: what a row lost when it was prepared cannot come back.
     let seen = preparation.inverse(&preparation.apply(&raw)?)?;
-    let back = preparation.inverse(&network.back(&raw)?)?;
+    let back = network.back(&raw)?;
     let picture =
         originals_over_reconstructions(&seen, &back, shape, COLUMNS, shades(reads), tile_zoom(shape))?;
     write_png(&picture, path)?;

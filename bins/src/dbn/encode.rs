@@ -6,6 +6,7 @@ use crate::report::Outcome;
 use crate::rows::split_of;
 use anyhow::{Result, ensure};
 use candle::Tensor;
+use chandlery::Layered;
 use std::ops::RangeInclusive;
 
 /// Writes features of every row of a split.
@@ -85,7 +86,7 @@ impl Layers {
 fn features(saved: &Saved, rows: &Tensor, layer: usize) -> candle::Result<Tensor> {
     match saved {
         Saved::Plain(dbn) => dbn.features(rows, layer),
-        Saved::Labelled(dbn) => dbn.features_of(rows, layer),
+        Saved::Labelled(dbn) => dbn.features(rows, layer),
         Saved::Classifier(network) | Saved::Autoencoder(network) => network.features(rows, layer),
     }
 }

@@ -11,8 +11,8 @@ use crate::rows;
 use crate::session::{Asked, Ended, Epochs, Kind, Nothing, PlaceOf, Run, RunInfo, Session};
 use anyhow::Result;
 use candle::Tensor;
-use chandlery::Trainer;
 use chandlery::dbn::DbnTrainer;
+use chandlery::{Decode, Layered, Model, Trainer};
 use chandlery_datasets::{Feed, Split, count};
 use serde_json::json;
 use std::path::Path;
@@ -97,8 +97,10 @@ fn layer(session: &mut Session<Train>, data: &Data, feed: &mut Feed) -> Result<O
         let line = EpochReport {
             layer: layer + 1,
             epoch: pace.epoch + 1,
-            reconstruction_error: rbm.reconstruction_error(&probe.train)?,
-            held_out_reconstruction_error: held_out.map(|rows| rbm.reconstruction_error(rows)).transpose()?,
+            reconstruction_error: rbm.reconstruction_error_prepared(&probe.train)?,
+            held_out_reconstruction_error: held_out
+                .map(|rows| rbm.reconstruction_error_prepared(rows))
+                .transpose()?,
             free_energy_gap: held_out.map(|rows| rbm.free_energy_gap(&probe.train, rows)).transpose()?,
             learning_rate: config.learning_rate.at(pace.epoch),
             momentum: config.momentum.at(pace.epoch),

@@ -11,6 +11,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::dictionary::{Dictionary, DictionaryConfig};
 use chandlery::io::load_tensors;
 use chandlery::pretrained::ModelType;
+use chandlery::{LoadOptions, Model};
 use chandlery_datasets::preparation::{Preparation, StepConfig};
 use chandlery_datasets::{DataOptions, ImageShape};
 use std::collections::HashMap;
@@ -34,7 +35,7 @@ pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
     if model != ModelType::Dictionary {
         return Err(anyhow!(other_model(model, "a dictionary")).context(name.to_owned()));
     }
-    let dictionary = Dictionary::from_pretrained(name, device)?;
+    let dictionary = Dictionary::from_pretrained(name, &LoadOptions::on(device))?;
     Ok(match of_old_run(&dictionary)? {
         Some(config) => Dictionary::from_tensor(config, dictionary.atoms().clone())?,
         None => dictionary,

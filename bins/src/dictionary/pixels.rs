@@ -14,6 +14,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::dictionary::{Dictionary, DictionaryConfig};
 use chandlery::pretrained::ModelType;
 use chandlery::sparse_coding::SparseCoding;
+use chandlery::{LoadOptions, Model};
 use chandlery_datasets::Preparation;
 
 /// Loads the atoms of this name onto `device`, for signals in pixels: of a dictionary, of a model of sparse coding, or of a file.
@@ -22,7 +23,7 @@ use chandlery_datasets::Preparation;
 /// As [`given`], and when what a model reads cannot be turned back into pixels.
 pub fn atoms_of(name: &str, device: &Device) -> Result<Dictionary> {
     let (preparation, atoms, of_model) = if !is_file(name) && model_type(name)? == ModelType::SparseCoding {
-        let model = SparseCoding::from_pretrained(name, device)?;
+        let model = SparseCoding::from_pretrained(name, &LoadOptions::on(device))?;
         (model.config().preparation.clone(), model.basis().clone(), None)
     } else {
         let dictionary = given(name, device)?;

@@ -13,10 +13,10 @@ use crate::run_folder::{Existing, RunFolder, check_writable, command_line};
 use crate::session::card::Made;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
-use chandlery::Philox;
 use chandlery::dictionary::Dictionary;
 use chandlery::dictionary::image::colour::{from_opponent, to_opponent};
 use chandlery::dictionary::image::{ImageTrainer, ImageTraining, Restored, psnr};
+use chandlery::{Model, Philox};
 use chandlery_datasets::ImageShape;
 use std::path::Path;
 

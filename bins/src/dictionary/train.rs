@@ -16,7 +16,7 @@ use crate::session::{
 use anyhow::{Context, Result, bail, ensure};
 use candle::Device;
 use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineTrainer};
-use chandlery::{Philox, Trainer};
+use chandlery::{Model, Philox, Trainer};
 use chandlery_datasets::count;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

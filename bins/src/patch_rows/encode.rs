@@ -4,13 +4,14 @@ use crate::features::{Encoding, report_beside};
 use crate::report::Outcome;
 use crate::rows::Reads;
 use anyhow::Result;
-use candle::{Device, Module};
+use candle::{Device, Tensor};
+use chandlery::Encode;
 
 /// Writes what the model that `open` opens makes of the rows; `reads` says how it reads them, and how many features it has.
 ///
 /// # Errors
 /// Those of `open`, when a row is not what the model reads, or the disk refuses.
-pub fn encode<M: Module>(
+pub fn encode<M: Encode<Codes = Tensor>>(
     args: &EncodeArgs,
     open: impl FnOnce(&UseArgs) -> Result<(Device, M, Rows)>,
     reads: impl FnOnce(&M) -> (Reads, usize),
@@ -20,5 +21,5 @@ pub fn encode<M: Module>(
     let (reads, width) = reads(&model);
     let encoding =
         Encoding { out: &args.out, data: &rows.name, split: &rows.split, reads, layers: (1..=1, 1), width };
-    encoding.write(&report, &device, |rows| model.forward(rows))
+    encoding.write(&report, &device, |rows| model.encode(rows))
 }

@@ -15,7 +15,7 @@ pub struct Reconstructing<'a> {
     pub n_features: usize,
     /// How the values of a raw row make an image.
     pub image: Option<ImageShape>,
-    /// What comes back of raw rows, as the model reads them.
+    /// What comes back of prepared rows, of the same shape.
     pub back: &'a dyn Fn(&Tensor) -> candle::Result<Tensor>,
 }
 
@@ -38,7 +38,8 @@ impl Reconstructing<'_> {
     ) -> Result<Outcome> {
         let mut squares = 0.;
         rows.each(device, |rows| {
-            let apart = ((self.back)(rows)? - self.preparation.apply(rows)?)?.to_dtype(DType::F64)?;
+            let x = self.preparation.apply(rows)?;
+            let apart = ((self.back)(&x)? - x)?.to_dtype(DType::F64)?;
             squares += apart.sqr()?.sum_all()?.to_scalar::<f64>()?;
             Ok(())
         })?;
@@ -68,7 +69,8 @@ impl Reconstructing<'_> {
     fn draw(&self, args: &ReconstructArgs, rows: &Rows, device: &Device) -> Result<bool> {
         let Some(shape) = self.shape() else { return Ok(false) };
         let raw = rows.split.take(args.n)?.raw(device)?;
-        let (originals, back) = (self.preparation.apply(&raw)?, (self.back)(&raw)?);
+        let originals = self.preparation.apply(&raw)?;
+        let back = (self.back)(&originals)?;
         let shades = if self.preparation.is_default() { Shades::Unit } else { Shades::MinMax };
         let picture = originals_over_reconstructions(&originals, &back, shape, 10, shades, tile_zoom(shape))?;
         write_png(&picture, &args.out)?;

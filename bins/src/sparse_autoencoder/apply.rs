@@ -8,6 +8,7 @@ use crate::session::info::check_finished;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Module, Tensor};
 use chandlery::sparse_autoencoder::{Cost, SparseAutoencoder};
+use chandlery::{Decode, LoadOptions, Model};
 use serde_json::json;
 
 /// A feature that is less active than this, on average, counts as dead.
@@ -16,7 +17,7 @@ const DEAD: f64 = 1e-3;
 fn open(args: &UseArgs) -> Result<(Device, SparseAutoencoder, Rows)> {
     let device = args.common.open_device()?;
     check_finished(&args.model.model)?;
-    let model = SparseAutoencoder::from_pretrained(&args.model.model, &device)?;
+    let model = SparseAutoencoder::from_pretrained(&args.model.model, &LoadOptions::on(&device))?;
     let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, &model.config().into())?;
     Ok((device, model, rows))
 }
@@ -79,7 +80,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         preparation: &config.preparation,
         n_features: config.n_visible,
         image: config.image,
-        back: &|rows| model.reconstruct(rows),
+        back: &|x| model.reconstruct_prepared(x),
     };
     reconstructing.run(args, &rows, &device, &report)
 }

@@ -45,8 +45,9 @@ pub fn of<'a>(
         ),
         pictures,
         rust: format!(
-            "let model = chandlery::sparse_autoencoder::SparseAutoencoder::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let features = model.forward(&rows)?; // rows: [m, {}], {scale}",
+            "use chandlery::{{Encode, Model}};\n\
+             let model = chandlery::sparse_autoencoder::SparseAutoencoder::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
+             let features = model.encode(&rows)?; // rows: [m, {}], {scale}",
             config.n_inputs()
         ),
         files: "`model.safetensors` holds `weight` `[n_hidden, n_visible]` and `bias` `[n_hidden]`, a linear layer as it stands, and \

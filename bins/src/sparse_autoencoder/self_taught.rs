@@ -8,11 +8,11 @@ use crate::progress::Spinner;
 use crate::report::Outcome;
 use crate::self_taught::{self, Features};
 use anyhow::Result;
-use candle::{Device, Module};
-use chandlery::Philox;
+use candle::Device;
 use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderFit, SparseAutoencoderRun,
 };
+use chandlery::{Encode, Model, Philox};
 use chandlery_datasets::{Split, count};
 use serde_json::json;
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
     let learn = |rows: &Split, seed: u64, device: &Device| {
         let (model, cost) = learn(args, rows, seed, device)?;
         let of_model = model.clone();
-        let features: Features = Box::new(move |rows| of_model.forward(rows));
+        let features: Features = Box::new(move |rows| of_model.encode(rows));
         Ok(((model, cost), features))
     };
     self_taught::run(&args.task, args.out.as_deref(), &name, learn, |(model, cost), folder, _, results| {

@@ -8,10 +8,10 @@ use crate::rows::SplitArg;
 use crate::session::{self, Asked, Kind, Made, Nothing, PlaceOf, Run, Trained};
 use anyhow::{Result, ensure};
 use candle::Device;
-use chandlery::Philox;
 use chandlery::sparse_autoencoder::{
     CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderRun,
 };
+use chandlery::{Model, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::ops::ControlFlow;

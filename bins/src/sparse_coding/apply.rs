@@ -8,12 +8,13 @@ use crate::session::info::check_finished;
 use anyhow::{Context, Result};
 use candle::Device;
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
+use chandlery::{Decode, LoadOptions, Model};
 use serde_json::json;
 
 fn open(args: &UseArgs) -> Result<(Device, SparseCoding, Rows)> {
     let device = args.common.open_device()?;
     check_finished(&args.model.model)?;
-    let model = SparseCoding::from_pretrained(&args.model.model, &device)?;
+    let model = SparseCoding::from_pretrained(&args.model.model, &LoadOptions::on(&device))?;
     let rows = Rows::to_use::<Settings>(args, &KIND, USUAL, &model.config().into())?;
     Ok((device, model, rows))
 }
@@ -73,7 +74,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         preparation: &config.preparation,
         n_features: config.n_features,
         image: config.image,
-        back: &|rows| model.reconstruct(rows),
+        back: &|x| model.reconstruct_prepared(x),
     };
     reconstructing.run(args, &rows, &device, &report)
 }

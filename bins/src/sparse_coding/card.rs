@@ -44,8 +44,9 @@ pub fn of<'a>(
         ),
         pictures,
         rust: format!(
-            "let model = chandlery::sparse_coding::SparseCoding::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let activations = model.forward(&rows)?; // rows: [m, {}], {scale}",
+            "use chandlery::{{Encode, Model}};\n\
+             let model = chandlery::sparse_coding::SparseCoding::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
+             let activations = model.encode(&rows)?; // rows: [m, {}], {scale}",
             config.n_inputs()
         ),
         files: "`model.safetensors` holds `basis` `[n_atoms, n_features]`, an atom in each row; `config.json` has the penalty `beta`. \

@@ -3,7 +3,8 @@ use crate::dictionary::draw::{atoms, can_draw};
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::Result;
-use candle::{DType, Device, Module};
+use candle::{DType, Device};
+use chandlery::Encode;
 use chandlery::sparse_coding::SparseCoding;
 use chandlery_datasets::Split;
 
@@ -25,7 +26,7 @@ pub fn basis(
     else {
         return Ok(None);
     };
-    let activations = model.forward(&split.take(SOME)?.raw(device)?)?;
+    let activations = model.encode(&split.take(SOME)?.raw(device)?)?;
     let energy = activations.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     let n = atoms(model.basis(), &energy, tile, &folder.file(BASIS)?)?;
     let caption = format!(

@@ -6,9 +6,9 @@ use crate::progress::Spinner;
 use crate::report::Outcome;
 use crate::self_taught::{self, Features};
 use anyhow::Result;
-use candle::{Device, Module};
+use candle::Device;
 use chandlery::sparse_coding::{Metrics, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
-use chandlery::{Philox, Trainer};
+use chandlery::{Encode, Model, Philox, Trainer};
 use chandlery_datasets::{Feed, FeedConfig, Split, count};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
     let learn = |rows: &Split, seed: u64, device: &Device| {
         let (model, metrics) = learn(args, rows, seed, device)?;
         let of_model = model.clone();
-        let features: Features = Box::new(move |rows| of_model.forward(rows));
+        let features: Features = Box::new(move |rows| of_model.encode(rows));
         Ok(((model, metrics, rows.clone()), features))
     };
     self_taught::run(&args.task, args.out.as_deref(), &name, learn, |first, folder, device, results| {

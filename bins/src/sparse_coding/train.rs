@@ -10,7 +10,7 @@ use anyhow::Result;
 use candle::Device;
 use chandlery::dictionary::{Init, distinct_signals};
 use chandlery::sparse_coding::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
-use chandlery::{Philox, Preparation, Trainer};
+use chandlery::{Model, Philox, Preparation, Trainer};
 use chandlery_datasets::{Split, count};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

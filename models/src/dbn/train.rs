@@ -2,6 +2,7 @@
 use super::{Dbn, DbnConfig};
 use crate::checkpoint::Checkpoint;
 use crate::layerwise::{LayerwiseTrainer, Stack};
+use crate::model::Model;
 use crate::rbm::{CdConfig, Rbm, RbmTrainer};
 use candle::{Result, Tensor};
 use candle_nn::VarBuilder;

@@ -7,6 +7,7 @@ use super::{
     OnlineTrainer,
 };
 use crate::checkpoint::{self, Checkpoint, philox, words};
+use crate::model::Model;
 use candle::{Device, Result, Tensor};
 use chandlery_ops::codes::{AtomUses, SparseCodes};
 use serde::de::DeserializeOwned;

@@ -42,6 +42,7 @@ use super::replace_atoms::{Care, compares, draws_of_batch};
 use super::scaling::{longest, most_square, outgrows, scale_of, scaled};
 use super::statistics::{Idle, Statistics, kept};
 use super::{Dictionary, OnlineConfig, SparseCoder, nonnegative};
+use crate::model::Model;
 use crate::trainer::Trainer;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;

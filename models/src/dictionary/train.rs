@@ -52,6 +52,7 @@ use super::replace_atoms::Care;
 use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
 use super::statistics::Statistics;
 use super::{Dictionary, DictionaryTrainConfig, SparseCoder, UpdateRule, nonnegative};
+use crate::model::Model;
 use candle::{Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::gather_rows_by;

@@ -1,5 +1,6 @@
 //! Early stopping: ends training when the error of held-out rows no longer falls, and keeps the best network.
 use super::Feedforward;
+use crate::model::Model;
 use candle::Result;
 use serde::{Deserialize, Serialize};
 

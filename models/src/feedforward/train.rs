@@ -25,6 +25,7 @@ use super::{Activation, BackpropConfig, EarlyStopping, Feedforward, FeedforwardC
 use crate::check::{LabelsSeen, all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::losses::{LossSums, SinceReport};
+use crate::model::Model;
 use crate::prepare::to_load;
 use crate::trainer::{Trainer, check_minibatch};
 use crate::unit_range::UnitRange;

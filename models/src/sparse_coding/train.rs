@@ -38,6 +38,7 @@ use crate::check::{at_least_one, batch_of};
 use crate::dictionary::Statistics;
 use crate::dictionary::replace_atoms::{Care, compares, draws_of_batch};
 use crate::dictionary::statistics::{Idle, kept};
+use crate::model::Model;
 use crate::trainer::Trainer;
 use candle::{Device, Result, Tensor};
 use chandlery_ops::Philox;

@@ -3,7 +3,7 @@ use super::{CPU, Case, case, fused_grids, grid, odd_grids, split, warpgroup_upda
 use candle::{DType, Device, Result, Tensor};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{CdConfig, Rbm, RbmConfig, RbmTrainer, VisibleUnit};
-use chandlery::{Philox, Trainer};
+use chandlery::{Model, Philox, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::{halves_into_, joined_into_, scale_into_, split_into_};
 use chandlery_ops::core::{Draws, normal, uniform};

@@ -8,6 +8,7 @@ use crate::run_folder::RunFolder;
 use crate::scatter::{self, Class};
 use crate::session::Picture;
 use anyhow::Result;
+use chandlery::Model;
 use chandlery::feedforward::Feedforward;
 use chandlery_datasets::Split;
 

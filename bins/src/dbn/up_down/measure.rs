@@ -9,8 +9,8 @@ use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::{Context, Result};
 use candle::Tensor;
-use chandlery::Philox;
 use chandlery::labelled::LabelledDbn;
+use chandlery::{Decode, Model, Philox};
 use chandlery_datasets::Split;
 use serde::Serialize;
 
