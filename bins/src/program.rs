@@ -38,7 +38,7 @@ pub fn model_type(model: &str) -> Result<ModelType> {
     Ok(pretrained::model_type(model)?)
 }
 
-/// The program whose sub-commands take models of this type.
+/// What takes models of this type: a program by its sub-commands, or the library alone.
 pub fn program_of(model: ModelType) -> &'static str {
     match model {
         ModelType::Rbm | ModelType::Dbn | ModelType::LabelledDbn | ModelType::Feedforward => "dbn",
@@ -47,6 +47,7 @@ pub fn program_of(model: ModelType) -> &'static str {
         ModelType::SparseAutoencoder => "sparse-autoencoder",
         ModelType::SparseCoding => "sparse-coding",
         ModelType::Tsne => "tsne",
+        ModelType::Softmax => "chandlery::softmax::Softmax",
     }
 }
 

@@ -6,6 +6,7 @@ use candle::Device::Cpu;
 use candle::{DType, Module, Tensor};
 use chandlery::dae::{Dae, StackedDae};
 use chandlery::pictures::planes::write_planes;
+use chandlery::{Decode, LoadOptions, Model};
 use common::{DAE, DBN, DBN_ON_CPU, has, metrics, number, picture_size, results, side, weights};
 use std::path::Path;
 
@@ -51,7 +52,7 @@ fn a_run_learns_to_remove_noise_and_leaves_a_whole_folder() {
         &["Denoising autoencoder 784-30", "salt-and-pepper:0.3", "dae::Dae::from_pretrained"],
     );
     has(&run.join("curves.svg"), &["layer 1, held-out"]);
-    let dae = Dae::from_pretrained(&name(&run), &Cpu).unwrap();
+    let dae = Dae::from_pretrained(name(&run), &LoadOptions::default()).unwrap();
     assert_eq!(dae.config().image, Some([28, 28, 1].into()));
     assert_eq!(dae.forward(&Tensor::zeros((2, 784), DType::U8, &Cpu).unwrap()).unwrap().dims(), [2, 30]);
     // What is measured again is the same.
@@ -107,7 +108,7 @@ fn a_stack_is_trained_layer_by_layer_and_encodes_by_any_of_its_layers() {
     let layers: Vec<_> = metrics(&run).iter().map(|line| line["layer"].as_u64().unwrap()).collect();
     assert_eq!(layers, [1, 1, 1, 1, 2, 2, 2, 2]);
     has(&run.join("README.md"), &["Stacked denoising autoencoder", "layers.N.weight"]);
-    let stack = StackedDae::from_pretrained(&name(&run), &Cpu).unwrap();
+    let stack = StackedDae::from_pretrained(name(&run), &LoadOptions::default()).unwrap();
     for (layer, width) in [(None, 12), (Some("1"), 30), (Some("2"), 12)] {
         let asked = layer.map_or(vec![], |layer| vec!["--layer", layer]);
         let encode = ["encode", "run", "--split", "test", "--out", "f.safetensors"];
@@ -166,12 +167,12 @@ fn image_files_are_restored_and_those_of_another_size_are_refused() {
     assert_eq!(picture_size(&at("denoised/one.png")), (28, 28));
     assert_eq!(picture_size(&at("denoised/comparison.png")), (side(2), side(2)));
     // The file has what the library makes of the pixels, to a grey level.
-    let dae = Dae::from_pretrained(&name(&at("run")), &Cpu).unwrap();
+    let dae = Dae::from_pretrained(name(&at("run")), &LoadOptions::default()).unwrap();
     let levels = |path: &Path| {
         let image = image::open(path).unwrap().to_luma8();
         Tensor::from_vec(image.into_raw(), (1, 784), &Cpu).unwrap()
     };
-    let want = (dae.denoise(&levels(&at("one.png"))).unwrap() * 255.).unwrap();
+    let want = (dae.reconstruct(&levels(&at("one.png"))).unwrap() * 255.).unwrap();
     let got = levels(&at("denoised/two.png")).to_dtype(DType::F32).unwrap();
     let apart = (want - got).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
     assert!(apart <= 0.501, "{apart}");
@@ -214,7 +215,7 @@ fn real_valued_rows_are_given_back_by_linear_outputs() {
     let result = DAE.json(folder.path(), &[&args[..], &more].concat());
     assert_eq!(result["layers"], "20-15");
     assert!(number(&result, "rmse_test").is_finite());
-    let dae = Dae::from_pretrained(&name(&folder.path().join("run")), &Cpu).unwrap();
+    let dae = Dae::from_pretrained(name(&folder.path().join("run")), &LoadOptions::default()).unwrap();
     assert_eq!((dae.config().n_inputs(), dae.config().n_visible), (784, 20));
     assert_eq!(picture_size(&folder.path().join("run/filters.png")), (side(10), side(2)));
     let loss = ["--loss", "cross-entropy", "--prepare", "row-mean", "--max-rows", "200", "--out", "never"];

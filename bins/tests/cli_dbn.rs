@@ -3,6 +3,7 @@
 mod common;
 use candle::Device::Cpu;
 use chandlery::dbn::Dbn;
+use chandlery::{Layered, LoadOptions, Model};
 use common::{DBN, DBN_ON_CPU, has, metrics, number, picture_size, results, side, weights};
 use serde_json::Value;
 use std::path::Path;
@@ -61,7 +62,7 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
 
     let rows = "190 training, 10 held-out and 200 test rows of 784";
     has(&run.join("README.md"), &["--hidden 30,20", "200 --", rows, "samples.png"]);
-    let model = Dbn::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
+    let model = Dbn::from_pretrained(&run, &LoadOptions::default()).unwrap();
     assert_eq!(model.config().image, Some([28, 28, 1].into()));
     let left: Vec<_> = walk(&run).into_iter().filter(|name| name.contains("part")).collect();
     assert!(left.is_empty(), "half-written files stayed: {left:?}");
@@ -196,7 +197,7 @@ fn encode_writes_what_the_library_computes() {
 
     let options = chandlery_datasets::DataOptions { max_rows: Some(150), ..Default::default() };
     let test = chandlery_datasets::open("mnist-sample", &options).unwrap().test.unwrap();
-    let model = Dbn::from_pretrained(&at("run").display().to_string(), &Cpu).unwrap();
+    let model = Dbn::from_pretrained(at("run"), &LoadOptions::default()).unwrap();
     let rows = test.to_tensor(&Cpu).unwrap();
     let top = candle::safetensors::load(at("top.safetensors"), &Cpu).unwrap();
     assert_eq!(top["labels"].to_vec1::<u32>().unwrap(), test.labels.clone().unwrap().to_vec());

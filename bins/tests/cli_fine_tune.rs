@@ -1,8 +1,8 @@
 //! `dbn fine-tune` as a user runs it: the built binary, tiny networks, real folders.
 #![allow(clippy::unwrap_used)]
 mod common;
-use candle::Device::Cpu;
 use chandlery::feedforward::{Feedforward, Task};
+use chandlery::{LoadOptions, Model};
 use common::{DBN, DBN_ON_CPU, has, metrics, number, picture_size, results, side, weights};
 use tempfile::TempDir;
 
@@ -32,7 +32,7 @@ fn a_classifier_leaves_a_whole_folder_and_one_json_object() {
     assert!(result.get("pca_squared_error").is_none());
 
     let run = folder.path().join("run");
-    let network = Feedforward::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
+    let network = Feedforward::from_pretrained(&run, &LoadOptions::default()).unwrap();
     assert_eq!((network.config().task, network.config().image), (Task::Classify, Some([28, 28, 1].into())));
     let lines = metrics(&run);
     assert_eq!(lines.iter().map(|l| l["epoch"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
@@ -60,7 +60,7 @@ fn an_autoencoder_draws_its_codes_and_stands_beside_principal_components() {
     // A mark for each row, and one for each digit of the legend.
     assert_eq!(codes.matches("<circle").count(), 200 + 10);
     has(&run.join("README.md"), &["the same with 3 principal components", "codes.svg"]);
-    let network = Feedforward::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
+    let network = Feedforward::from_pretrained(&run, &LoadOptions::default()).unwrap();
     assert_eq!(network.config().task, Task::Autoencode { encoder_layers: 2 });
 }
 
@@ -168,7 +168,7 @@ fn networks_of_windows_and_filters_are_fine_tuned_resumed_and_loaded() {
             // What was saved is what was measured.
             let evaluated = DBN_ON_CPU.json(at, &["evaluate", "whole"]);
             assert_eq!(number(&evaluated, error), number(&whole, error), "{layers} {task}");
-            let network = Feedforward::from_pretrained(&run("whole").display().to_string(), &Cpu).unwrap();
+            let network = Feedforward::from_pretrained(run("whole"), &LoadOptions::default()).unwrap();
             assert!(!network.config().layers[0].connections.is_dense());
             let of_whole = if layers.starts_with("patch") { "6x6 windows" } else { "4 filters of 9x9" };
             has(&run("whole").join("README.md"), &[of_whole, "The weight of a layer of"]);

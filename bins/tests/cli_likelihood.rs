@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 use candle::Device::Cpu;
-use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::rbm::likelihood::Estimate;
+use chandlery::{LoadOptions, Model, Philox};
 use common::{DBN_ON_CPU, metrics, number, weights};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn a_small_machine_is_summed_exactly_and_annealing_finds_the_same() {
     let rows = chandlery_datasets::open("mnist-sample", &options).unwrap().test.unwrap();
     let rows = (rows.to_tensor(&Cpu).unwrap() / 1.).unwrap();
     let drawn = chandlery_ops::core::bernoulli(&rows, Philox::new(0, 6 << 32)).unwrap();
-    let model = Dbn::from_pretrained(&folder.path().join("run").display().to_string(), &Cpu).unwrap();
+    let model = Dbn::from_pretrained(folder.path().join("run"), &LoadOptions::default()).unwrap();
     let rbm = &model.layers()[0];
     assert!((rbm.exact_log_z(&mut |_, _| {}).unwrap() - log_z).abs() < 1e-9);
     let want = rbm.log_likelihood(&drawn, &Estimate::exact(log_z)).unwrap().value;

@@ -1,8 +1,8 @@
 //! Layers of overlapping patches as a user runs them: the built binaries, tiny networks, real folders.
 #![allow(clippy::unwrap_used)]
 mod common;
-use candle::Device::Cpu;
 use chandlery::dbn::Dbn;
+use chandlery::{LoadOptions, Model};
 use common::{
     BENCH, DBN_ON_CPU as DBN, has, metrics, number, picture_size, results, side, weights, write_npy,
 };
@@ -56,7 +56,7 @@ fn a_run_says_what_its_layers_are_and_leaves_a_whole_folder() {
         "[windows, hidden units of each, values of a window]",
     ];
     has(&run.join("README.md"), &card);
-    let model = Dbn::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
+    let model = Dbn::from_pretrained(&run, &LoadOptions::default()).unwrap();
     let shapes: Vec<_> = model.layers().iter().map(|rbm| rbm.weight().dims().to_vec()).collect();
     assert_eq!(shapes, [vec![36, 16, 64], vec![16, 24, 144], vec![50, 384]]);
 }

@@ -1,9 +1,10 @@
 //! Raw rows in: what is done to the rows of a run is done to the rows of every sub-command, however they are stored.
 #![allow(clippy::unwrap_used)]
 mod common;
-use candle::{Device::Cpu, Module, Tensor};
+use candle::{Device::Cpu, Tensor};
 use chandlery::dictionary::Dictionary;
 use chandlery::sparse_coding::SparseCoding;
+use chandlery::{Encode, LoadOptions, Model};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
 use common::{DBN_ON_CPU, DICTIONARY, SPARSE_CODING, has, number, picture_size, write_npy};
@@ -129,7 +130,7 @@ fn patches_may_be_in_colour_and_of_any_shape() {
     let quick = ["--atoms", "48", "--nonzero", "3", "--iterations", "2", "--device", "cpu", "--out", "run"];
     let said = DICTIONARY.succeed(folder.path(), &[&train[..], &quick].concat());
     assert!(said.contains("600 patches of 3x5 pixels in colour without their means"), "{said}");
-    let model = Dictionary::from_pretrained(&folder.path().join("run").display().to_string(), &Cpu).unwrap();
+    let model = Dictionary::from_pretrained(folder.path().join("run"), &LoadOptions::default()).unwrap();
     assert_eq!(model.config().image, Some([3, 5, 3].into()));
     // Seven columns and lines of tiles, four times as large as patches, with gaps of 1 between and around them.
     assert_eq!(picture_size(&folder.path().join("run/dictionary.png")), (4 * (7 * 6 + 1), 4 * (7 * 4 + 1)));
@@ -174,10 +175,9 @@ fn rows_made_as_the_card_says_give_the_features_of_encode() {
             .succeed(folder.path(), &["encode", &run, "--data", data, "--out", "features.safetensors"]);
         let file = candle::safetensors::load(folder.path().join("features.safetensors"), &Cpu).unwrap();
         let want = file["features"].clone();
-        let model =
-            SparseCoding::from_pretrained(&folder.path().join(&run).display().to_string(), &Cpu).unwrap();
+        let model = SparseCoding::from_pretrained(folder.path().join(run), &LoadOptions::default()).unwrap();
         for rows in rows {
-            let got = model.forward(&rows).unwrap();
+            let got = model.encode(&rows).unwrap();
             let largest = want.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
             let off = (&got - &want).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
             assert!(largest > 0. && off <= 1e-4 * largest, "{data}: {off} of {largest}");

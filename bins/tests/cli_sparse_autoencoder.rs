@@ -5,6 +5,7 @@ mod common;
 use candle::Device::Cpu;
 use candle::Module;
 use chandlery::sparse_autoencoder::SparseAutoencoder;
+use chandlery::{LoadOptions, Model};
 use common::{BENCH, DBN, SPARSE_AUTOENCODER, has, metrics, number, picture_size, weights, write_npy};
 use std::path::Path;
 
@@ -44,7 +45,7 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
         &run.join("README.md"),
         &["Sparse autoencoder 36-16-36", "1200 patches of 6x6 pixels", "filters.png"],
     );
-    let model = SparseAutoencoder::from_pretrained(&name(&run), &Cpu).unwrap();
+    let model = SparseAutoencoder::from_pretrained(name(&run), &LoadOptions::default()).unwrap();
     assert_eq!(model.config().image, Some([6, 6, 1].into()));
     let grey = candle::Tensor::full(7u8, (2, 36), &Cpu).unwrap();
     assert_eq!(model.forward(&grey).unwrap().dims(), [2, 16]);
@@ -126,7 +127,10 @@ fn features_of_other_digits_beat_raw_pixels() {
     let result = SPARSE_AUTOENCODER.json(folder.path(), &args);
     let (pixels, features) = (number(&result, "accuracy_pixels"), number(&result, "accuracy_features"));
     assert!(pixels > 0.9 && features > pixels, "{pixels} {features}");
-    assert!(SparseAutoencoder::from_pretrained(&name(&folder.path().join("taught")), &Cpu).is_ok());
+    assert!(
+        SparseAutoencoder::from_pretrained(name(&folder.path().join("taught")), &LoadOptions::default())
+            .is_ok()
+    );
     assert_eq!((result["seeds"].as_u64(), result["accuracies"].as_array().map(Vec::len)), (Some(1), Some(1)));
 }
 

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use candle::{Device::Cpu, Module, Tensor};
+use candle::{Device::Cpu, Tensor};
 use chandlery::sparse_coding::SparseCoding;
+use chandlery::{Encode, LoadOptions, Model};
 use common::{DICTIONARY, SPARSE_CODING, has, metrics, number, picture_size, weights};
 use std::path::Path;
 
@@ -37,12 +38,12 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     assert_eq!(picture_size(&run.join("basis.png")), (4 * 50, 4 * 43));
     assert!(std::fs::read_to_string(run.join("curves.svg")).unwrap().contains("nonzero activations"));
     has(&run.join("README.md"), &["Basis of 40 atoms", "1200 patches of 6x6 pixels", "basis.png"]);
-    let model = SparseCoding::from_pretrained(&name(&run), &Cpu).unwrap();
+    let model = SparseCoding::from_pretrained(name(&run), &LoadOptions::default()).unwrap();
     assert_eq!(model.config().image, Some([6, 6, 1].into()));
     let lengths = model.basis().sqr().unwrap().sum(1).unwrap().to_vec1::<f32>().unwrap();
     assert!(lengths.iter().all(|&square| square <= 1.00001), "{lengths:?}");
     let grey = Tensor::full(7u8, (2, 36), &Cpu).unwrap();
-    assert_eq!(model.forward(&grey).unwrap().dims(), [2, 40]);
+    assert_eq!(model.encode(&grey).unwrap().dims(), [2, 40]);
     let err = DICTIONARY.fail(folder.path(), &["encode", "run", "natural-images", "--device", "cpu"], 1);
     let want = "this is a model of type sparse-coding, not a dictionary; use it with `sparse-coding`";
     assert!(err.ends_with(want), "{err}");
@@ -125,7 +126,9 @@ fn activations_of_other_digits_beat_raw_pixels_where_labels_are_not_too_few() {
     let accuracy = |by: &str| number(&result, &format!("accuracy_{by}"));
     assert!(accuracy("pixels") > 0.9, "{result}");
     assert!(accuracy("features") > accuracy("pixels") && accuracy("features") > accuracy("pca"), "{result}");
-    assert!(SparseCoding::from_pretrained(&name(&folder.path().join("taught")), &Cpu).is_ok());
+    assert!(
+        SparseCoding::from_pretrained(name(&folder.path().join("taught")), &LoadOptions::default()).is_ok()
+    );
     assert_eq!(result["accuracies"].as_array().map(Vec::len), Some(2));
 }
 

@@ -4,6 +4,7 @@ mod common;
 use candle::Device::Cpu;
 use candle::{DType, Tensor};
 use chandlery::labelled::LabelledDbn;
+use chandlery::{LoadOptions, Model};
 use common::{DBN, has, metrics, number, picture_size, results, side, weights};
 use serde_json::Value;
 use std::path::Path;
@@ -51,7 +52,7 @@ fn a_run_learns_the_labels_and_leaves_a_whole_folder() {
     );
     let accuracy = number(&result, "accuracy");
     // Before the labels are learnt every row goes to the first class, which one row in ten is of.
-    let plain = chandlery::dbn::Dbn::from_pretrained(&at("base").display().to_string(), &Cpu).unwrap();
+    let plain = chandlery::dbn::Dbn::from_pretrained(at("base"), &LoadOptions::default()).unwrap();
     let untrained = LabelledDbn::from_dbn(&plain, 10).unwrap();
     let options = chandlery_datasets::DataOptions { max_rows: Some(400), ..Default::default() };
     let test = chandlery_datasets::open("mnist-sample", &options).unwrap().test.unwrap();
@@ -62,7 +63,7 @@ fn a_run_learns_the_labels_and_leaves_a_whole_folder() {
     let baseline = untrained.accuracy(&rows, &labels).unwrap();
     assert!(baseline < 0.2, "without labels learnt: {baseline}");
     assert!(accuracy > 0.6, "with them: {accuracy}");
-    let trained = LabelledDbn::from_pretrained(&at("run").display().to_string(), &Cpu).unwrap();
+    let trained = LabelledDbn::from_pretrained(at("run"), &LoadOptions::default()).unwrap();
     assert_eq!(trained.accuracy(&rows, &labels).unwrap(), accuracy);
     assert_eq!(results(&at("run")), result);
 

@@ -1,6 +1,10 @@
 //! What models that can be layers of a stack have in common: their names in files, and the checkpoint of a trainer of one of them.
 use crate::checkpoint::{self, Checkpoint};
-use crate::prepare::Prepares;
+use crate::dae::{Dae, DaeConfig};
+use crate::model::{Decode, ModelConfig};
+use crate::pretrained::ModelType;
+use crate::rbm::{Rbm, RbmConfig};
+use crate::stack::StackedConfig;
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
@@ -11,100 +15,70 @@ use serde_json::Value;
 use std::path::Path;
 
 /// A model of visible and hidden units.
-pub trait Layer: Clone {
-    /// What it is.
-    type Config: Clone + Serialize + DeserializeOwned + Prepares;
+pub trait Layer: Decode<Codes = Tensor, Config: StackedConfig> {
+    /// What files call a stack of these.
+    const STACK_TYPE: ModelType;
 
-    /// Loads it from under `vb`.
-    ///
-    /// # Errors
-    /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
-    fn load(config: Self::Config, vb: VarBuilder) -> Result<Self>;
-    /// A new one with random weights, which take [`n_weights`](Self::n_weights) draws.
-    ///
-    /// # Errors
-    /// When `config` is out of range or the device is out of memory.
-    fn random(config: Self::Config, philox: Philox, device: &Device) -> Result<Self>;
-    /// What it is.
-    fn of(&self) -> &Self::Config;
-    /// How many weights it has.
+    /// Draws of [`init`](crate::Model::init).
     fn n_weights(config: &Self::Config) -> usize;
+
     /// The same reading raw rows through another preparation, without an image shape that such rows do not have.
     fn reading(config: &Self::Config, preparation: &Preparation) -> Self::Config;
-    /// The parameters by name.
-    fn parameters(&self) -> Vec<(&'static str, &Tensor)>;
-    /// A copy in another float type or on another device.
-    ///
-    /// # Errors
-    /// When the device is out of memory.
-    fn copied(&self, dtype: DType, device: &Device) -> Result<Self>;
 }
 
-macro_rules! layer {
-    ($model:ty, $config:ty, $n_weights:expr, $reading:expr) => {
-        impl Layer for $model {
-            type Config = $config;
-            fn load(config: $config, vb: VarBuilder) -> Result<Self> {
-                Self::new(config, vb)
-            }
-            fn random(config: $config, philox: Philox, device: &Device) -> Result<Self> {
-                Self::init(config, philox, device)
-            }
-            fn of(&self) -> &$config {
-                self.config()
-            }
-            fn n_weights(config: &$config) -> usize {
-                $n_weights(config)
-            }
-            fn reading(config: &$config, preparation: &Preparation) -> $config {
-                let mut config = config.clone();
-                config.preparation = preparation.clone();
-                $reading(config)
-            }
-            fn parameters(&self) -> Vec<(&'static str, &Tensor)> {
-                self.tensors()
-            }
-            fn copied(&self, dtype: DType, device: &Device) -> Result<Self> {
-                self.to(dtype, device)
-            }
-        }
-    };
-}
-layer!(
-    crate::rbm::Rbm,
-    crate::rbm::RbmConfig,
-    |config: &crate::rbm::RbmConfig| config.weight_shape().iter().product(),
-    |config| config
-);
-layer!(
-    crate::dae::Dae,
-    crate::dae::DaeConfig,
-    |config: &crate::dae::DaeConfig| config.n_visible * config.n_hidden,
-    |config: crate::dae::DaeConfig| crate::dae::DaeConfig {
-        image: config.image.filter(|image| image.n_features() == config.n_inputs()),
-        ..config
+impl Layer for Rbm {
+    const STACK_TYPE: ModelType = ModelType::Dbn;
+
+    fn n_weights(config: &RbmConfig) -> usize {
+        config.weight_shape().iter().product()
     }
-);
+
+    fn reading(config: &RbmConfig, preparation: &Preparation) -> RbmConfig {
+        RbmConfig { preparation: preparation.clone(), ..config.clone() }
+    }
+}
+
+impl Layer for Dae {
+    const STACK_TYPE: ModelType = ModelType::StackedDae;
+
+    fn n_weights(config: &DaeConfig) -> usize {
+        config.n_visible * config.n_hidden
+    }
+
+    fn reading(config: &DaeConfig, preparation: &Preparation) -> DaeConfig {
+        let config = DaeConfig { preparation: preparation.clone(), ..config.clone() };
+        let image = config.image.filter(|image| image.n_features() == config.n_inputs());
+        DaeConfig { image, ..config }
+    }
+}
+
+/// The same layer reading raw rows through another preparation.
+pub(crate) fn reading<L: Layer>(layer: &L, preparation: &Preparation) -> Result<L> {
+    layer.with_config(L::reading(layer.config(), preparation))
+}
 
 /// The parameters of layers as files hold them: `layers.0.weight`, …, lowest first.
 pub(crate) fn parameters<'a, L: Layer + 'a>(
     layers: impl IntoIterator<Item = &'a L>,
 ) -> impl Iterator<Item = (String, Tensor)> {
     layers.into_iter().enumerate().flat_map(|(i, layer)| {
-        layer.parameters().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t.clone()))
+        layer.tensors().into_iter().map(move |(name, t)| (format!("layers.{i}.{name}"), t))
     })
 }
 
 /// Loads what [`parameters`] named.
 pub(crate) fn load<L: Layer>(configs: &[L::Config], vb: &VarBuilder) -> Result<Vec<L>> {
-    let layer = |(i, config): (usize, &L::Config)| L::load(config.clone(), vb.pp(format!("layers.{i}")));
+    let layer = |(i, config): (usize, &L::Config)| {
+        config.validate()?;
+        L::build(config.clone(), &vb.pp(format!("layers.{i}")))
+    };
     configs.iter().enumerate().map(layer).collect()
 }
 
 /// New layers with random weights; each draws after the one below.
 pub(crate) fn random<L: Layer>(configs: &[L::Config], mut philox: Philox, device: &Device) -> Result<Vec<L>> {
     let layer = |config: &L::Config| {
-        let layer = L::random(config.clone(), philox, device);
+        let layer = L::init(config.clone(), philox, device);
         philox = philox.advanced(L::n_weights(config));
         layer
     };
@@ -146,9 +120,11 @@ impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
         progress: &Value,
     ) -> Result<()> {
         let layers = match &self.layers[..] {
-            [alone] => vec![L::reading(alone.of(), &self.preparation)],
+            [alone] => vec![L::reading(alone.config(), &self.preparation)],
             // The preparation is that of the raw rows, and belongs to no layer.
-            layers => layers.iter().map(|layer| L::reading(layer.of(), &Preparation::default())).collect(),
+            layers => {
+                layers.iter().map(|layer| L::reading(layer.config(), &Preparation::default())).collect()
+            }
         };
         let notes = Notes {
             layers,
@@ -172,7 +148,7 @@ impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
         let (stored, mut notes) = Checkpoint::load::<Notes<L::Config, T>>(path, trainer, device)?;
         stored.load_preparation(&mut notes.preparation, device)?;
         if let [alone] = &mut notes.layers[..] {
-            *alone.preparation() = notes.preparation.clone();
+            *alone.preparation_mut() = notes.preparation.clone();
         }
         let vb = VarBuilder::from_tensors(stored.tensors.clone(), DType::F32, device);
         let layers = load(&notes.layers, &vb).map_err(|e| stored.refused(&e))?;

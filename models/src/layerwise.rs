@@ -3,8 +3,8 @@
 //! Lower activations are recomputed on the way up in each step and never stored, so memory does not grow with the number of rows.
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::{self, Layer};
-use crate::prepare::Prepares;
 use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer};
+use crate::model::{Model, ModelConfig};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::{Feed, Preparation};
@@ -18,7 +18,7 @@ use std::path::Path;
 /// A model of layers that are trained one after another.
 pub trait Stack: Sized {
     /// What the stack is, the content of its `config.json`.
-    type Config: Clone + Serialize + DeserializeOwned + Prepares;
+    type Config: ModelConfig;
     /// One layer.
     type Layer: Layer;
     /// How a layer is trained.
@@ -138,10 +138,10 @@ impl<S: Stack> LayerwiseTrainer<S> {
         };
         layers.iter().zip(&training).try_for_each(|(layer, training)| S::validate(layer, training))?;
         let mut config = config.clone();
-        let device = lowest.parameters().first().map_or(Device::Cpu, |(_, t)| t.device().clone());
-        *config.preparation() = config.preparation().to_device(&device).map_err(Error::wrap)?;
+        let device = lowest.device().clone();
+        *config.preparation_mut() = config.preparation().to_device(&device).map_err(Error::wrap)?;
         let layers: Vec<_> =
-            layers.iter().map(|layer| layer.copied(DType::F32, &device)).collect::<Result<_>>()?;
+            layers.iter().map(|layer| layer.to(DType::F32, &device)).collect::<Result<_>>()?;
         let trainer = S::above(&[], lowest, config.preparation(), first.clone(), philox)?;
         Ok(Self { config, training, philox, layers, layer: 0, trainer })
     }
@@ -300,7 +300,6 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
 
     fn save(&self, path: &Path, progress: &Value) -> Result<()> {
         let stack = self.model()?;
-        let mut config = self.config.clone();
         let notes = Notes {
             config: self.config.clone(),
             training: self.training.clone(),
@@ -313,7 +312,7 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
             S::NAME,
             layers::parameters(stack.parts().1).chain(S::stored(&self.trainer)?),
             &notes,
-            config.preparation(),
+            self.config.preparation(),
         )
     }
 }
@@ -340,7 +339,7 @@ impl<S: Stack> MinibatchTrainer for LayerwiseTrainer<S> {
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (checkpoint, mut notes) =
             Checkpoint::load::<Notes<S::Config, S::Training>>(path, S::NAME, device)?;
-        checkpoint.load_preparation(notes.config.preparation(), device)?;
+        checkpoint.load_preparation(notes.config.preparation_mut(), device)?;
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
         let stack = S::load(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;
         let mut trainer =

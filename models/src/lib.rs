@@ -20,29 +20,57 @@
 //! Beside them: [`evaluation`] says what a trained model is worth, [`filters`] what its units look for, [`codes`] are files of sparse codes, and
 //! `pictures`, with the feature of that name, draws all of it.
 //!
-//! A trained encoder is a [`candle_nn::Module`] from rows to features, and its weights load as
-//! [`candle_nn::Linear`]:
+//! # What every model has
+//!
+//! | | takes | gives |
+//! |---|---|---|
+//! | **[`Model`]** | | all of them |
+//! | `init` | configuration, [`Philox`], device | a new model in f32, the same bits for the same place |
+//! | `new` | configuration, `VarBuilder` at any prefix | the model of these parameters, of the type and on the device of the builder |
+//! | `from_pretrained` | folder or hub id, [`LoadOptions`] | the model that `save_pretrained` wrote |
+//! | `save_pretrained` | folder | `config.json` and `model.safetensors` of one model, see [`pretrained`] |
+//! | `store_in` | `VarMap`, prefix | the model with variables as parameters, for candle's optimisers |
+//! | `to_device` `to_dtype` `to` | device, type | a copy, its preparation with it |
+//! | `tensors` | | parameters by the names that `new` looks for |
+//! | `prepare` | raw rows | what the model reads |
+//! | **[`Encode`]** | | all but the read-out |
+//! | `encode` `encode_prepared` | raw rows, prepared rows | features or codes; of an [`Embedding`](tsne::Embedding) places |
+//! | `encode_all` | [`Feed`](datasets::Feed), sink | the same minibatch by minibatch, for rows that do not fit in memory |
+//! | **[`Decode`]** | | all but these two |
+//! | `decode` | codes | prepared rows |
+//! | `reconstruct` `reconstruct_prepared` | raw rows, prepared rows | what comes back of them, of the same shape and unit |
+//! | `reconstruction_error` | raw rows | mean over rows of the squared error, summed over the values read, in their unit; f64 |
+//! | **[`Layered`]** | | [`Dbn`](dbn::Dbn), [`StackedDae`](dae::StackedDae), [`LabelledDbn`](labelled::LabelledDbn), [`Feedforward`](feedforward::Feedforward) |
+//! | `features` `all_features` | raw rows, layer | one layer's, or all of them side by side |
+//! | **[`candle_nn::Module`]** | raw rows | what is encoded, or of a network and the read-out the outputs, where gradients flow through it |
+//!
+//! [`Rbm`](rbm::Rbm) and [`Dbn`](dbn::Dbn) have `score_samples` besides: the log-likelihood of each raw row, or a bound on it, in f64.
+//!
+//! **Rows go in raw**, as a data set stores them, bytes (which count as 0 to 1) or floats of any type: each model has a [`Preparation`] in its
+//! configuration, which is fitted once, saved and moved with it. What takes prepared rows says so in its name (`…_prepared`, or a
+//! parameter `x`); methods of an RBM with a parameter `v` take values of its units. The lowest layer of a stack has the stack's
+//! preparation.
+//!
+//! **Types**: parameters are f32, f64, f16 or bf16; of dictionaries and sparse coding f32 or f64, of embeddings f32.
+//!
+//! **Configurations**: `…Config` is what a model is. Sizes are the arguments of its `new`, everything else has a default; fields may be
+//! added, so write `RbmConfig { hidden, ..RbmConfig::new(784, 500) }`. All have `serde`, and files may lack what has a default.
 //!
 //! ```
-//! use candle::{Device, Module, Tensor};
+//! use candle::{Device, Tensor};
 //! use chandlery::dbn::{Dbn, DbnConfig};
-//! use chandlery_ops::Philox;
+//! use chandlery::{Encode, LoadOptions, Model, Philox};
 //!
 //! # fn main() -> candle::Result<()> {
 //! # let folder = std::env::temp_dir().join(format!("chandlery-doc-{}", std::process::id()));
 //! let dbn = Dbn::init(DbnConfig::new(&[784, 500, 500]), Philox::new(7, 0), &Device::Cpu)?;
 //! dbn.save_pretrained(&folder)?;
-//! let dbn = Dbn::from_pretrained(&folder.display().to_string(), &Device::Cpu)?; // or a hub id, "owner/name"
-//! let rows = Tensor::zeros((32, 784), candle::DType::F32, &Device::Cpu)?;
-//! assert_eq!(dbn.forward(&rows)?.dims(), [32, 500]);
+//! let dbn = Dbn::from_pretrained(&folder, &LoadOptions::default())?; // or a hub id, "owner/name"
+//! let rows = Tensor::zeros((32, 784), candle::DType::U8, &Device::Cpu)?;
+//! assert_eq!(dbn.encode(&rows)?.dims(), [32, 500]);
 //! # std::fs::remove_dir_all(&folder).map_err(candle::Error::wrap)?;
 //! # Ok(()) }
 //! ```
-//!
-//! Every model but the read-out has `save_pretrained` and `from_pretrained`; [`pretrained`] says which one a folder holds.
-//!
-//! Rows go in raw, as a data set stores them (bytes or floats): each model has a [`Preparation`] in its configuration, which is fitted
-//! once and saved with it. Methods with a parameter `rows` prepare them; those of an RBM with a parameter `v` take values of its units.
 //!
 //! Random draws come from a [`Philox`] that the caller passes: the same seed gives the same run, and the
 //! CPU and the GPU make the same draws. Nothing here prints.
@@ -65,6 +93,7 @@ pub mod labelled;
 pub mod layers;
 pub mod layerwise;
 mod losses;
+pub mod model;
 pub mod optim;
 pub mod patch_rbm;
 #[cfg(feature = "pictures")]
@@ -77,6 +106,7 @@ pub mod schedule;
 pub mod softmax;
 pub mod sparse_autoencoder;
 pub mod sparse_coding;
+pub mod stack;
 mod trainer;
 pub mod tsne;
 mod unit_range;
@@ -86,4 +116,6 @@ pub use chandlery_datasets::{ImageShape, Preparation};
 pub use chandlery_ops::{Philox, Precision};
 pub use early_stopping::{Best, EarlyStopping};
 pub use trainer::{Epochs, Event, FullBatchTrainer, MinibatchTrainer, Trainer};
+pub use model::{Decode, Encode, Layered, Model, ModelConfig};
+pub use pretrained::{LoadOptions, ModelType};
 pub use unit_range::in_unit_interval;

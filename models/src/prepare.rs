@@ -1,5 +1,5 @@
 //! How models and trainers take raw rows: through the [`Preparation`] of their configuration.
-use candle::{DType, Device, Error, Result, Tensor};
+use candle::{DType, Error, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
 
 /// What the model `op`, whose weights are of type `dtype`, reads of raw rows of bytes or of any float type: the one place where rows are
@@ -15,14 +15,6 @@ pub(crate) fn to_load(op: &str, preparation: &Preparation, rows: &Tensor) -> Res
         (DType::U8 | DType::F32, Some(scale)) => Ok((rows.contiguous()?, scale as f32)),
         _ => Ok((prepared(op, preparation, rows, DType::F32)?.contiguous()?, 1.)),
     }
-}
-
-/// A configuration whose preparation lies where the model does.
-pub(crate) fn on_device<C: Prepares + Clone>(config: &C, device: &Device) -> Result<C> {
-    let mut config = config.clone();
-    let preparation = config.preparation();
-    *preparation = preparation.to_device(device).map_err(Error::wrap)?;
-    Ok(config)
 }
 
 /// Values of a raw row for a model that reads `n_read`; `n_read` where the preparation is for another width, which
@@ -47,32 +39,3 @@ pub(crate) fn check_inputs(
         _ => Ok(n_inputs),
     }
 }
-
-/// A configuration with a preparation, whose fitted numbers are among the tensors of the model.
-pub trait Prepares {
-    /// What is done to raw rows.
-    fn preparation(&mut self) -> &mut Preparation;
-}
-
-macro_rules! prepares {
-    ($($config:ty),*) => {$(
-        impl Prepares for $config {
-            fn preparation(&mut self) -> &mut Preparation {
-                &mut self.preparation
-            }
-        }
-    )*};
-}
-
-prepares!(
-    crate::rbm::RbmConfig,
-    crate::dbn::DbnConfig,
-    crate::labelled::LabelledDbnConfig,
-    crate::feedforward::FeedforwardConfig,
-    crate::dae::DaeConfig,
-    crate::dae::StackedDaeConfig,
-    crate::dictionary::DictionaryConfig,
-    crate::sparse_autoencoder::SparseAutoencoderConfig,
-    crate::sparse_coding::SparseCodingConfig,
-    crate::tsne::TsneConfig
-);

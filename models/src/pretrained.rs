@@ -1,39 +1,41 @@
 //! A model in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
 //!
-//! Every model has `save_pretrained(folder)` and `from_pretrained(folder or hub id, device)`. A hub id is `owner/name`, or `owner/name@revision`
-//! for a branch, a tag or a commit; both files are of one commit. With `hub:` before it, it is an id even if there is a folder `owner` here.
-//! `config.json` holds the fields of its
-//! configuration and two more:
+//! A hub id is `owner/name`, or `owner/name@revision` for a branch, a tag or a commit; both files are of one commit. With `hub:` before it,
+//! it is an id even if there is a folder `owner` here; without, only two plain names are one, of which the first is no folder here and not
+//! `runs`, so that a mistyped folder asks nobody.
+//!
+//! `config.json` holds the fields of the configuration and two more:
 //!
 //! | field | what |
 //! |---|---|
-//! | `model_type` | the [`name`](ModelType::name) of its [`ModelType`]; files from before there was one are told by their other fields |
-//! | `format` | the version of the format, 2; 1 had a number `input_scale` or `remove_mean` in place of `preparation` |
+//! | `model_type` | the [`name`](ModelType::name) of its [`ModelType`] |
+//! | `format` | the version of the format, 1 |
+//!
+//! `model.safetensors` holds the parameters and, as `preparation.…`, what was fitted of the preparation. Names are those that
+//! [`Model::new`] looks for; `weight` with `bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
 //!
 //! [`model_type`] says which model a folder holds, so that a program can take any.
 //!
 //! ```
 //! use candle::Device::Cpu;
-//! use chandlery::pretrained::{ModelType, model_type};
+//! use chandlery::pretrained::{LoadOptions, ModelType, model_type};
 //! use chandlery::rbm::{Rbm, RbmConfig};
-//! use chandlery_ops::Philox;
+//! use chandlery::{Model, Philox};
 //! # fn main() -> candle::Result<()> {
 //! # let folder = std::env::temp_dir().join(format!("chandlery-type-{}", std::process::id()));
 //! let rbm = Rbm::init(RbmConfig::new(4, 3), Philox::new(1, 0), &Cpu)?;
 //! rbm.save_pretrained(&folder)?;
-//! let name = folder.display().to_string(); // or a hub id, "owner/name"
-//! assert_eq!(model_type(&name)?, ModelType::Rbm);
-//! let again = Rbm::from_pretrained(&name, &Cpu)?;
+//! assert_eq!(model_type(&folder)?, ModelType::Rbm);
+//! let again = Rbm::from_pretrained(&folder, &LoadOptions::on(&Cpu))?; // or a hub id, "owner/name"
 //! assert_eq!(again.config(), rbm.config());
 //! # std::fs::remove_dir_all(&folder).map_err(candle::Error::wrap)?;
 //! # Ok(()) }
 //! ```
 use crate::check::is_finite;
 use crate::io::{bytes_of, load_tensors, written};
-use crate::prepare::Prepares;
+use crate::model::Model;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_datasets::Preparation;
 use chandlery_datasets::whole::{finish_all, is_unfinished};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -47,8 +49,32 @@ use std::time::Duration;
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 
-/// The version of `config.json` and of the names in `model.safetensors` that this library writes, and the highest that it reads.
-const FORMAT: u64 = 2;
+/// The version of `config.json` and of the names in `model.safetensors`.
+const FORMAT: u64 = 1;
+
+/// How a model is loaded.
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    /// Where it goes. Default the CPU.
+    pub device: Device,
+    /// The float type of its parameters, in which it computes; none, the default, for the one that they are stored in.
+    pub dtype: Option<DType>,
+    /// A branch, a tag or a commit of a repository of the hub; none, the default, for its main branch, or the one that the id names.
+    pub revision: Option<String>,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self::on(&Device::Cpu)
+    }
+}
+
+impl LoadOptions {
+    /// To `device`, and the defaults.
+    pub fn on(device: &Device) -> Self {
+        Self { device: device.clone(), dtype: None, revision: None }
+    }
+}
 
 /// Which model a `config.json` is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,11 +99,13 @@ pub enum ModelType {
     SparseCoding,
     /// [`Embedding`](crate::tsne::Embedding).
     Tsne,
+    /// [`Softmax`](crate::softmax::Softmax).
+    Softmax,
 }
 
 impl ModelType {
     /// Every one.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Rbm,
         Self::Dbn,
         Self::LabelledDbn,
@@ -88,6 +116,7 @@ impl ModelType {
         Self::SparseAutoencoder,
         Self::SparseCoding,
         Self::Tsne,
+        Self::Softmax,
     ];
 
     /// The lower-case name that files use.
@@ -103,6 +132,7 @@ impl ModelType {
             Self::SparseAutoencoder => "sparse-autoencoder",
             Self::SparseCoding => "sparse-coding",
             Self::Tsne => "t-sne",
+            Self::Softmax => "softmax",
         }
     }
 
@@ -119,27 +149,13 @@ impl ModelType {
             Self::SparseAutoencoder => "chandlery::sparse_autoencoder::SparseAutoencoder",
             Self::SparseCoding => "chandlery::sparse_coding::SparseCoding",
             Self::Tsne => "chandlery::tsne::Embedding",
+            Self::Softmax => "chandlery::softmax::Softmax",
         }
     }
 
-    /// By the fields of a configuration that says no type; none when they are those of no model.
-    fn by_fields(config: &Value) -> Option<Self> {
-        // A deep belief network's `layers` are those of a feed-forward network without its `task`, and an RBM's sizes are those of
-        // an autoencoder that does not say whether its weights are tied.
-        let fields: [(Self, &[&str]); 10] = [
-            (Self::Feedforward, &["/task", "/layers"]),
-            (Self::LabelledDbn, &["/sizes", "/n_classes"]),
-            (Self::StackedDae, &["/layers/0/tied"]),
-            (Self::Dbn, &["/layers"]),
-            (Self::SparseCoding, &["/n_atoms", "/n_features", "/beta"]),
-            (Self::Dictionary, &["/n_atoms", "/n_features"]),
-            (Self::Dae, &["/n_visible", "/n_hidden", "/tied"]),
-            (Self::SparseAutoencoder, &["/n_visible", "/n_hidden", "/decoder"]),
-            (Self::Rbm, &["/n_visible", "/n_hidden"]),
-            (Self::Tsne, &["/n_dims", "/perplexity"]),
-        ];
-        let has = |places: &[&str]| places.iter().all(|place| config.pointer(place).is_some());
-        fields.into_iter().find(|(_, names)| has(names)).map(|(model, _)| model)
+    /// The name of that type alone, which errors of the model begin with.
+    pub(crate) fn rust_name(self) -> &'static str {
+        self.loader().rsplit(':').next().unwrap_or_default()
     }
 }
 
@@ -152,53 +168,29 @@ impl Display for ModelType {
 /// Which model a folder holds, or by an id (`owner/name[@revision]`) a repository of the hub through its cache.
 ///
 /// # Errors
-/// When there is no `config.json` there, it cannot be read, is of no model of this library, or was written by a newer version; the
+/// When there is no `config.json` there, it cannot be read, is of no model of this library, or was written by another version; the
 /// message names it.
-pub fn model_type(folder_or_id: &str) -> Result<ModelType> {
-    let file = ConfigFile::read(&Place::of(folder_or_id, &[CONFIG])?)?;
-    file.model_type()?.ok_or_else(|| {
-        file.refused(&"it has no model_type, and the fields of no model of chandlery; give the folder of one")
-    })
+pub fn model_type(folder_or_id: impl AsRef<Path>) -> Result<ModelType> {
+    ConfigFile::read(&Place::of(folder_or_id.as_ref(), None, &[CONFIG])?)?.model_type()
 }
 
-/// Reads the configuration from a folder, or by an id (`owner/name[@revision]`) from the hub through its cache, and makes the model of
-/// it and of the weights, in `dtype` on `device`.
-///
-/// # Errors
-/// When there is neither, a file is missing or does not fit, or the model is not of the type `want`; the message names the file.
-pub(crate) fn load<C: DeserializeOwned + Prepares, M>(
-    want: ModelType,
-    folder_or_id: &str,
-    dtype: DType,
-    device: &Device,
-    make: impl FnOnce(C, VarBuilder) -> Result<M>,
-) -> Result<M> {
-    if !dtype.is_float() {
-        candle::bail!("{want}: weights must be of a float type, got {dtype:?}")
-    }
-    load_stored(want, folder_or_id, device, |config, tensors| {
-        make(config, VarBuilder::from_tensors(tensors, dtype, device))
-    })
-}
-
-/// The same from the tensors in the types that they are stored in.
-pub(crate) fn load_stored<C: DeserializeOwned + Prepares, M>(
-    want: ModelType,
-    folder_or_id: &str,
-    device: &Device,
-    make: impl FnOnce(C, HashMap<String, Tensor>) -> Result<M>,
-) -> Result<M> {
-    let (mut config, weights, tensors) = read_both::<C>(want, folder_or_id, device)?;
+/// [`Model::from_pretrained`].
+pub(crate) fn load<M: Model>(folder_or_id: &Path, options: &LoadOptions) -> Result<M> {
+    let LoadOptions { device, dtype, revision } = options;
+    let (config, weights, tensors) =
+        read_both::<M::Config>(M::TYPE, folder_or_id, revision.as_deref(), device)?;
     let refused = |e: &dyn Display| Error::Msg(format!("{}: {e}", weights.display()));
-    for (name, t) in tensors.iter().filter(|(_, t)| t.dtype().is_float()) {
+    let floats = || tensors.iter().filter(|(_, t)| t.dtype().is_float());
+    for (name, t) in floats() {
         if !is_finite(t)? {
             return Err(refused(&format_args!(
                 "{name} holds NaN or infinite values, so that the model would give nothing else; train it again with a lower learning rate"
             )));
         }
     }
-    config.preparation().load(&tensors, device).map_err(|e| refused(&e))?;
-    make(config, tensors).map_err(|e| refused(&e))
+    let stored = floats().filter(|(name, _)| !name.starts_with("preparation.")).map(|(_, t)| t.dtype());
+    let dtype = dtype.or(stored.max_by_key(|dtype| dtype.size_in_bytes())).unwrap_or(DType::F32);
+    M::new(config, VarBuilder::from_tensors(tensors, dtype, device)).map_err(|e| refused(&e))
 }
 
 /// Times that a folder is read anew while somebody writes another model to it, and the wait between two.
@@ -209,15 +201,15 @@ const WAIT: Duration = Duration::from_millis(50);
 /// weights, so that they belong together where it is the same before and after them.
 fn read_both<C: DeserializeOwned>(
     want: ModelType,
-    folder_or_id: &str,
+    folder: &Path,
+    revision: Option<&str>,
     device: &Device,
 ) -> Result<(C, PathBuf, HashMap<String, Tensor>)> {
-    let folder = Path::new(folder_or_id);
     let is_written = || {
         let mut files = std::fs::read_dir(folder).into_iter().flatten().flatten();
         files.any(|file| is_unfinished(&file.file_name(), Some(CONFIG)))
     };
-    let place = Place::of(folder_or_id, &[CONFIG, WEIGHTS])?;
+    let place = Place::of(folder, revision, &[CONFIG, WEIGHTS])?;
     for again in (0..READS).rev() {
         match ConfigFile::read(&place) {
             Ok(before) => {
@@ -237,7 +229,7 @@ fn read_both<C: DeserializeOwned>(
         }
         std::thread::sleep(WAIT);
     }
-    candle::bail!("{folder_or_id}: cannot be read while another model is written there; read it again")
+    candle::bail!("{}: cannot be read while another model is written there; read it again", folder.display())
 }
 
 /// A `config.json`, and what it says about itself.
@@ -249,20 +241,22 @@ struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Refuses a file that is no JSON, and one of a newer format before anything else is made of it.
+    /// Refuses a file that is no JSON, and one of another format before anything else is made of it.
     fn read(place: &Place) -> Result<Self> {
         let path = place.file(CONFIG)?;
         let unread = |e: &dyn Display| Error::Msg(format!("{}: cannot be read: {e}", path.display()));
         let text = std::fs::read_to_string(&path).map_err(|e| unread(&e))?;
-        let fields = serde_json::from_str(&text).map_err(|e| unread(&e))?;
+        let fields: Value = serde_json::from_str(&text).map_err(|e| unread(&e))?;
         let file = Self { path, text, fields };
-        match file.fields.get("format").map(|format| (format, format.as_u64())) {
-            None | Some((_, Some(1..=FORMAT))) => Ok(file),
-            Some((format, Some(1..))) => Err(file.refused(&format_args!(
-                "it is of format {format}, which a newer version of chandlery wrote, and this one reads up to {FORMAT}; update chandlery"
-            ))),
-            Some((format, _)) => Err(file.refused(&format_args!(
-                "format must be a whole number from 1 to {FORMAT}, got {format}"
+        match file.fields.get("format") {
+            Some(format) if format.as_u64() == Some(FORMAT) => Ok(file),
+            None if file.fields.get("model_type").is_none() => {
+                Err(file
+                    .refused(&"it has no model_type: it is no model of chandlery; give the folder of one"))
+            }
+            format => Err(file.refused(&format_args!(
+                "format must be {FORMAT}, got {}; another version of chandlery wrote it",
+                format.map_or_else(|| "none".to_owned(), ToString::to_string)
             ))),
         }
     }
@@ -272,18 +266,16 @@ impl ConfigFile {
         Error::Msg(format!("{}: cannot be read: {why}", self.path.display()))
     }
 
-    /// Which model it is of; none when it neither says so nor has the fields of one.
-    fn model_type(&self) -> Result<Option<ModelType>> {
-        let Some(said) = self.fields.get("model_type") else {
-            return Ok(ModelType::by_fields(&self.fields));
-        };
-        match ModelType::ALL.into_iter().find(|model| said == model.name()) {
-            Some(model) => Ok(Some(model)),
-            None => Err(self.refused(&format_args!(
+    /// Which model it is of.
+    fn model_type(&self) -> Result<ModelType> {
+        let said = self.fields.get("model_type").unwrap_or(&Value::Null);
+        let known = ModelType::ALL.into_iter().find(|model| said == model.name());
+        known.ok_or_else(|| {
+            self.refused(&format_args!(
                 "model_type must be one of {}, got {said}; it is no model of this version of chandlery",
                 ModelType::ALL.map(ModelType::name).join(", ")
-            ))),
-        }
+            ))
+        })
     }
 
     /// The configuration, of a model of this type.
@@ -292,7 +284,7 @@ impl ConfigFile {
     /// straight from the text.
     fn config<C: DeserializeOwned>(&self, want: ModelType) -> Result<C> {
         match self.model_type()? {
-            Some(got) if got != want => Err(Error::Msg(format!(
+            got if got != want => Err(Error::Msg(format!(
                 "{}: this model is of type {got}, not {want}; load it with {}::from_pretrained",
                 self.path.display(),
                 got.loader()
@@ -311,27 +303,18 @@ struct Content<'a, C> {
     config: &'a C,
 }
 
-/// Writes both files to a folder, which is made if need be, with what was fitted of the preparation that is part of `config`. Each
-/// file appears whole. Both are written beside their names first; then, within the time of three renames, the old configuration goes, the
-/// weights change, and the configuration comes last, so that who reads the same configuration before and after the weights has its weights.
-///
-/// # Errors
-/// When the folder is not writable.
-pub(crate) fn save(
-    model_type: ModelType,
-    folder: &Path,
-    config: &impl Serialize,
-    preparation: &Preparation,
-    tensors: impl IntoIterator<Item = (String, Tensor)>,
-) -> Result<()> {
+/// [`Model::save_pretrained`]. Each file appears whole. Both are written beside their names first; then, within the time of three renames,
+/// the old configuration goes, the weights change, and the configuration comes last, so that who reads the same configuration before and
+/// after the weights has its weights.
+pub(crate) fn save<M: Model>(folder: &Path, model: &M) -> Result<()> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Error::Msg(format!("{}: cannot be made: {e}", folder.display())))?;
     let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let fitted = preparation.tensors().map_err(Error::wrap)?;
+    let fitted = model.preparation().tensors().map_err(Error::wrap)?;
     let path = folder.join(WEIGHTS);
-    let weights = written(&path, &bytes_of(&path, tensors.into_iter().chain(fitted), notes)?)?;
+    let weights = written(&path, &bytes_of(&path, model.tensors().into_iter().chain(fitted), notes)?)?;
     let path = folder.join(CONFIG);
-    let content = Content { model_type: model_type.name(), format: FORMAT, config };
+    let content = Content { model_type: M::TYPE.name(), format: FORMAT, config: model.config() };
     let mut text = serde_json::to_vec_pretty(&content).map_err(Error::wrap)?;
     text.push(b'\n');
     let config = written(&path, &text)?;
@@ -368,16 +351,20 @@ enum Place {
 
 impl Place {
     /// A folder, or else the repository with this id, of which `files` will be read.
-    fn of(folder_or_id: &str, files: &[&str]) -> Result<Self> {
-        let folder = Path::new(folder_or_id);
-        if folder.is_dir() {
-            return Ok(Self::Folder(folder.to_owned()));
+    fn of(folder: &Path, revision: Option<&str>, files: &[&str]) -> Result<Self> {
+        let text = folder.to_string_lossy();
+        let id = text.strip_prefix("hub:");
+        match revision {
+            _ if id.is_none() && !folder.is_dir() && !may_be_id(folder) => {
+                Err(Error::Msg(format!("{text}: no such folder")))
+            }
+            None if folder.is_dir() => Ok(Self::Folder(folder.to_owned())),
+            None => Self::of_hub(id.unwrap_or(&text), files),
+            Some(revision) if folder.is_dir() || text.contains('@') => Err(Error::Msg(format!(
+                "{text}: revision must be none for a folder and for an id that names one, got {revision}"
+            ))),
+            Some(revision) => Self::of_hub(&format!("{}@{revision}", id.unwrap_or(&text)), files),
         }
-        let id = folder_or_id.strip_prefix("hub:");
-        if id.is_none() && !may_be_id(folder) {
-            return Err(Error::Msg(format!("{folder_or_id}: no such folder")));
-        }
-        Self::of_hub(id.unwrap_or(folder_or_id), files)
     }
 
     #[cfg(feature = "hub")]

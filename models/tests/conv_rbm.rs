@@ -8,7 +8,7 @@ use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer, Decode, Layered, LoadOptions, Model};
 use chandlery_ops::core::{bernoulli, normal, uniform};
 
 const CPU: Device = Device::Cpu;
@@ -364,14 +364,14 @@ fn a_stack_learns_saves_loads_and_goes_on_bit_for_bit() -> Result<()> {
         epoch(&mut resumed)?;
         for (a, b) in trainer.model()?.layers().iter().zip(resumed.model()?.layers()) {
             for ((name, a), (_, b)) in a.tensors().into_iter().zip(b.tensors()) {
-                assert_eq!(worst(a, b)?, 0., "{name}");
+                assert_eq!(worst(&a, &b)?, 0., "{name}");
             }
         }
         trainer.next_layer()?;
     }
     let trained = trainer.model()?;
     trained.save_pretrained(folder.path())?;
-    let loaded = Dbn::from_pretrained(folder.path().to_str().expect("a path"), &CPU)?;
+    let loaded = Dbn::from_pretrained(folder.path().to_str().expect("a path"), &LoadOptions::default())?;
     assert_eq!(loaded.config(), trained.config());
     assert_eq!(worst(&loaded.forward(&rows)?, &trained.forward(&rows)?)?, 0.);
     assert_eq!(loaded.sample(3, 2, Philox::new(0, 0))?.dims(), [3, 144]);

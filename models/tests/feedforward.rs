@@ -14,7 +14,7 @@ use chandlery::feedforward::{
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Decode, Encode, LoadOptions, Model};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 
@@ -225,7 +225,7 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear() -> Result<()> {
     let x = rows(7, 8, 7)?;
     let network = Feedforward::init(FeedforwardConfig::autoencoder(&[8, 5, 2]), Philox::new(7, 1), &CPU)?;
     network.save_pretrained(folder.path())?;
-    let back = Feedforward::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+    let back = Feedforward::from_pretrained(folder.path(), &LoadOptions::default())?;
     assert_eq!(back.config(), network.config());
     assert!(bits(&back)? == bits(&network)?);
 
@@ -276,7 +276,7 @@ fn windows_and_filters_learn_labels_by_heart_and_a_resumed_run_is_the_uninterrup
     let model = trainer.model()?;
     assert_eq!(model.errors(&x, &y)?, 0);
     model.save_pretrained(folder.path())?;
-    let back = Feedforward::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+    let back = Feedforward::from_pretrained(folder.path(), &LoadOptions::default())?;
     assert_eq!(back.config(), model.config());
     assert_eq!(back.forward(&x)?.to_vec2::<f32>()?, model.forward(&x)?.to_vec2::<f32>()?);
     Ok(())

@@ -9,6 +9,7 @@ mod server;
 use candle::Device;
 use chandlery::pretrained::model_type;
 use chandlery::rbm::{Rbm, RbmConfig};
+use chandlery::{LoadOptions, Model};
 use chandlery_ops::Philox;
 use process::BoxResult;
 use server::{Bytes, COMMIT, Manner, Server};
@@ -32,7 +33,8 @@ fn child() {
         }
         return;
     }
-    match Rbm::from_pretrained(&spec, &Device::Cpu) {
+    let revision = std::env::var("CHANDLERY_TEST_REVISION").ok();
+    match Rbm::from_pretrained(&spec, &LoadOptions { revision, ..LoadOptions::default() }) {
         Ok(rbm) => println!("RESULT {} hidden units", rbm.config().n_hidden),
         Err(e) => println!("RESULT {e}"),
     }
@@ -120,6 +122,14 @@ fn a_revision_of_a_model() -> TestResult {
     ] {
         assert_eq!(run(&server, home.path(), &spec, &[])?, want, "{spec}");
     }
+    // The same by the option, which stands in place of one in the id.
+    let asked = [("CHANDLERY_TEST_REVISION", "refs/pr/1")];
+    assert_eq!(run(&server, home.path(), ID, &asked)?, "5 hidden units");
+    assert_eq!(
+        run(&server, home.path(), &format!("{ID}@main"), &asked)?,
+        "owner/model@main: revision must be none for a folder and for an id that names one, got refs/pr/1"
+    );
+    assert_eq!(run(&server, home.path(), "runs/dbn-run", &asked)?, "runs/dbn-run: no such folder");
     Ok(())
 }
 

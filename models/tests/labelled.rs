@@ -2,11 +2,9 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
-use chandlery::labelled::{
-    LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledDbnTrainer, LabelledRbm, Stage,
-};
+use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledDbnTrainer, LabelledRbm, Stage};
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Encode};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 
@@ -373,7 +371,7 @@ fn the_stage_of_the_top_leaves_the_layers_below_alone_and_reads_their_means() ->
         assert_eq!(values(a.weight())?, values(b.weight())?);
     }
     // The features of the fantasy are off for certain, so that W = h₀ᵀ x₀ = ½ of the recognition means.
-    let x = values(&dbn.features(&row)?)?;
+    let x = values(&dbn.encode(&row)?)?;
     assert_close("W", &values(after.top().weight())?, &[0.5 * x[0], 0.5 * x[1]], 1e-6);
     let metrics = trainer.metrics()?;
     assert!(metrics.generation_error.is_none() && metrics.recognition_error.is_none());

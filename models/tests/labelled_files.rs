@@ -3,7 +3,6 @@
 mod common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{
     LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledDbnTrainer, Stage,
@@ -11,7 +10,7 @@ use chandlery::labelled::{
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::HiddenUnit;
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Decode, Encode, ImageShape, Layered, LoadOptions, Model};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Philox, Precision};
 
@@ -110,7 +109,7 @@ fn a_saved_network_comes_back_and_its_layers_load_as_linear_both_ways() -> Resul
     dbn.save_pretrained(folder.path())?;
     let name = folder.path().display().to_string();
     assert_eq!(model_type(&name)?, ModelType::LabelledDbn);
-    let back = LabelledDbn::from_pretrained(&name, &CPU)?;
+    let back = LabelledDbn::from_pretrained(&name, &LoadOptions::default())?;
     assert_eq!(back.config(), dbn.config());
     assert!(bits(&back)? == bits(&dbn)?);
 
@@ -146,7 +145,7 @@ fn new_label_units_change_nothing_before_they_learn() -> Result<()> {
         Ok(())
     };
     let features = plain.features(&rows, 2)?;
-    same(&dbn.features(&rows)?, &features)?;
+    same(&dbn.encode(&rows)?, &features)?;
     let down = plain.layers()[..2].iter().rev().try_fold(features, |h, rbm| rbm.visible_mean(&h))?;
     same(&dbn.reconstruct(&rows)?, &down)?;
     same(&dbn.label_log_probabilities(&rows)?.exp()?, &Tensor::full(1f32 / 3., (9, 3), &CPU)?)

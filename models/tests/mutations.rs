@@ -16,11 +16,8 @@ use chandlery::feedforward::{Feedforward, FeedforwardTrainConfig, FeedforwardTra
 use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
 use chandlery::pretrained::model_type;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
-use chandlery::sparse_autoencoder::{
-    Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
-    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
-};
-use chandlery::{FullBatchTrainer, MinibatchTrainer, Philox, Trainer};
+use chandlery::sparse_autoencoder::{Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer};
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Philox, Trainer, Decode, Encode, Layered, LoadOptions, Model};
 use chandlery_ops::core::{normal, uniform};
 use mutants::{Whole, campaign, sealed};
 use serde_json::Value;
@@ -52,12 +49,12 @@ fn load(folder: &Path, whole: &Whole) -> std::result::Result<(), String> {
     let step = Tensor::ones((BATCH, N), DType::F32, &CPU).map_err(|e| e.to_string())?;
     let labels = Tensor::zeros(BATCH, DType::U32, &CPU).map_err(|e| e.to_string())?;
     let result = match whole.spec.as_str() {
-        "rbm" => Rbm::from_pretrained(&name, &CPU).map(drop),
-        "dbn" => Dbn::from_pretrained(&name, &CPU).map(drop),
-        "labelled" => LabelledDbn::from_pretrained(&name, &CPU).map(drop),
-        "feedforward" => Feedforward::from_pretrained(&name, &CPU).map(drop),
-        "dictionary" => Dictionary::from_pretrained(&name, &CPU).map(drop),
-        "sparse-autoencoder" => SparseAutoencoder::from_pretrained(&name, &CPU).map(drop),
+        "rbm" => Rbm::from_pretrained(&name, &LoadOptions::default()).map(drop),
+        "dbn" => Dbn::from_pretrained(&name, &LoadOptions::default()).map(drop),
+        "labelled" => LabelledDbn::from_pretrained(&name, &LoadOptions::default()).map(drop),
+        "feedforward" => Feedforward::from_pretrained(&name, &LoadOptions::default()).map(drop),
+        "dictionary" => Dictionary::from_pretrained(&name, &LoadOptions::default()).map(drop),
+        "sparse-autoencoder" => SparseAutoencoder::from_pretrained(&name, &LoadOptions::default()).map(drop),
         "sparse-autoencoder.safetensors" => SparseAutoencoderTrainer::load(&path, &CPU).map(drop),
         "sparse-autoencoder-run.safetensors" => {
             SparseAutoencoderLbfgsTrainer::load(&path, &step, &CPU).map(drop)
@@ -73,12 +70,19 @@ fn load(folder: &Path, whole: &Whole) -> std::result::Result<(), String> {
     }
     // What was loaded is used: an error is one of the rows, not of the file.
     match whole.spec.as_str() {
-        "dbn" => drop(Dbn::from_pretrained(&name, &CPU).and_then(|dbn| dbn.all_features(&rows))),
-        "dictionary" => drop(Dictionary::from_pretrained(&name, &CPU).and_then(|d| d.encode(&rows))),
-        "feedforward" => drop(Feedforward::from_pretrained(&name, &CPU).and_then(|n| n.predict(&rows))),
-        "sparse-autoencoder" => {
-            drop(SparseAutoencoder::from_pretrained(&name, &CPU).and_then(|m| m.reconstruct(&rows)))
+        "dbn" => {
+            drop(Dbn::from_pretrained(&name, &LoadOptions::default()).and_then(|dbn| dbn.all_features(&rows)))
         }
+        "dictionary" => {
+            drop(Dictionary::from_pretrained(&name, &LoadOptions::default()).and_then(|d| d.encode(&rows)))
+        }
+        "feedforward" => {
+            drop(Feedforward::from_pretrained(&name, &LoadOptions::default()).and_then(|n| n.predict(&rows)))
+        }
+        "sparse-autoencoder" => drop(
+            SparseAutoencoder::from_pretrained(&name, &LoadOptions::default())
+                .and_then(|m| m.reconstruct(&rows)),
+        ),
         "sparse-autoencoder.safetensors" => used(SparseAutoencoderTrainer::load(&path, &CPU), &step, None),
         "sparse-autoencoder-run.safetensors" => {
             if let Ok((mut run, _)) = SparseAutoencoderLbfgsTrainer::load(&path, &step, &CPU) {
@@ -140,12 +144,12 @@ fn sparse_autoencoder() -> Result<SparseAutoencoder> {
 fn models() -> Result<Vec<Whole>> {
     let folder = tempfile::tempdir()?;
     let at = |name: &str| folder.path().join(name);
-    rbm()?.save_pretrained(&at("rbm"))?;
-    dbn()?.save_pretrained(&at("dbn"))?;
-    LabelledDbn::from_dbn(&dbn()?, 2)?.save_pretrained(&at("labelled"))?;
-    Feedforward::from_dbn(&dbn()?, 2)?.save_pretrained(&at("feedforward"))?;
-    dictionary()?.save_pretrained(&at("dictionary"))?;
-    sparse_autoencoder()?.save_pretrained(&at("sparse-autoencoder"))?;
+    rbm()?.save_pretrained(at("rbm"))?;
+    dbn()?.save_pretrained(at("dbn"))?;
+    LabelledDbn::from_dbn(&dbn()?, 2)?.save_pretrained(at("labelled"))?;
+    Feedforward::from_dbn(&dbn()?, 2)?.save_pretrained(at("feedforward"))?;
+    dictionary()?.save_pretrained(at("dictionary"))?;
+    sparse_autoencoder()?.save_pretrained(at("sparse-autoencoder"))?;
     let mut wholes = Vec::new();
     for name in ["rbm", "dbn", "labelled", "feedforward", "dictionary", "sparse-autoencoder"] {
         for (damaged, other) in [("config.json", "model.safetensors"), ("model.safetensors", "config.json")] {

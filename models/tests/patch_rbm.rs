@@ -7,7 +7,7 @@ use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer, Decode, LoadOptions, Model};
 use chandlery_ops::core::{bernoulli, normal, uniform};
 
 const CPU: Device = Device::Cpu;
@@ -219,7 +219,7 @@ fn a_stack_of_patches_learns_saves_loads_and_reconstructs() -> Result<()> {
     assert!(learned < 3., "{learned}");
     let folder = tempfile::tempdir()?;
     dbn.save_pretrained(folder.path())?;
-    let again = Dbn::from_pretrained(&folder.path().display().to_string(), &CPU)?;
+    let again = Dbn::from_pretrained(folder.path(), &LoadOptions::default())?;
     assert_eq!(again.config(), dbn.config());
     assert_eq!(again.forward(&rows)?.to_vec2::<f32>()?, dbn.forward(&rows)?.to_vec2::<f32>()?);
     assert_eq!(dbn.sample(3, 5, Philox::new(6, 2))?.dims(), [3, 64]);

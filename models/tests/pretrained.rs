@@ -1,18 +1,19 @@
-//! Saved models of every kind: which one a folder holds, files from before they said so, and what is refused.
+//! Saved models of every kind: which one a folder holds, and what is refused.
 #![allow(clippy::expect_used)]
 mod common;
 use candle::{Device, Result, Tensor};
 use chandlery::dae::{Dae, DaeConfig, StackedDae, StackedDaeConfig};
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::dictionary::{CodeError, Dictionary, DictionaryConfig};
-use chandlery::feedforward::{Feedforward, FeedforwardConfig};
+use chandlery::feedforward::Feedforward;
 use chandlery::labelled::LabelledDbn;
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
+use chandlery::softmax::{Softmax, SoftmaxConfig};
 use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig};
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
 use chandlery::tsne::{Embedding, TsneConfig};
-use chandlery::{ImageShape, Preparation};
+use chandlery::{Encode, ImageShape, Layered, LoadOptions, Model, Preparation};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 use common::bits;
@@ -90,6 +91,9 @@ fn save_all(folder: &Path) -> Result<()> {
             ModelType::SparseAutoencoder => sparse_autoencoder()?.save_pretrained(&folder)?,
             ModelType::SparseCoding => sparse_coding()?.save_pretrained(&folder)?,
             ModelType::Tsne => embedding()?.save_pretrained(&folder)?,
+            ModelType::Softmax => {
+                Softmax::init(SoftmaxConfig::new(6, 3), Philox::new(1, 8), &CPU)?.save_pretrained(&folder)?
+            }
         }
     }
     Ok(())
@@ -97,17 +101,21 @@ fn save_all(folder: &Path) -> Result<()> {
 
 /// Loads it as a model of this type.
 fn load_as(model: ModelType, name: &str) -> Result<()> {
+    fn load<M: Model>(name: &str) -> Result<()> {
+        M::from_pretrained(name, &LoadOptions::default()).map(drop)
+    }
     match model {
-        ModelType::Rbm => Rbm::from_pretrained(name, &CPU).map(|_| ()),
-        ModelType::Dbn => Dbn::from_pretrained(name, &CPU).map(|_| ()),
-        ModelType::LabelledDbn => LabelledDbn::from_pretrained(name, &CPU).map(|_| ()),
-        ModelType::Feedforward => Feedforward::from_pretrained(name, &CPU).map(|_| ()),
-        ModelType::Dictionary => Dictionary::from_pretrained(name, &CPU).map(|_| ()),
-        ModelType::Dae => Dae::from_pretrained(name, &CPU).map(|_| ()),
-        ModelType::StackedDae => StackedDae::from_pretrained(name, &CPU).map(|_| ()),
-        ModelType::SparseAutoencoder => SparseAutoencoder::from_pretrained(name, &CPU).map(|_| ()),
-        ModelType::SparseCoding => SparseCoding::from_pretrained(name, &CPU).map(|_| ()),
-        ModelType::Tsne => Embedding::from_pretrained(name, &CPU).map(|_| ()),
+        ModelType::Rbm => load::<Rbm>(name),
+        ModelType::Dbn => load::<Dbn>(name),
+        ModelType::LabelledDbn => load::<LabelledDbn>(name),
+        ModelType::Feedforward => load::<Feedforward>(name),
+        ModelType::Dictionary => load::<Dictionary>(name),
+        ModelType::Dae => load::<Dae>(name),
+        ModelType::StackedDae => load::<StackedDae>(name),
+        ModelType::SparseAutoencoder => load::<SparseAutoencoder>(name),
+        ModelType::SparseCoding => load::<SparseCoding>(name),
+        ModelType::Tsne => load::<Embedding>(name),
+        ModelType::Softmax => load::<Softmax>(name),
     }
 }
 
@@ -132,7 +140,7 @@ fn a_machine_comes_back_to_the_bit_with_or_without_deviations() -> Result<()> {
     for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian, VisibleUnit::GaussianLearned] {
         let saved = rbm(visible)?;
         saved.save_pretrained(folder.path())?;
-        let back = Rbm::from_pretrained(&name, &CPU)?;
+        let back = Rbm::from_pretrained(&name, &LoadOptions::default())?;
         assert_eq!(back.config(), saved.config());
         assert_eq!(back.config().weight_stdev.to_bits(), AWKWARD.to_bits());
         assert!(bits(back.tensors())? == bits(saved.tensors())?);
@@ -150,7 +158,7 @@ fn an_autoencoder_comes_back_to_the_bit_with_or_without_weights_of_the_decoder()
     for tied in [true, false] {
         let saved = dae(tied)?;
         saved.save_pretrained(folder.path())?;
-        let back = Dae::from_pretrained(&name, &CPU)?;
+        let back = Dae::from_pretrained(&name, &LoadOptions::default())?;
         assert_eq!(back.config(), saved.config());
         assert!(bits(back.tensors())? == bits(saved.tensors())?);
         let tensors = candle::safetensors::load(folder.path().join("model.safetensors"), &CPU)?;
@@ -167,13 +175,13 @@ fn a_configuration_says_type_and_format_and_its_numbers_come_back_to_the_bit() -
     for model in ModelType::ALL {
         let at = folder.path().join(model.name());
         let fields = fields(&at)?;
-        assert_eq!((&fields["model_type"], &fields["format"]), (&model.name().into(), &2.into()));
+        assert_eq!((&fields["model_type"], &fields["format"]), (&model.name().into(), &1.into()));
         let text = std::fs::read_to_string(at.join("config.json"))?;
         assert!(
-            text.starts_with(&format!("{{\n  \"model_type\": \"{model}\",\n  \"format\": 2,\n")),
+            text.starts_with(&format!("{{\n  \"model_type\": \"{model}\",\n  \"format\": 1,\n")),
             "{text}"
         );
-        assert_eq!(model_type(&at.display().to_string())?, model);
+        assert_eq!(model_type(&at)?, model);
         load_as(model, &at.display().to_string())?;
     }
     let name = |model: ModelType| folder.path().join(model.name()).display().to_string();
@@ -181,58 +189,23 @@ fn a_configuration_says_type_and_format_and_its_numbers_come_back_to_the_bit() -
         let scale = preparation.as_scale(candle::DType::F32).expect("a scale");
         assert_eq!(scale.to_bits(), AWKWARD.to_bits());
     };
-    same(&Dbn::from_pretrained(&name(ModelType::Dbn), &CPU)?.config().preparation);
-    same(&Feedforward::from_pretrained(&name(ModelType::Feedforward), &CPU)?.config().preparation);
-    same(&LabelledDbn::from_pretrained(&name(ModelType::LabelledDbn), &CPU)?.config().preparation);
-    let back = StackedDae::from_pretrained(&name(ModelType::StackedDae), &CPU)?;
+    same(&Dbn::from_pretrained(name(ModelType::Dbn), &LoadOptions::default())?.config().preparation);
+    same(
+        &Feedforward::from_pretrained(name(ModelType::Feedforward), &LoadOptions::default())?
+            .config()
+            .preparation,
+    );
+    same(
+        &LabelledDbn::from_pretrained(name(ModelType::LabelledDbn), &LoadOptions::default())?
+            .config()
+            .preparation,
+    );
+    let back = StackedDae::from_pretrained(name(ModelType::StackedDae), &LoadOptions::default())?;
     assert_eq!(back.config(), stacked_dae()?.config());
-    let layers = |stack: &StackedDae| bits(stack.layers().iter().flat_map(Dae::tensors));
-    assert!(layers(&back)? == layers(&stacked_dae()?)?);
-    let back = Dictionary::from_pretrained(&name(ModelType::Dictionary), &CPU)?;
+    assert!(bits(back.tensors())? == bits(stacked_dae()?.tensors())?);
+    let back = Dictionary::from_pretrained(name(ModelType::Dictionary), &LoadOptions::default())?;
     assert_eq!(back.config(), dictionary()?.config());
     assert!(bits([("", back.atoms())])? == bits([("", dictionary()?.atoms())])?);
-    Ok(())
-}
-
-#[test]
-fn folders_from_before_there_was_a_type_load_as_what_their_fields_are() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    save_all(folder.path())?;
-    for model in ModelType::ALL {
-        let at = folder.path().join(model.name());
-        let name = at.display().to_string();
-        let mut old = fields(&at)?;
-        old.remove("model_type");
-        old.remove("format");
-        write_fields(&at, old.clone())?;
-        assert_eq!(model_type(&name)?, model);
-        for other in ModelType::ALL {
-            assert_eq!(load_as(other, &name).is_ok(), other == model, "{model} as {other}");
-        }
-        // A type without a format is of the first.
-        old.insert("model_type".to_owned(), model.name().into());
-        write_fields(&at, old)?;
-        load_as(model, &name)?;
-    }
-    // As `dbn train` and `dbn fine-tune` wrote them.
-    let at = folder.path().join(ModelType::Dbn.name());
-    let text = r#"{"layers": [
-        {"n_visible": 6, "n_hidden": 4, "visible": "bernoulli", "hidden": "bernoulli", "weight_stdev": 0.01},
-        {"n_visible": 4, "n_hidden": 3, "visible": "bernoulli", "hidden": "bernoulli", "weight_stdev": 0.01}
-    ], "input_scale": 0.00392156862745098, "image": [2, 3, 1]}"#;
-    std::fs::write(at.join("config.json"), text)?;
-    let back = Dbn::from_pretrained(&at.display().to_string(), &CPU)?;
-    assert!(back.config().preparation.is_default());
-    assert_eq!(back.config().image, Some(ImageShape::grey(2, 3)));
-    let at = folder.path().join(ModelType::Feedforward.name());
-    let text = r#"{"task": "classify", "layers": [
-        {"n_inputs": 6, "n_outputs": 4, "activation": "sigmoid"},
-        {"n_inputs": 4, "n_outputs": 3, "activation": "sigmoid"},
-        {"n_inputs": 3, "n_outputs": 2, "activation": "identity"}
-    ], "visible": "bernoulli", "input_scale": 1.0}"#;
-    std::fs::write(at.join("config.json"), text)?;
-    let back = Feedforward::from_pretrained(&at.display().to_string(), &CPU)?;
-    assert_eq!(back.config(), &FeedforwardConfig::classifier(&[6, 4, 3, 2]));
     Ok(())
 }
 
@@ -251,7 +224,7 @@ fn another_model_is_refused_by_the_name_of_the_type_that_loads_it() -> Result<()
         }
     }
     let name = folder.path().join(ModelType::Feedforward.name()).display().to_string();
-    let error = first_line(Dbn::from_pretrained(&name, &CPU).expect_err("loaded"));
+    let error = first_line(Dbn::from_pretrained(&name, &LoadOptions::default()).expect_err("loaded"));
     assert!(error.ends_with("load it with chandlery::feedforward::Feedforward::from_pretrained"), "{error}");
     Ok(())
 }
@@ -262,22 +235,30 @@ fn what_a_newer_version_or_another_library_wrote_is_refused_with_the_reason() ->
     dbn()?.save_pretrained(folder.path())?;
     let name = folder.path().display().to_string();
     let (types, good) = (
-        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary, denoising-autoencoder, stacked-denoising-autoencoder, sparse-autoencoder, sparse-coding, t-sne",
+        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary, denoising-autoencoder, stacked-denoising-autoencoder, sparse-autoencoder, sparse-coding, t-sne, softmax",
         fields(folder.path())?,
     );
     let cases: [(&str, Value, String); 6] = [
-        ("format", 3.into(), "it is of format 3, which a newer version of chandlery wrote, and this one reads up to 2; update chandlery".to_owned()),
-        ("format", 0.into(), "format must be a whole number from 1 to 2, got 0".to_owned()),
-        ("format", "1".into(), "format must be a whole number from 1 to 2, got \"1\"".to_owned()),
+        ("format", 3.into(), "format must be 1, got 3; another version of chandlery wrote it".to_owned()),
+        ("format", 0.into(), "format must be 1, got 0; another version of chandlery wrote it".to_owned()),
+        (
+            "format",
+            "1".into(),
+            "format must be 1, got \"1\"; another version of chandlery wrote it".to_owned(),
+        ),
         (
             "model_type",
             "bert".into(),
-            format!("model_type must be one of {types}, got \"bert\"; it is no model of this version of chandlery"),
+            format!(
+                "model_type must be one of {types}, got \"bert\"; it is no model of this version of chandlery"
+            ),
         ),
         (
             "model_type",
             Value::Null,
-            format!("model_type must be one of {types}, got null; it is no model of this version of chandlery"),
+            format!(
+                "model_type must be one of {types}, got null; it is no model of this version of chandlery"
+            ),
         ),
         ("layers", 3.into(), "invalid type: integer `3`, expected a sequence".to_owned()),
     ];
@@ -285,7 +266,7 @@ fn what_a_newer_version_or_another_library_wrote_is_refused_with_the_reason() ->
         let mut fields = good.clone();
         fields.insert(field.to_owned(), value);
         write_fields(folder.path(), fields)?;
-        let error = first_line(Dbn::from_pretrained(&name, &CPU).expect_err("loaded"));
+        let error = first_line(Dbn::from_pretrained(&name, &LoadOptions::default()).expect_err("loaded"));
         assert!(error.starts_with(&format!("{name}/config.json: cannot be read: {why}")), "{error}");
         assert_eq!(model_type(&name).is_ok(), field == "layers", "{field}");
     }
@@ -296,17 +277,14 @@ fn what_a_newer_version_or_another_library_wrote_is_refused_with_the_reason() ->
         newer.map(|(field, value): (_, Value)| (field.to_owned(), value)).into_iter().collect(),
     )?;
     let error = first_line(model_type(&name).expect_err("known"));
-    assert!(error.contains("it is of format 3, which a newer version of chandlery wrote"), "{error}");
+    assert!(error.contains("format must be 1, got 3; another version of chandlery wrote it"), "{error}");
 
     std::fs::write(folder.path().join("config.json"), "{\"hidden_size\": 768}")?;
     let error = first_line(model_type(&name).expect_err("known"));
-    let want = "it has no model_type, and the fields of no model of chandlery; give the folder of one";
+    let want = "it has no model_type: it is no model of chandlery; give the folder of one";
     assert_eq!(error, format!("{name}/config.json: cannot be read: {want}"));
-    let error = first_line(Dbn::from_pretrained(&name, &CPU).expect_err("loaded"));
-    assert!(
-        error.starts_with(&format!("{name}/config.json: cannot be read: missing field `layers`")),
-        "{error}"
-    );
+    let error = first_line(Dbn::from_pretrained(&name, &LoadOptions::default()).expect_err("loaded"));
+    assert_eq!(error, format!("{name}/config.json: cannot be read: {want}"));
     Ok(())
 }
 
@@ -323,11 +301,11 @@ fn a_layer_of_recognition_is_what_its_weights_make() -> Result<()> {
         Ok(())
     };
     for layer in 0..=2 {
-        same(labelled.features_of(&v, layer)?, plain.features(&v, layer)?)?;
+        same(labelled.features(&v, layer)?, plain.features(&v, layer)?)?;
     }
-    same(labelled.features(&v)?, labelled.features_of(&v, 2)?)?;
-    let error = first_line(labelled.features_of(&v, 3).expect_err("accepted"));
-    assert_eq!(error, "LabelledDbn::features_of: layer must be 0 to 2, got 3");
+    same(labelled.encode(&v)?, labelled.features(&v, 2)?)?;
+    let error = first_line(labelled.features(&v, 3).expect_err("accepted"));
+    assert_eq!(error, "LabelledDbn::features: layer must be 0 to 2, got 3");
     Ok(())
 }
 
@@ -354,7 +332,7 @@ fn a_reader_never_sees_the_configuration_of_one_model_and_the_weights_of_another
         });
         let mut reads = 0;
         while !done.load(std::sync::atomic::Ordering::Acquire) || reads == 0 {
-            let rbm = Rbm::from_pretrained(&name, &CPU)?;
+            let rbm = Rbm::from_pretrained(&name, &LoadOptions::default())?;
             let weight = rbm.bias().to_vec1::<f32>()?[0];
             assert_eq!(f64::from(weight), rbm.config().weight_stdev, "read {reads}");
             reads += 1;

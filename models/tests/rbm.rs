@@ -1,10 +1,9 @@
 //! A machine small enough to enumerate keeps every formula honest.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor, Var};
-use chandlery::Preparation;
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Decode, Model, Preparation};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 
@@ -418,7 +417,7 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
             for ((name, got), (_, want)) in
                 trainer.model()?.tensors().into_iter().zip(plain.model()?.tensors())
             {
-                assert_eq!(values(got)?, values(want)?, "step {step}: {name}");
+                assert_eq!(values(&got)?, values(&want)?, "step {step}: {name}");
             }
         }
     }

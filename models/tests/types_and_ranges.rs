@@ -1,6 +1,6 @@
 //! Rows of any float type and bytes go into models of any float type, and rows that a model's units cannot take are named.
 #![allow(clippy::expect_used)]
-use candle::{DType, Device, Module, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig};
 use chandlery::datasets::preparation::{StepConfig, WhiteningConfig};
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -16,7 +16,7 @@ use chandlery::sparse_autoencoder::{
     SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
-use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer, Encode, LoadOptions, Model};
 use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
@@ -41,8 +41,15 @@ fn preparation() -> Result<Preparation> {
     Preparation::fit_tensor(&bytes()?, &steps, 0).map_err(candle::Error::wrap)
 }
 
+/// What a model makes of raw rows, as a dense tensor.
+type Encoder = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+
+fn encoder(model: impl Encode<Codes = Tensor> + 'static) -> Encoder {
+    Box::new(move |rows| model.encode(rows))
+}
+
 /// Every model with a preparation that was fitted, in another type.
-fn models(preparation: &Preparation, dtype: DType) -> Result<Vec<(&'static str, Box<dyn Module>)>> {
+fn models(preparation: &Preparation, dtype: DType) -> Result<Vec<(&'static str, Encoder)>> {
     let preparation = || preparation.clone();
     let place = Philox::new(2, 0);
     let visible = VisibleUnit::Gaussian;
@@ -51,19 +58,20 @@ fn models(preparation: &Preparation, dtype: DType) -> Result<Vec<(&'static str, 
     let sae = SparseAutoencoderConfig { preparation: preparation(), ..SparseAutoencoderConfig::new(N, 5) };
     let network =
         FeedforwardConfig { preparation: preparation(), ..FeedforwardConfig::classifier(&[N, 5, 3]) };
-    let mut models: Vec<(&'static str, Box<dyn Module>)> = vec![
-        ("Rbm", Box::new(Rbm::init(rbm, place, &CPU)?.to(dtype, &CPU)?)),
-        ("Dae", Box::new(Dae::init(dae, place, &CPU)?.to(dtype, &CPU)?)),
-        ("SparseAutoencoder", Box::new(SparseAutoencoder::init(sae, place, &CPU)?.to(dtype, &CPU)?)),
-        ("Feedforward", Box::new(Feedforward::init(network, place, &CPU)?.to(dtype, &CPU)?)),
+    let mut models: Vec<(&'static str, Encoder)> = vec![
+        ("Rbm", encoder(Rbm::init(rbm, place, &CPU)?.to(dtype, &CPU)?)),
+        ("Dae", encoder(Dae::init(dae, place, &CPU)?.to(dtype, &CPU)?)),
+        ("SparseAutoencoder", encoder(SparseAutoencoder::init(sae, place, &CPU)?.to(dtype, &CPU)?)),
+        ("Feedforward", encoder(Feedforward::init(network, place, &CPU)?.to(dtype, &CPU)?)),
     ];
     if matches!(dtype, DType::F32 | DType::F64) {
         let config = SparseCodingConfig { preparation: preparation(), ..SparseCodingConfig::new(6, N, 0.2) };
         let basis = normal((6, N), &CPU, place)?;
-        models.push(("SparseCoding", Box::new(SparseCoding::from_tensor(config, basis)?.to(dtype, &CPU)?)));
+        models.push(("SparseCoding", encoder(SparseCoding::from_tensor(config, basis)?.to(dtype, &CPU)?)));
         let config = DictionaryConfig { preparation: preparation(), ..DictionaryConfig::new(6, N, 2) };
         let atoms = normal((6, N), &CPU, place)?.to_dtype(dtype)?;
-        models.push(("Dictionary", Box::new(Dictionary::from_tensor(config, atoms)?)));
+        let dictionary = Dictionary::from_tensor(config, atoms)?;
+        models.push(("Dictionary", Box::new(move |rows| dictionary.encode(rows)?.to_dense())));
     }
     Ok(models)
 }
@@ -85,10 +93,10 @@ fn rows_of_every_type_go_into_models_of_every_type() -> Result<()> {
             let pursues = matches!(name, "SparseCoding" | "Dictionary"); // supports may differ in f32
             for from in [DType::U8].into_iter().chain(FLOATS) {
                 let rows = if from == DType::U8 { bytes.clone() } else { f64_rows.to_dtype(from)? };
-                let made = model.forward(&rows)?;
+                let made = model(&rows)?;
                 assert_eq!(made.dtype(), dtype, "{name} of {from:?} rows");
                 // What the exact model makes of the same rounded rows, so that rows of 8 bits of mantissa are no error.
-                let want = wide.forward(&rows)?;
+                let want = wide(&rows)?;
                 let off = (made.to_dtype(DType::F64)? - want)?.abs()?.max_all()?.to_scalar::<f64>()?;
                 let within = off <= tolerance || pursues && dtype != DType::F64;
                 assert!(within, "{name} in {dtype:?} of {from:?} rows is off by {off}");
@@ -118,19 +126,23 @@ fn f64_models_keep_f64_through_their_preparation() -> Result<()> {
 }
 
 #[test]
-fn saved_f64_weights_are_read_as_f64_where_asked() -> Result<()> {
+fn saved_weights_are_read_in_their_own_type_or_in_another() -> Result<()> {
     let folder = tempfile::tempdir().map_err(candle::Error::wrap)?;
     let name = folder.path().display().to_string();
     let third = |shape: &[usize]| Tensor::full(1. / 3., shape, &CPU);
     let rbm = Rbm::from_tensors(RbmConfig::new(3, 2), third(&[2, 3])?, third(&[2])?, third(&[3])?, None)?;
     rbm.save_pretrained(folder.path())?;
-    let read = |dtype| Rbm::from_pretrained_as(&name, dtype, &CPU);
+    let read =
+        |dtype| Rbm::from_pretrained(&name, &LoadOptions { dtype: Some(dtype), ..LoadOptions::default() });
     assert_eq!(read(DType::F64)?.bias().to_vec1::<f64>()?, [1. / 3.; 2]);
     assert_eq!(read(DType::F16)?.weight().dtype(), DType::F16);
-    assert_eq!(Rbm::from_pretrained(&name, &CPU)?.weight().dtype(), DType::F32);
+    assert_eq!(read(DType::F32)?.weight().dtype(), DType::F32);
+    assert_eq!(Rbm::from_pretrained(&name, &LoadOptions::default())?.weight().dtype(), DType::F64);
     assert_eq!(
         read(DType::U8).map(drop).map_err(first_line),
-        Err("rbm: weights must be of a float type, got U8".to_owned())
+        Err(format!(
+            "{name}/model.safetensors: Rbm: parameters must be f32 or f64 or f16 or bf16, got u8, in which it has no products; load it in one of these"
+        ))
     );
     Ok(())
 }
@@ -141,7 +153,7 @@ fn what_cannot_be_cast_names_the_model() -> Result<()> {
     let words =
         "Preparation: rows must be u8, f16, bf16, f32 or f64, to be read as one of the last four, got I64";
     for (name, model) in models(&Preparation::default(), DType::F32)? {
-        let refused = first_line(model.forward(&rows).expect_err("taken"));
+        let refused = first_line(model(&rows).expect_err("taken"));
         assert!(refused.starts_with(&format!("{name}: {words}")), "{refused}");
     }
     let coding = SparseCoding::from_tensor(
@@ -151,7 +163,10 @@ fn what_cannot_be_cast_names_the_model() -> Result<()> {
     for dtype in [DType::F16, DType::BF16] {
         assert_eq!(
             coding.to(dtype, &CPU).map(drop).map_err(first_line),
-            Err(format!("SparseCoding: basis must be [6, {N}] f32 or f64, got [6, {N}] {dtype:?}"))
+            Err(format!(
+                "SparseCoding: parameters must be f32 or f64, got {}, in which it has no products; load it in one of these",
+                dtype.as_str()
+            ))
         );
     }
     Ok(())

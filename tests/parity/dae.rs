@@ -5,7 +5,7 @@ use chandlery::dae::reference::Serial;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
 };
-use chandlery::{MinibatchTrainer, Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
 use chandlery_datasets::DataOptions;
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::Corruption;
@@ -55,8 +55,8 @@ fn run(trainer: &mut DaeTrainer, rows: &Tensor, from: usize, to: usize) -> Resul
 fn assert_models(what: &str, got: &Dae, want: &Dae, atol: Option<f32>) -> Result<()> {
     for ((name, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
         match atol {
-            None => assert_same_bits(&format!("{what}: {name}"), got, want)?,
-            Some(atol) => assert_close(&format!("{what}: {name}"), got, want, 1e-5, atol)?,
+            None => assert_same_bits(&format!("{what}: {name}"), &got, &want)?,
+            Some(atol) => assert_close(&format!("{what}: {name}"), &got, &want, 1e-5, atol)?,
         }
     }
     Ok(())
@@ -146,7 +146,7 @@ fn held_out_error_after_equal_epochs_is_within_a_hundredth_of_the_serial_program
         let begin = start(&config, &CPU)?;
         let error = |dae: &Dae| {
             let held_out = held_out.to_device(dae.weight().device())?;
-            Ok::<_, Error>(dae.reconstruction_error(&held_out)?.rmse)
+            Ok::<_, Error>(dae.errors_prepared(&held_out, &held_out)?.rmse)
         };
         let mut serial = Serial::<f64>::of(&begin)?;
         let mut philox = Philox::new(5, 2);

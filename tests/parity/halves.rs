@@ -4,7 +4,7 @@ use crate::resume::resumed;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Model};
 use chandlery_ops::arrays::{halves_into_, joined_into_};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::{Philox, Precision};
@@ -71,7 +71,7 @@ fn large_bf16_networks_have_f32_masters_and_resume_bit_for_bit() -> Result<()> {
             assert!(lost > 0., "weights are bf16 numbers on {:?}", device.location());
             let resumed = resumed(&path, new()?, run, 2, STEPS)?.model()?;
             for ((part, got), (_, want)) in resumed.tensors().into_iter().zip(whole.tensors()) {
-                assert_same_bits(&format!("{part} on {:?}", device.location()), got, want)?;
+                assert_same_bits(&format!("{part} on {:?}", device.location()), &got, &want)?;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Partition functions: the exact sums are the same on every device, and annealing finds them on each.
 use candle::{DType, Device, Result, Tensor};
+use chandlery::Model;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::rbm::likelihood::{Ais, AisConfig, Estimate};
 use chandlery::rbm::{Rbm, RbmConfig, VisibleUnit};

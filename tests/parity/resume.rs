@@ -1,7 +1,7 @@
 //! Runs that stop at a checkpoint and go on from it.
 use candle::{Result, Tensor};
 use chandlery::dbn::{Dbn, DbnTrainer};
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Model};
 use chandlery_tests::assert_same_bits;
 use std::path::Path;
 
@@ -51,7 +51,7 @@ pub fn assert_two_layers_resume(
         for (got, want) in resumed.layers().iter().zip(whole.layers()) {
             for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
                 let what = format!("stopped at {stop}: {part} on {:?}", rows.device().location());
-                assert_same_bits(&what, got, want)?;
+                assert_same_bits(&what, &got, &want)?;
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::resume::assert_two_layers_resume;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, WeightStorage};
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Model};
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::{
     BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Sparsity, WeightStep, bias_step_,
@@ -367,7 +367,13 @@ fn a_network_of_bf16_weights_resumes_bit_for_bit_on_every_device() -> Result<()>
         assert!(at.as_u64() > Some(0));
         for ((part, got), (_, want)) in here.rbm()?.tensors().into_iter().zip(on_cpu.rbm()?.tensors()) {
             // A unit in a thousand may be drawn otherwise, which moves its weights by the rate over the batch; a rounding may be to the other side.
-            assert_close(&format!("a step from a checkpoint: {part}"), got, want, 2f32.powi(-7), 0.1 / 20.)?;
+            assert_close(
+                &format!("a step from a checkpoint: {part}"),
+                &got,
+                &want,
+                2f32.powi(-7),
+                0.1 / 20.,
+            )?;
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use candle::{D, DType, Device, Module, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Decode, LoadOptions, Model};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{Pursuit, bomp};
 use chandlery_ops::core::{Replay, advance_, normal, normal_, uniform};
@@ -41,7 +41,7 @@ fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
 
     let dictionary = normal((96, 64), device, philox(5))?;
     let codes = bomp(&rows, &dictionary, &Pursuit::new(5))?;
-    let loaded = Dbn::from_pretrained(folder, device)?;
+    let loaded = Dbn::from_pretrained(folder, &LoadOptions::on(device))?;
     let results = [
         ("the machine's weight", rbm.weight().clone()),
         ("its reconstruction", rbm.reconstruct(&rows)?),

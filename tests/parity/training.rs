@@ -4,7 +4,7 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Model};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
@@ -77,7 +77,7 @@ fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
         for device in devices()? {
             let (got, error) = train(config, training, &device)?;
             for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
-                assert_close(&format!("{name}: {part} on {:?}", device.location()), got, want, RTOL, ATOL)?;
+                assert_close(&format!("{name}: {part} on {:?}", device.location()), &got, &want, RTOL, ATOL)?;
             }
             assert!(
                 (error / want_error - 1.).abs() < 1e-4,
@@ -126,7 +126,7 @@ fn many_minibatches_at_once_make_the_steps_of_one_after_the_other() -> Result<()
                 let what = format!("{name}, {precision:?}, {n} minibatches on {:?}", device.location());
                 let (got, want) = (at_once.model()?, one_by_one.model()?);
                 for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
-                    assert_same_bits(&format!("{what}: {part}"), got, want)?;
+                    assert_same_bits(&format!("{what}: {part}"), &got, &want)?;
                 }
                 let (got, want) = (at_once.metrics()?, one_by_one.metrics()?);
                 assert_eq!(

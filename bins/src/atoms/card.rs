@@ -22,7 +22,8 @@ pub fn dictionary<'a>(config: &DictionaryConfig, scale: &str, pictures: &'a [Pic
         ),
         pictures,
         rust: format!(
-            "let dictionary = chandlery::dictionary::Dictionary::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
+            "use chandlery::{{Decode, Encode, Model}};\n\
+             let dictionary = chandlery::dictionary::Dictionary::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
              let codes = dictionary.encode(&rows)?; // rows: [m, {}], {scale}\nlet back = dictionary.decode(&codes)?; // as signals",
             config.n_inputs()
         ),

@@ -13,6 +13,7 @@ use chandlery::dictionary::{Dictionary, DictionaryConfig};
 use chandlery::io::load_tensors;
 use chandlery::pretrained::ModelType;
 use chandlery::sparse_coding::SparseCoding;
+use chandlery::{LoadOptions, Model};
 use chandlery_datasets::{DataOptions, ImageShape};
 use std::collections::HashMap;
 use std::path::Path;
@@ -35,7 +36,7 @@ pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
     if model != ModelType::Dictionary {
         return Err(anyhow!(other_model(model, "a dictionary")).context(name.to_owned()));
     }
-    Ok(Dictionary::from_pretrained(name, device)?)
+    Ok(Dictionary::from_pretrained(name, &LoadOptions::on(device))?)
 }
 
 /// Loads the atoms of this name onto `device`, for signals in pixels: of a dictionary, of a model of sparse coding, or of a file.
@@ -44,7 +45,7 @@ pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
 /// As [`given`], and when what a model reads cannot be turned back into pixels.
 pub fn atoms_of(name: &str, device: &Device) -> Result<Dictionary> {
     let (preparation, atoms, of_model) = if !is_file(name) && model_type(name)? == ModelType::SparseCoding {
-        let model = SparseCoding::from_pretrained(name, device)?;
+        let model = SparseCoding::from_pretrained(name, &LoadOptions::on(device))?;
         (model.config().preparation.clone(), model.basis().clone(), None)
     } else {
         let dictionary = given(name, device)?;

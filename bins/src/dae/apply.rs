@@ -10,6 +10,7 @@ use crate::run_folder::check_writable;
 use crate::session::info::data_and_settings;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::Device;
+use chandlery::Layered;
 use chandlery::dae::StackedDae;
 use chandlery::pictures::can_draw;
 use chandlery_datasets::{Split, count};

@@ -45,8 +45,9 @@ pub fn of<'a>(
         results: results(data, settings, errors),
         pictures,
         rust: format!(
-            "let dae = chandlery::dae::{model}::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let features = dae.forward(&rows)?; // rows: [batch, {}], {scale}",
+            "use chandlery::{{Encode, Model}};\n\
+             let dae = chandlery::dae::{model}::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
+             let features = dae.encode(&rows)?; // rows: [batch, {}], {scale}",
             stack.n_inputs()
         ),
         files: format!(

@@ -10,6 +10,7 @@ use chandlery::dae::StackedDae;
 use chandlery::filters::{largest_rows, patterns};
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::pictures::{Shades, can_draw, lines_of, mosaic, tile_zoom, write_png};
+use chandlery::{Decode, Model};
 use chandlery_datasets::{ImageShape, Split};
 use chandlery_ops::layers::{Corruption, corrupt};
 use std::path::Path;

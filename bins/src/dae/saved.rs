@@ -2,16 +2,16 @@
 use crate::program::{model_type, other_model};
 use anyhow::{Result, bail};
 use candle::Device;
-use chandlery::Preparation;
 use chandlery::dae::{Dae, DaeConfig, StackedDae, StackedDaeConfig};
 use chandlery::pretrained::ModelType;
+use chandlery::{LoadOptions, Model, Preparation};
 use std::path::Path;
 
 /// Loads the autoencoder or the stack in a folder or on the hub.
 pub fn load(model: &str, device: &Device) -> Result<StackedDae> {
     match model_type(model)? {
-        ModelType::StackedDae => Ok(StackedDae::from_pretrained(model, device)?),
-        ModelType::Dae => stack_of(&Dae::from_pretrained(model, device)?),
+        ModelType::StackedDae => Ok(StackedDae::from_pretrained(model, &LoadOptions::on(device))?),
+        ModelType::Dae => stack_of(&Dae::from_pretrained(model, &LoadOptions::on(device))?),
         other => bail!("{model}: {}", other_model(other, "a denoising autoencoder")),
     }
 }

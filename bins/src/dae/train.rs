@@ -11,7 +11,7 @@ use crate::session::{Asked, Kind, Nothing, Run, RunInfo, Session};
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dae::StackedDaeTrainer;
-use chandlery::{MinibatchTrainer, Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer, Layered};
 use chandlery_datasets::Split;
 use chandlery_ops::layers::corrupt;
 use serde_json::json;
@@ -94,7 +94,7 @@ impl Probe {
     }
 
     fn rmse(&self, trainer: &StackedDaeTrainer) -> candle::Result<f64> {
-        Ok(trainer.layer_model()?.error_between(&self.corrupted, &self.clean)?.rmse)
+        Ok(trainer.layer_model()?.errors_prepared(&self.corrupted, &self.clean)?.rmse)
     }
 }
 

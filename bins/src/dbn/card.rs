@@ -41,8 +41,9 @@ pub fn of<'a>(
         results,
         pictures,
         rust: format!(
-            "let dbn = chandlery::dbn::Dbn::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let features = dbn.forward(&rows)?; // rows: [batch, {}], {}",
+            "use chandlery::{{Encode, Model}};\n\
+             let dbn = chandlery::dbn::Dbn::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
+             let features = dbn.encode(&rows)?; // rows: [batch, {}], {}",
             dbn.n_inputs(),
             scale_of(&data.train, &dbn.preparation)?
         ),

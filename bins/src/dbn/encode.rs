@@ -6,6 +6,7 @@ use crate::report::Outcome;
 use crate::rows::Rows;
 use anyhow::{Result, ensure};
 use candle::Tensor;
+use chandlery::Layered;
 use std::ops::RangeInclusive;
 
 /// Writes features of every row of a split.
@@ -82,7 +83,7 @@ impl Layers {
 fn features(saved: &Saved, rows: &Tensor, layer: usize) -> candle::Result<Tensor> {
     match saved {
         Saved::Plain(dbn) => dbn.features(rows, layer),
-        Saved::Labelled(dbn) => dbn.features_of(rows, layer),
+        Saved::Labelled(dbn) => dbn.features(rows, layer),
         Saved::Classifier(network) | Saved::Autoencoder(network) => network.features(rows, layer),
     }
 }

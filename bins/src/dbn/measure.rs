@@ -7,8 +7,8 @@ use crate::report::figure;
 use crate::rows::{self, Blocks, MeasuredOn, Reads};
 use anyhow::Result;
 use candle::Device;
-use chandlery::Philox;
 use chandlery::dbn::Dbn;
+use chandlery::{Decode, Layered, Model, Philox};
 use chandlery_datasets::Split;
 use serde::Serialize;
 

@@ -16,6 +16,7 @@ use chandlery::feedforward::{Feedforward, Task};
 use chandlery::labelled::LabelledDbn;
 use chandlery::pretrained::ModelType;
 use chandlery::rbm::Rbm;
+use chandlery::{LoadOptions, Model};
 
 /// A saved model.
 pub enum Saved {
@@ -36,9 +37,9 @@ impl Saved {
     /// When there is none or it cannot be read, or it is the model of another program.
     pub fn load(model: &str, device: &Device) -> Result<Self> {
         Ok(match model_type(model)? {
-            ModelType::Dbn => Self::Plain(Dbn::from_pretrained(model, device)?),
+            ModelType::Dbn => Self::Plain(Dbn::from_pretrained(model, &LoadOptions::on(device))?),
             ModelType::Rbm => {
-                let rbm = Rbm::from_pretrained(model, device)?;
+                let rbm = Rbm::from_pretrained(model, &LoadOptions::on(device))?;
                 let (n_visible, n_hidden) = (rbm.config().n_visible, rbm.config().n_hidden);
                 let config = DbnConfig {
                     layers: vec![rbm.config().clone()],
@@ -47,9 +48,11 @@ impl Saved {
                 };
                 Self::Plain(Dbn::from_layers(config, vec![rbm])?)
             }
-            ModelType::LabelledDbn => Self::Labelled(LabelledDbn::from_pretrained(model, device)?),
+            ModelType::LabelledDbn => {
+                Self::Labelled(LabelledDbn::from_pretrained(model, &LoadOptions::on(device))?)
+            }
             ModelType::Feedforward => {
-                let network = Feedforward::from_pretrained(model, device)?;
+                let network = Feedforward::from_pretrained(model, &LoadOptions::on(device))?;
                 match network.config().task {
                     Task::Classify => Self::Classifier(network),
                     Task::Autoencode { .. } => Self::Autoencoder(network),

@@ -13,7 +13,7 @@ use crate::sizes;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dbn::DbnTrainer;
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Trainer, Decode, Layered, Model};
 use chandlery_datasets::{Split, count};
 use serde_json::json;
 
@@ -71,8 +71,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         let line = EpochReport {
             layer: layer + 1,
             epoch: pace.epoch + 1,
-            reconstruction_error: rbm.reconstruction_error(&probe.train)?,
-            held_out_reconstruction_error: held_out.map(|rows| rbm.reconstruction_error(rows)).transpose()?,
+            reconstruction_error: rbm.reconstruction_error_prepared(&probe.train)?,
+            held_out_reconstruction_error: held_out
+                .map(|rows| rbm.reconstruction_error_prepared(rows))
+                .transpose()?,
             free_energy_gap: held_out.map(|rows| rbm.free_energy_gap(&probe.train, rows)).transpose()?,
             learning_rate: config.learning_rate.at(pace.epoch),
             momentum: config.momentum.at(pace.epoch),

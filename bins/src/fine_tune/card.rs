@@ -58,7 +58,8 @@ pub fn of<'a>(
         results,
         pictures,
         rust: format!(
-            "let network = chandlery::feedforward::Feedforward::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
+            "use chandlery::{{Encode, Model}};\n\
+             let network = chandlery::feedforward::Feedforward::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
              let {what} = network.{call}(&rows)?; // rows: [batch, {}], {scale}",
             network.n_inputs()
         ),

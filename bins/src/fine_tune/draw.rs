@@ -6,6 +6,7 @@ use crate::rows::MeasuredOn;
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::Result;
+use chandlery::Model;
 use chandlery::feedforward::Feedforward;
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::pictures::scatter::{self, Class};

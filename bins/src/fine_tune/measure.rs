@@ -4,6 +4,7 @@ use crate::rows::{Blocks, MeasuredOn};
 use anyhow::{Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::feedforward::{Feedforward, Task};
+use chandlery::{Decode, Encode, Model};
 use chandlery_datasets::preparation::{Moments, Pca};
 use chandlery_datasets::{Split, count};
 use serde::Serialize;

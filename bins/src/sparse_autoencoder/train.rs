@@ -12,7 +12,7 @@ use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::sparse_autoencoder::{
     CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainer,
 };
-use chandlery::{FullBatchTrainer, Philox, Trainer};
+use chandlery::{FullBatchTrainer, Philox, Trainer, Model};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -29,7 +29,7 @@ impl Family for SparseAutoencoder {
     const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: "rescale" };
 
     fn load(model: &str, device: &Device) -> candle::Result<Self> {
-        Self::from_pretrained(model, device)
+        <Self as chandlery::Model>::from_pretrained(model, &LoadOptions::on(device))
     }
 
     fn reads(&self) -> Reads {
@@ -211,8 +211,9 @@ fn finish(
         ),
         pictures: &pictures,
         rust: format!(
-            "let model = chandlery::sparse_autoencoder::SparseAutoencoder::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let features = model.forward(&rows)?; // rows: [m, {}], {}",
+            "use chandlery::{{Decode, Encode, Model}};\n\
+             let model = chandlery::sparse_autoencoder::SparseAutoencoder::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
+             let features = model.encode(&rows)?; // rows: [m, {}], {}",
             config.n_inputs(),
             scale_of(&rows.split, &config.preparation)?
         ),

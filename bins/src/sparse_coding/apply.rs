@@ -4,6 +4,7 @@ use crate::patch_rows::{self, open};
 use crate::report::{Outcome, Report, figure};
 use anyhow::Result;
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
+use chandlery::{Decode, LoadOptions, Model};
 use serde_json::json;
 
 /// Writes the activations of every row.

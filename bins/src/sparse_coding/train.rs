@@ -12,7 +12,7 @@ use candle::{DType, Device, Module, Tensor};
 use chandlery::dictionary::{Init, distinct_signals};
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::sparse_coding::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
-use chandlery::{MinibatchTrainer, Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
 use chandlery_datasets::{Split, count};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -29,7 +29,7 @@ impl Family for SparseCoding {
     const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "zca" };
 
     fn load(model: &str, device: &Device) -> candle::Result<Self> {
-        Self::from_pretrained(model, device)
+        <Self as chandlery::Model>::from_pretrained(model, &LoadOptions::on(device))
     }
 
     fn reads(&self) -> Reads {
@@ -241,8 +241,9 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
         ),
         pictures: &pictures,
         rust: format!(
-            "let model = chandlery::sparse_coding::SparseCoding::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
-             let activations = model.forward(&rows)?; // rows: [m, {}], {}",
+            "use chandlery::{{Decode, Encode, Model}};\n\
+             let model = chandlery::sparse_coding::SparseCoding::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
+             let activations = model.encode(&rows)?; // rows: [m, {}], {}",
             config.n_inputs(),
             scale_of(&rows.split, &config.preparation)?
         ),

@@ -21,8 +21,11 @@ pub fn of<'a>(
 ) -> Result<Card<'a>> {
     let (n, n_dims) = embedding.layout().dims2()?;
     let n_inputs = rows.n_inputs();
-    let compared = match rows.raw() {
-        Some(_) => format!("`rows` `[n, {n_inputs}]`, the raw rows"),
+    let compared = match embedding.rows() {
+        Some(raw) => {
+            let name = if raw.dtype() == candle::DType::U8 { "byte_rows" } else { "rows" };
+            format!("`{name}` `[n, {n_inputs}]`, the raw rows")
+        }
         None => "`prepared_rows` `[n, n_features]`, the rows as they were prepared,".to_owned(),
     };
     let centre = match embedding.config().centre.is_empty() {
@@ -53,7 +56,8 @@ pub fn of<'a>(
         results,
         pictures,
         rust: format!(
-            "let embedding = chandlery::tsne::Embedding::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
+            "use chandlery::Model;\n\
+             let embedding = chandlery::tsne::Embedding::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
              let points = embedding.layout(); // [{n}, {n_dims}]\n\
              let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], {scale}{centre}"
         ),

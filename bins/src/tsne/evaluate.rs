@@ -9,9 +9,9 @@ use crate::report::{Outcome, Report};
 use crate::session::info::data_and_settings;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
-use chandlery::Philox;
 use chandlery::tsne::measure::{kl_of_affinities, true_kl};
 use chandlery::tsne::{Embedding, TsneConfig, TsneTrainer};
+use chandlery::{LoadOptions, Model, Philox};
 use chandlery_datasets::{Centre, count};
 use serde_json::json;
 
@@ -77,7 +77,7 @@ fn made(args: &EvaluateArgs) -> Result<Option<TsneConfig>> {
         return Ok(None);
     }
     let folder = args.embedding.display().to_string();
-    let config = Embedding::from_pretrained(&folder, &Device::Cpu)?.config().clone();
+    let config = Embedding::from_pretrained(&folder, &LoadOptions::default())?.config().clone();
     Ok(Some(TsneConfig { image: None, ..config }))
 }
 

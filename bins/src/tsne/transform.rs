@@ -10,6 +10,7 @@ use crate::rows::Rows;
 use crate::session::info::check_finished;
 use anyhow::{Result, ensure};
 use chandlery::tsne::Embedding;
+use chandlery::{LoadOptions, Model};
 use chandlery_datasets::{Centre, count};
 use serde_json::json;
 use std::time::Instant;
@@ -19,7 +20,7 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     let report = report_beside(args.common.json, &args.out)?;
     let device = args.common.open_device()?;
     check_finished(&args.model.model)?;
-    let embedding = Embedding::from_pretrained(&args.model.model, &device)?;
+    let embedding = Embedding::from_pretrained(&args.model.model, &LoadOptions::on(&device))?;
     let mut data = args.data.clone();
     let centre = embedding.config().centre.clone();
     data.read.centre = (!centre.is_empty()).then(|| Centre::new(centre));

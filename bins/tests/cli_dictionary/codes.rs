@@ -3,6 +3,7 @@ use super::common::{DICTIONARY, has, metrics, number, write_npy};
 use super::{folder, tiny};
 use candle::Device::Cpu;
 use chandlery::dictionary::Dictionary;
+use chandlery::{LoadOptions, Model};
 use std::path::Path;
 
 #[test]
@@ -19,7 +20,7 @@ fn encode_writes_codes_that_stand_for_the_patches() {
         ["indices", "values", "count", "mean"].map(|name| codes[name].clone());
     assert_eq!((indices.dims(), values.dims(), count.dims()), (&[320, 3][..], &[320, 3][..], &[320][..]));
     // What the codes say, put together by hand, is the image but for the error that was reported.
-    let model = Dictionary::from_pretrained(&at("run").display().to_string(), &Cpu).unwrap();
+    let model = Dictionary::from_pretrained(at("run"), &LoadOptions::default()).unwrap();
     let atoms = model.atoms().to_vec2::<f32>().unwrap();
     let (indices, values) = (indices.to_vec2::<u32>().unwrap(), values.to_vec2::<f32>().unwrap());
     let mean = mean.to_vec1::<f32>().unwrap();

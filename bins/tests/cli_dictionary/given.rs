@@ -3,6 +3,7 @@ use super::common::{DBN_ON_CPU, DICTIONARY, number};
 use super::{folder, tiny};
 use candle::{Device::Cpu, Tensor};
 use chandlery::dictionary::Dictionary;
+use chandlery::{LoadOptions, Model};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -29,7 +30,7 @@ fn with_atoms() -> TempDir {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
-    let run = Dictionary::from_pretrained(&at("run").display().to_string(), &Cpu).unwrap();
+    let run = Dictionary::from_pretrained(at("run"), &LoadOptions::default()).unwrap();
     let atoms = (run.atoms() * 3.).unwrap();
     write_npy(&at("atoms.npy"), &atoms);
     let other = Tensor::zeros((2, 3), candle::DType::F32, &Cpu).unwrap();

@@ -1,8 +1,8 @@
 //! `denoise` and `inpaint`.
 use super::common::{DICTIONARY, has, number, picture_size, results, weights};
 use super::{folder, tiny};
-use candle::Device::Cpu;
 use chandlery::dictionary::Dictionary;
+use chandlery::{LoadOptions, Model};
 
 /// The size of noisy, denoised and clean side by side: letters are 7×16 pixels with 3 around them; the captions `noisy 22.11 dB` and `denoised 30.12 dB`
 /// are wider than an image of 80 pixels; there is a gap of 4 between columns.
@@ -49,7 +49,7 @@ fn the_dictionary_of_an_image_is_kept_whole_and_never_in_the_place_of_a_run() {
         );
     }
 
-    let load = |name: &str| Dictionary::from_pretrained(&at(name).display().to_string(), &Cpu).unwrap();
+    let load = |name: &str| Dictionary::from_pretrained(at(name), &LoadOptions::default()).unwrap();
     let values = |d: &Dictionary| d.atoms().flatten_all().unwrap().to_vec1::<f32>().unwrap();
     let denoised = DICTIONARY.json(folder.path(), &[&denoise[..], &["run", "--overwrite"]].concat());
     assert_eq!(results(&at("run")), denoised);

@@ -3,6 +3,7 @@ use super::common::{DICTIONARY, has, metrics, number, weights, write_npy};
 use super::{folder, tiny};
 use candle::Device::Cpu;
 use chandlery::dictionary::Dictionary;
+use chandlery::{LoadOptions, Model};
 
 #[test]
 fn a_run_leaves_a_whole_folder_and_one_json_object() {
@@ -25,7 +26,7 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     assert!(curves.contains("root mean square, grey levels") && curves.matches("<circle").count() == 10);
     let texts = ["--atoms 32", "1500 patches of 4x4 pixels without their means", "dictionary.png"];
     has(&run.join("README.md"), &texts);
-    let model = Dictionary::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
+    let model = Dictionary::from_pretrained(&run, &LoadOptions::default()).unwrap();
     assert_eq!(model.config().image, Some([4, 4, 1].into()));
     assert!(model.config().preparation.without_last_row_mean().is_some());
     assert_eq!(model.atoms().dims(), [32, 16]);
@@ -122,9 +123,8 @@ fn a_dictionary_is_the_start_of_another_even_once_it_is_gone() {
 #[test]
 fn a_constant_atom_stays_and_coefficients_stay_above_zero_from_the_command_line() {
     let folder = folder();
-    let model = |out: &str| {
-        Dictionary::from_pretrained(&folder.path().join(out).display().to_string(), &Cpu).unwrap()
-    };
+    let model =
+        |out: &str| Dictionary::from_pretrained(folder.path().join(out), &LoadOptions::default()).unwrap();
     for (out, how) in [
         ("a", &["--start", "random"][..]),
         ("d", &["--start", "dct"]),
@@ -239,8 +239,7 @@ fn nonnegative_atoms_and_codes_factorise_rows_of_parts() {
         let args = [&common[..], how, &["--nonnegative-atoms", "--out", run]].concat();
         let result = DICTIONARY.json(folder.path(), &args);
         assert!(number(&result, "rmse") < 0.05, "{result}");
-        let model =
-            Dictionary::from_pretrained(&folder.path().join(run).display().to_string(), &Cpu).unwrap();
+        let model = Dictionary::from_pretrained(folder.path().join(run), &LoadOptions::default()).unwrap();
         assert!(model.config().nonnegative_atoms && model.config().nonnegative);
         assert!(model.atoms().min_all().unwrap().to_scalar::<f32>().unwrap() >= 0.);
         has(&folder.path().join(run).join("README.md"), &["a nonnegative matrix factorisation"]);

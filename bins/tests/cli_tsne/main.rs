@@ -9,6 +9,7 @@ mod sparse;
 use candle::Device::Cpu;
 use candle::Tensor;
 use chandlery::tsne::Embedding;
+use chandlery::{LoadOptions, Model};
 use common::{TSNE, has, metrics, number, picture_size, write_npy};
 use image::AnimationDecoder;
 use image::codecs::gif::GifDecoder;
@@ -65,7 +66,7 @@ fn digits_are_laid_out_by_class_with_pictures_a_page_and_figures() {
         &["# t-SNE of mnist-sample in 2 dimensions", "300 rows of 784", "scatter.png"],
     );
     has(&run.join("page.html"), &["\"n\":300", "\"labelled\":true", "data:image/png;base64"]);
-    let embedding = Embedding::from_pretrained(&run.display().to_string(), &Cpu).unwrap();
+    let embedding = Embedding::from_pretrained(&run, &LoadOptions::default()).unwrap();
     assert_eq!(embedding.rows().unwrap().dims(), [300, 784]);
     let evaluate = ["evaluate", "--max-rows", "150", "--perplexity", "10", "--embedding", "run"];
     let again = TSNE.json(folder.path(), &evaluate);

@@ -1,8 +1,8 @@
 //! Sparse matrices as a user gives them.
 use super::{layout_of, read};
 use crate::common::{TSNE, has, number};
-use candle::Device::Cpu;
 use chandlery::tsne::Embedding;
+use chandlery::{LoadOptions, Model};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -43,13 +43,13 @@ fn sparse_rows_are_laid_out_as_dense_ones_resumed_measured_and_extended_by_new_r
     let (trust, of_dense) = (number(&made, "trustworthiness"), number(&dense, "trustworthiness"));
     assert!((trust - of_dense).abs() < 0.02, "{trust}, dense {of_dense}");
     has(&at.join("a/README.md"), &["90 rows of 400", "`prepared_rows` `[n, n_features]`"]);
-    let embedding = Embedding::from_pretrained(&at.join("a").display().to_string(), &Cpu).unwrap();
+    let embedding = Embedding::from_pretrained(at.join("a"), &LoadOptions::default()).unwrap();
     assert!(embedding.rows().is_none());
     assert_eq!(embedding.prepared_rows().unwrap().unwrap().dims(), [90, 10]);
     assert_eq!(embedding.n_inputs().unwrap(), Some(400));
     // The components between three groups are two. Descents enlarge what is left between the others.
     let strong = |run: &str| {
-        let embedding = Embedding::from_pretrained(&at.join(run).display().to_string(), &Cpu).unwrap();
+        let embedding = Embedding::from_pretrained(at.join(run), &LoadOptions::default()).unwrap();
         let read = embedding.prepared_rows().unwrap().unwrap().narrow(1, 0, 2).unwrap();
         read.to_vec2::<f32>().unwrap().concat()
     };

@@ -163,11 +163,7 @@ impl Principal {
         let mean = stored(tensors, prefix, "mean", &[None])?;
         let components = stored(tensors, prefix, "components", &[None, Some(mean.elem_count())])?;
         let variance = stored(tensors, prefix, "variance", &[Some(components.dim(0)?)])?;
-        // Files from before it was stored have none.
-        let total = match tensors.contains_key(&format!("{prefix}.total_variance")) {
-            true => stored_number(tensors, prefix, "total_variance")?,
-            false => variance.sum_all()?.to_scalar()?,
-        };
+        let total = stored_number(tensors, prefix, "total_variance")?;
         Ok(Self { mean, components, variance, total })
     }
 }

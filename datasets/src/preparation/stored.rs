@@ -12,7 +12,7 @@ use super::notes::Notes;
 use super::pca::Pca;
 use super::step::{Mean, Step, StepConfig};
 use super::whitening::Whitening;
-use crate::{Error, Result, RowType};
+use crate::{Error, Result};
 use candle::{Device, Tensor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
@@ -24,17 +24,6 @@ struct Written {
     steps: Vec<Notes>,
 }
 
-/// The forms that configurations of all versions have.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Read {
-    Written(Written),
-    /// What stored values were multiplied by.
-    InputScale(f64),
-    /// Whether rows lost their means.
-    RemoveMean(bool),
-}
-
 impl Serialize for Preparation {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let steps = self.steps.iter().map(|step| step.notes().into_owned()).collect();
@@ -42,26 +31,14 @@ impl Serialize for Preparation {
     }
 }
 
-/// Of the steps alone; [`Preparation::load`] adds what was fitted. In place of it stands in old files the number that stored values
-/// were multiplied by, bytes or not, or whether each row loses its mean.
+/// Of the steps alone; [`Preparation::load`] adds what was fitted.
 impl<'de> Deserialize<'de> for Preparation {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let refused = |e: Error| serde::de::Error::custom(e);
-        match Read::deserialize(deserializer)? {
-            // Floats as they are, or bytes that stand for 0 to 1.
-            Read::InputScale(factor) if factor == 1. || factor == RowType::U8.scale() => Ok(Self::default()),
-            Read::InputScale(factor) => Ok(Self::scale(factor).map_err(refused)?.of_byte_levels()),
-            Read::RemoveMean(remove) => {
-                let steps = if remove { vec![Step::RowMean] } else { Vec::new() };
-                Ok(Self { steps, ..Self::default() }.of_byte_levels())
-            }
-            Read::Written(Written { byte_scale, steps }) => {
-                StepConfig::Scale(byte_scale).validate().map_err(refused)?;
-                let steps =
-                    steps.into_iter().map(Step::from_notes).collect::<Result<_>>().map_err(refused)?;
-                Ok(Self { byte_scale, steps })
-            }
-        }
+        let Written { byte_scale, steps } = Written::deserialize(deserializer)?;
+        StepConfig::Scale(byte_scale).validate().map_err(refused)?;
+        let steps = steps.into_iter().map(Step::from_notes).collect::<Result<_>>().map_err(refused)?;
+        Ok(Self { byte_scale, steps })
     }
 }
 
@@ -78,6 +55,18 @@ impl Preparation {
         Ok(tensors)
     }
 
+    /// Names and shapes of the tensors that [`load`](Self::load) needs: none once all steps are fitted.
+    pub fn missing(&self) -> Vec<(String, Vec<usize>)> {
+        let of_step = |(i, step): (usize, &Step)| {
+            let shapes = match step {
+                Step::Unloaded(notes) => notes.shapes(),
+                _ => Vec::new(),
+            };
+            shapes.into_iter().map(move |(name, shape)| (format!("preparation.{i}.{name}"), shape))
+        };
+        self.steps.iter().enumerate().flat_map(of_step).collect()
+    }
+
     /// Adds what was fitted, of [`Preparation::tensors`], to the steps that a configuration named, for rows on `device`.
     ///
     /// # Errors
@@ -89,6 +78,37 @@ impl Preparation {
             }
         }
         Ok(())
+    }
+}
+
+impl Notes {
+    /// Names and shapes of what was fitted.
+    fn shapes(&self) -> Vec<(&'static str, Vec<usize>)> {
+        let principal = |n_features: usize, n_components: usize| {
+            vec![
+                ("mean", vec![n_features]),
+                ("components", vec![n_components, n_features]),
+                ("variance", vec![n_components]),
+                ("total_variance", vec![1]),
+            ]
+        };
+        match *self {
+            Self::Center { n_features } => vec![("mean", vec![n_features])],
+            Self::Standardise { n_features } | Self::MinMax { n_features } | Self::Robust { n_features } => {
+                vec![("centre", vec![n_features]), ("spread", vec![n_features])]
+            }
+            Self::Pca { n_features, n_components } => principal(n_features, n_components),
+            Self::Whiten { n_features, n_components, .. } => {
+                let own = [("epsilon", vec![1]), ("zca", vec![1])];
+                principal(n_features, n_components).into_iter().chain(own).collect()
+            }
+            Self::Scale { .. }
+            | Self::Log1p
+            | Self::RowSum { .. }
+            | Self::RowMean
+            | Self::Contrast { .. }
+            | Self::Rescale { .. } => Vec::new(),
+        }
     }
 }
 

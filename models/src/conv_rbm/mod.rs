@@ -34,6 +34,7 @@
 //!
 //! ```
 //! use candle::{Device::Cpu, Module};
+//! use chandlery::Decode;
 //! use chandlery::conv_rbm::{ConvGrid, ConvRbm};
 //! use chandlery::datasets::ImageShape;
 //! use chandlery::rbm::RbmConfig;

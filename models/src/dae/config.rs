@@ -4,6 +4,7 @@ use crate::feedforward::{Activation, Connections, LayerConfig, ReconstructionLos
 use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::precision_name;
 use crate::schedule::{Plan, Schedule};
+use crate::stack::StackedConfig;
 use candle::{Error, Result};
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::Precision;
@@ -95,6 +96,32 @@ impl DaeConfig {
     /// Values in a raw row; `n_visible` where the preparation does not fit.
     pub fn n_inputs(&self) -> usize {
         n_inputs(&self.preparation, self.n_visible)
+    }
+}
+
+impl StackedConfig for DaeConfig {
+    const STACK: &'static str = "StackedDaeConfig";
+    const LAYER: &'static str = "autoencoder";
+
+    fn of_sizes(n_visible: usize, n_hidden: usize) -> Self {
+        Self::new(n_visible, n_hidden)
+    }
+
+    fn n_made(&self) -> usize {
+        self.n_hidden
+    }
+
+    /// Sigmoid outputs reach only what sigmoid units below make.
+    fn check_above(&self, below: &Self, i: usize) -> Result<()> {
+        if self.output == Activation::Sigmoid && below.hidden != Activation::Sigmoid {
+            candle::bail!(
+                "StackedDaeConfig: layers[{}].output must not be sigmoid, since layers[{i}].hidden is {:?}, whose values leave 0 to 1; use \
+                 identity or tanh with the squared error",
+                i + 1,
+                below.hidden
+            )
+        }
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@
 //! | symbol | field | shape |
 //! |---|---|---|
 //! | `x z` | `rows`, result of `reconstruct` | `[batch, n_visible]` |
-//! | `y` | result of `forward` | `[batch, n_hidden]` |
+//! | `y` | result of `encode` | `[batch, n_hidden]` |
 //! | `W` | `weight` | `[n_hidden, n_visible]` |
 //! | `b` | `bias` | `[n_hidden]` |
 //! | `b'` | `visible_bias` | `[n_visible]` |
@@ -27,8 +27,9 @@
 //! "Stacked denoising autoencoders", JMLR 11, 2010.
 //!
 //! ```
-//! use candle::{Device::Cpu, Module, Tensor};
+//! use candle::{Device::Cpu, Tensor};
 //! use chandlery::dae::{Dae, DaeConfig};
+//! use chandlery::{Decode, Encode};
 //! # fn main() -> candle::Result<()> {
 //! // Three visible units, two hidden; all biases 0.
 //! let weight = Tensor::new(&[[0f32, 0., 0.], [2., -1., 0.]], &Cpu)?;
@@ -36,13 +37,12 @@
 //! let dae = Dae::from_tensors(DaeConfig::new(3, 2), weight, zeros(2)?, zeros(3)?, None)?;
 //! // 2·1 − 1·2 = 0: both hidden units are one half, and the second gives back (1, −½, 0) before the sigmoid.
 //! let rows = Tensor::new(&[[1f32, 2., 5.]], &Cpu)?;
-//! assert_eq!(dae.forward(&rows)?.to_vec2::<f32>()?, [[0.5, 0.5]]);
+//! assert_eq!(dae.encode(&rows)?.to_vec2::<f32>()?, [[0.5, 0.5]]);
 //! let z = dae.reconstruct(&rows)?.to_vec2::<f32>()?;
 //! assert!((z[0][0] - 1. / (1. + (-1f32).exp())).abs() < 1e-6 && z[0][2] == 0.5);
 //! # Ok(()) }
 //! ```
 mod config;
-mod pretrained;
 pub mod reference;
 pub mod stacked;
 mod step;
@@ -53,9 +53,10 @@ pub use stacked::{StackedDae, StackedDaeConfig, StackedDaeTrainer};
 pub use train::{DaeTrainer, Metrics};
 
 use crate::check::{batch_of, room_for, values_of};
-use crate::prepare::{on_device, prepared};
+use crate::model::{Decode, Encode, Model};
+use crate::pretrained::ModelType;
 use crate::rbm::softplus;
-use candle::{DType, Device, Error, Module, Result, Tensor};
+use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
 use chandlery_ops::Philox;
 
@@ -79,26 +80,6 @@ pub struct ReconstructionError {
 }
 
 impl Dae {
-    /// Loads `weight`, `bias`, `visible_bias` and, for untied weights, `decoder_weight` from under `vb`.
-    ///
-    /// # Errors
-    /// When `config` is out of range, or `vb` lacks one of them or has another shape.
-    pub fn new(config: DaeConfig, vb: VarBuilder) -> Result<Self> {
-        config.validate()?;
-        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
-        let decoder_weight = match config.tied {
-            true => None,
-            false => Some(vb.get((n_visible, n_hidden), "decoder_weight")?),
-        };
-        Ok(Self {
-            weight: vb.get((n_hidden, n_visible), "weight")?,
-            bias: vb.get(n_hidden, "bias")?,
-            visible_bias: vb.get(n_visible, "visible_bias")?,
-            decoder_weight,
-            config,
-        })
-    }
-
     /// A new autoencoder with biases 0, in f32. Weights are uniform, as wide as [`Feedforward::init`] makes them; a decoder of its
     /// own begins as the transpose of the encoder.
     ///
@@ -148,31 +129,6 @@ impl Dae {
         Ok(Self { config, weight, bias, visible_bias, decoder_weight })
     }
 
-    /// What the hidden units read of raw rows: `[batch, n_inputs]` to `[batch, n_visible]`.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or device than the preparation needs.
-    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared("Dae", &self.config.preparation, rows, self.weight.dtype())
-    }
-
-    /// `y` of prepared rows `x`: `[batch, n_visible]` to `[batch, n_hidden]`.
-    ///
-    /// # Errors
-    /// When `x` is not `[batch, n_visible]`.
-    pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
-        let x = values_of("Dae", "x", x, self.config.n_visible, self.weight.dtype())?;
-        self.config.hidden.of(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
-    }
-
-    /// `z` of hidden units `y`: `[batch, n_hidden]` to `[batch, n_visible]`.
-    ///
-    /// # Errors
-    /// When `y` is not `[batch, n_hidden]`.
-    pub fn decode(&self, y: &Tensor) -> Result<Tensor> {
-        self.config.output.of(&self.output_input(y)?)
-    }
-
     /// What goes into the outputs, `[batch, n_visible]`.
     fn output_input(&self, y: &Tensor) -> Result<Tensor> {
         let y = values_of("Dae", "y", y, self.config.n_hidden, self.weight.dtype())?;
@@ -183,40 +139,12 @@ impl Dae {
         product.broadcast_add(&self.visible_bias)
     }
 
-    /// What comes back of raw rows through the hidden units, `[batch, n_visible]`, as the hidden units read rows.
-    ///
-    /// # Errors
-    /// When `rows` are not `[batch, n_inputs]`.
-    pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
-        self.decode(&self.encode(&self.prepare(rows)?)?)
-    }
-
-    /// Raw rows without their noise, `[batch, n_inputs]` to the same: what of [`reconstruct`](Self::reconstruct) can be said in raw
-    /// rows, by [`Preparation::inverse`].
-    ///
-    /// [`Preparation::inverse`]: crate::Preparation::inverse
-    ///
-    /// # Errors
-    /// When `rows` are not `[batch, n_inputs]`.
-    pub fn denoise(&self, rows: &Tensor) -> Result<Tensor> {
-        self.config.preparation.inverse(&self.reconstruct(rows)?).map_err(Error::wrap)
-    }
-
-    /// How far the reconstructions of raw rows, `[batch, n_inputs]`, are from what is read of them.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or there are none.
-    pub fn reconstruction_error(&self, rows: &Tensor) -> Result<ReconstructionError> {
-        let x = self.prepare(rows)?;
-        self.error_between(&x, &x)
-    }
-
-    /// The same from corrupted prepared rows: how far what comes back of `corrupted` is from `x`, `[batch, n_visible]` each.
+    /// How far what comes back of corrupted prepared rows is from the rows `x` without corruption, `[batch, n_visible]` each.
     ///
     /// # Errors
     /// When shapes differ or there are no rows.
-    pub fn error_between(&self, corrupted: &Tensor, x: &Tensor) -> Result<ReconstructionError> {
-        const OP: &str = "Dae::error_between";
+    pub fn errors_prepared(&self, corrupted: &Tensor, x: &Tensor) -> Result<ReconstructionError> {
+        const OP: &str = "Dae::errors_prepared";
         let batch = batch_of(OP, "x", x, self.config.n_visible)?;
         if batch == 0 || corrupted.dims() != x.dims() {
             candle::bail!(
@@ -226,7 +154,7 @@ impl Dae {
             )
         }
         let x = &x.to_dtype(self.weight.dtype())?;
-        let input = self.output_input(&self.encode(corrupted)?)?;
+        let input = self.output_input(&self.encode_prepared(corrupted)?)?;
         let mean = |t: Tensor| t.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>();
         let rmse = mean((self.config.output.of(&input)? - x)?.sqr()?)?.sqrt();
         let cross_entropy = match self.config.output {
@@ -267,34 +195,67 @@ impl Dae {
     pub fn encoder(&self) -> Linear {
         Linear::new(self.weight.clone(), Some(self.bias.clone()))
     }
+}
 
-    /// The parameters by the names that [`new`](Self::new) looks for.
-    pub fn tensors(&self) -> Vec<(&'static str, &Tensor)> {
-        let mut named =
-            vec![("weight", &self.weight), ("bias", &self.bias), ("visible_bias", &self.visible_bias)];
-        named.extend(self.decoder_weight.as_ref().map(|t| ("decoder_weight", t)));
-        named
+impl Model for Dae {
+    type Config = DaeConfig;
+    const TYPE: ModelType = ModelType::Dae;
+
+    /// `weight`, `bias`, `visible_bias` and, for untied weights, `decoder_weight`, which a new `VarMap` draws like `weight`.
+    fn build(config: DaeConfig, vb: &VarBuilder) -> Result<Self> {
+        let (n_visible, n_hidden, drawn) = (config.n_visible, config.n_hidden, config.encoder().drawn());
+        let decoder_weight = match config.tied {
+            true => None,
+            false => Some(vb.get_with_hints((n_visible, n_hidden), "decoder_weight", drawn)?),
+        };
+        Ok(Self {
+            weight: vb.get_with_hints((n_hidden, n_visible), "weight", drawn)?,
+            bias: vb.get(n_hidden, "bias")?,
+            visible_bias: vb.get(n_visible, "visible_bias")?,
+            decoder_weight,
+            config,
+        })
     }
 
-    /// The same autoencoder with its own copy of the parameters, in another float type or on another device.
-    ///
-    /// # Errors
-    /// When the device is out of memory.
-    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
-        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
-        Ok(Self {
-            config: on_device(&self.config, device)?,
-            weight: copy(&self.weight)?,
-            bias: copy(&self.bias)?,
-            visible_bias: copy(&self.visible_bias)?,
-            decoder_weight: self.decoder_weight.as_ref().map(copy).transpose()?,
-        })
+    fn init(config: DaeConfig, philox: Philox, device: &Device) -> Result<Self> {
+        Self::init(config, philox, device)
+    }
+
+    fn config(&self) -> &DaeConfig {
+        &self.config
+    }
+
+    fn parameter(&self) -> &Tensor {
+        &self.weight
+    }
+
+    fn tensors(&self) -> Vec<(String, Tensor)> {
+        let named = [("weight", &self.weight), ("bias", &self.bias), ("visible_bias", &self.visible_bias)];
+        let all = named.into_iter().chain(self.decoder_weight.as_ref().map(|t| ("decoder_weight", t)));
+        all.map(|(name, t)| (name.to_owned(), t.clone())).collect()
+    }
+}
+
+/// `y`, the hidden units, `[batch, n_hidden]`.
+impl Encode for Dae {
+    type Codes = Tensor;
+
+    fn encode_prepared(&self, x: &Tensor) -> Result<Tensor> {
+        let x = values_of("Dae", "x", x, self.config.n_visible, self.weight.dtype())?;
+        self.config.hidden.of(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
+    }
+}
+
+/// `z` of hidden units `y`. What noise the rows have does not come back.
+impl Decode for Dae {
+    fn decode(&self, y: &Tensor) -> Result<Tensor> {
+        self.config.output.of(&self.output_input(y)?)
     }
 }
 
 /// The hidden units of raw rows, `[batch, n_inputs]`: differentiable, so an autoencoder can be a layer of a larger network.
 impl Module for Dae {
     fn forward(&self, rows: &Tensor) -> Result<Tensor> {
-        self.encode(&self.prepare(rows)?)
+        self.encode(rows)
     }
 }

@@ -30,6 +30,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::feedforward::Activation;
 use crate::layers::TrainerParts;
 use crate::losses::{LossSums, SinceReport};
+use crate::model::{Encode, Model};
 use crate::prepare::{check_inputs, prepared, to_load};
 use crate::replays::Replays;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch, one_by_one};
@@ -264,7 +265,7 @@ fn to_read(
     }
     // A minibatch at a time: sums over many rows at once may be of other bits, and where many steps begin and end is free.
     let x = prepared("DaeTrainer", preparation, rows, DType::F32)?;
-    let up = |x: Tensor| lower.iter().try_fold(x, |x, layer| layer.encode(&x));
+    let up = |x: Tensor| lower.iter().try_fold(x, |x, layer| layer.encode_prepared(&x));
     let minibatch = |start: usize| up(x.narrow(0, start, batch)?.contiguous()?);
     let made = (0..x.dim(0)?).step_by(batch).map(minibatch).collect::<Result<Vec<_>>>()?;
     Ok((Tensor::cat(&made, 0)?.contiguous()?, 1.))

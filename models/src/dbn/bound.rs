@@ -12,6 +12,7 @@
 //! Source: Salakhutdinov and Murray, "On the quantitative analysis of deep belief networks", ICML 2008, section 4.
 use super::Dbn;
 use crate::check::{at_least_one, batch_of};
+use crate::model::Model;
 use crate::rbm::energy::softplus;
 use crate::rbm::likelihood::Estimate;
 use crate::rbm::{Rbm, VisibleUnit};
@@ -49,22 +50,54 @@ impl Dbn {
         n_draws: usize,
         philox: Philox,
     ) -> Result<Bound> {
-        const OP: &str = "Dbn::log_likelihood_bound";
+        let rows = self.bound_of_rows("Dbn::log_likelihood_bound", v, n_draws, philox)?;
+        let (n, mut sum, mut variance) = (v.dim(0)?, 0., 0.);
+        for (value, spread) in rows {
+            variance += spread;
+            sum += value.sum_all()?.to_scalar::<f64>()?;
+        }
+        let estimate = log_z_top.subtracted_from(sum / n as f64);
+        Ok(Bound { estimate, standard_error: variance.sqrt() / n as f64 })
+    }
+
+    /// The lower bound on the log-likelihood of each raw row, in nats: `[batch, n_inputs]` to f64 `[batch]`, given `ln Z` of the upper RBM.
+    ///
+    /// # Errors
+    /// As [`log_likelihood_bound`](Self::log_likelihood_bound), and when `rows` have another type or device.
+    pub fn score_samples(
+        &self,
+        rows: &Tensor,
+        log_z_top: f64,
+        n_draws: usize,
+        philox: Philox,
+    ) -> Result<Tensor> {
+        let bounds = self.bound_of_rows("Dbn::score_samples", &self.prepare(rows)?, n_draws, philox)?;
+        let values: Vec<Tensor> = bounds.into_iter().map(|(value, _)| value).collect();
+        Tensor::cat(&values, 0)? - log_z_top
+    }
+
+    /// In blocks of rows: the bound of each row without `ln Z`, f64 `[block]`, and the variance of their sum by the spread of the draws.
+    fn bound_of_rows(
+        &self,
+        op: &str,
+        v: &Tensor,
+        n_draws: usize,
+        philox: Philox,
+    ) -> Result<Vec<(Tensor, f64)>> {
         let [lower, upper] = self.layers() else {
-            candle::bail!("{OP}: the network must have 2 layers, got {}", self.layers().len())
+            candle::bail!("{op}: the network must have 2 layers, got {}", self.layers().len())
         };
         for layer in [lower, upper] {
-            layer.must_be_binary(OP)?;
+            layer.must_be_binary(op)?;
         }
         if n_draws < 2 {
-            candle::bail!("{OP}: n_draws must be at least 2, for a standard error, got {n_draws}")
+            candle::bail!("{op}: n_draws must be at least 2, for a standard error, got {n_draws}")
         }
-        let n = batch_of(OP, "v", v, lower.config().n_visible)?;
-        at_least_one(OP, "rows", n)?;
-        let wide = |rbm: &Rbm| rbm.to(DType::F64, rbm.weight().device());
-        let (lower, upper) = (wide(lower)?, wide(upper)?);
-        let (mut sum, mut variance, mut at) = (0., 0., philox);
-        for start in (0..n).step_by(BLOCK) {
+        let n = batch_of(op, "v", v, lower.config().n_visible)?;
+        at_least_one(op, "rows", n)?;
+        let (lower, upper) = (lower.to_dtype(DType::F64)?, upper.to_dtype(DType::F64)?);
+        let mut at = philox;
+        let block = |start: usize| {
             let v = v.narrow(0, start, BLOCK.min(n - start))?.to_dtype(DType::F64)?;
             let x = lower.hidden_input(&v)?;
             let q = sigmoid(&x)?;
@@ -80,11 +113,9 @@ impl Dbn {
             let mean = draws.mean_keepdim(0)?;
             // Of a row's mean: s²/n_draws.
             let spread = draws.broadcast_sub(&mean)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
-            variance += spread / ((n_draws - 1) * n_draws) as f64;
-            sum += (mean.squeeze(0)? + entropy)?.sum_all()?.to_scalar::<f64>()?;
-        }
-        let estimate = log_z_top.subtracted_from(sum / n as f64);
-        Ok(Bound { estimate, standard_error: variance.sqrt() / n as f64 })
+            Ok(((mean.squeeze(0)? + entropy)?, spread / ((n_draws - 1) * n_draws) as f64))
+        };
+        (0..n).step_by(BLOCK).map(block).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, SparseCoder,
 };
 use crate::checkpoint::{self, Checkpoint};
+use crate::model::Model;
 use candle::{Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{AtomUses, ErrorTarget, SparseCodes};

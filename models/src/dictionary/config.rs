@@ -51,7 +51,7 @@ pub struct DictionaryConfig {
     #[serde(default)]
     pub image: Option<ImageShape>,
     /// What makes signals of raw rows. Default: floats as they are, bytes over 255.
-    #[serde(default, alias = "remove_mean")]
+    #[serde(default)]
     pub preparation: Preparation,
 }
 

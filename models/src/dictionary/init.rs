@@ -63,6 +63,17 @@ pub fn init(from: &Init, n_atoms: usize, signals: &Tensor, philox: Philox) -> Re
     unit_rows(&atoms)
 }
 
+/// Random directions as atoms of length 1, f32 `[n_atoms, n_features]`.
+pub(crate) fn random(n_atoms: usize, n_features: usize, philox: Philox, device: &Device) -> Result<Tensor> {
+    let none = Tensor::zeros((0, n_features), DType::F32, device)?;
+    init(&Init::RandomSignals, n_atoms, &none, philox)
+}
+
+/// The distribution of atoms that candle draws: they have length 1 on average.
+pub(crate) fn drawn(n_features: usize) -> candle_nn::Init {
+    candle_nn::Init::Randn { mean: 0., stdev: (n_features as f64).sqrt().recip() }
+}
+
 /// At most `n` of the `signals`, `[n_samples, n_features]`, drawn at random as atoms of length 1, `[≤ n, n_features]`: non-zero
 /// and distinct (`|cos|` of two is at most 0.99). Fewer than `n` if there are not enough such signals.
 ///

@@ -33,7 +33,8 @@
 //! Dumitrescu and Irofti, "Dictionary learning algorithms and applications", Springer 2018.
 //!
 //! ```
-//! use candle::{Device::Cpu, Module, Tensor};
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery::Encode;
 //! use chandlery::dictionary::{Dictionary, DictionaryConfig};
 //! # fn main() -> candle::Result<()> {
 //! // Three atoms in the plane: the axes and the diagonal. One atom a signal.
@@ -42,7 +43,7 @@
 //! let dictionary = Dictionary::from_tensor(DictionaryConfig::new(3, 2, 1), atoms)?;
 //! let signals = Tensor::new(&[[0f32, -2.], [3., 3.]], &Cpu)?;
 //! // The first is −2 times the second atom, the second 3√2 times the diagonal.
-//! let codes = dictionary.forward(&signals)?.to_vec2::<f32>()?;
+//! let codes = dictionary.encode(&signals)?.to_dense()?.to_vec2::<f32>()?;
 //! assert_eq!(codes[0], [0., -2., 0.]);
 //! assert!(codes[1][0] == 0. && (codes[1][2] - 3. * 2f32.sqrt()).abs() < 1e-6);
 //! # Ok(()) }
@@ -56,7 +57,6 @@ pub mod measure;
 mod nonnegative;
 pub mod online;
 pub mod pixels;
-mod pretrained;
 pub mod pursuit;
 pub(crate) mod replace_atoms;
 mod scaling;
@@ -74,9 +74,11 @@ pub use pursuit::{PursuitMethod, SparseCoder};
 pub use statistics::Statistics;
 pub use train::{DictionaryTrainer, Iteration};
 
-use crate::prepare::prepared;
-use candle::{Module, Result, Tensor};
+use crate::model::{Decode, Encode, Model, WIDE};
+use crate::pretrained::ModelType;
+use candle::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
+use chandlery_ops::Philox;
 use chandlery_ops::codes::atom_coherence;
 
 /// Atoms and how signals are coded over them; see the [module](self) for the equations.
@@ -87,13 +89,13 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// Loads `dictionary`, `[n_atoms, n_features]`, from under `vb`.
+    /// A dictionary of random directions: atoms of length 1 in f32. To begin with signals see [`init`](init()).
     ///
     /// # Errors
-    /// When `config` is out of range, or `vb` lacks it or has another shape.
-    pub fn new(config: DictionaryConfig, vb: VarBuilder) -> Result<Self> {
+    /// When `config` is out of range or memory is short.
+    pub fn init(config: DictionaryConfig, philox: Philox, device: &Device) -> Result<Self> {
         config.validate()?;
-        let atoms = vb.get((config.n_atoms, config.n_features), "dictionary")?;
+        let atoms = init::random(config.n_atoms, config.n_features, philox, device)?;
         Self::from_tensor(config, atoms)
     }
 
@@ -104,7 +106,7 @@ impl Dictionary {
     pub fn from_tensor(config: DictionaryConfig, atoms: Tensor) -> Result<Self> {
         config.validate()?;
         let want = [config.n_atoms, config.n_features];
-        if atoms.dims() != want || !matches!(atoms.dtype(), candle::DType::F32 | candle::DType::F64) {
+        if atoms.dims() != want || !matches!(atoms.dtype(), DType::F32 | DType::F64) {
             candle::bail!(
                 "Dictionary: atoms must be f32 or f64 of shape {want:?}, got {:?} of shape {:?}",
                 atoms.dtype(),
@@ -124,30 +126,6 @@ impl Dictionary {
         &self.config
     }
 
-    /// The signals of raw rows, in the type of the atoms: `[n_samples, n_inputs]` of bytes or floats to `[n_samples, n_features]`.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or device than the preparation needs.
-    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared("Dictionary", &self.config.preparation, rows, self.atoms.dtype())
-    }
-
-    /// The sparse codes of raw rows, `[n_samples, n_inputs]`, by the pursuit of the configuration; for another see [`SparseCoder`].
-    ///
-    /// # Errors
-    /// When `rows` have another shape, type or device, or are not finite.
-    pub fn encode(&self, rows: &Tensor) -> Result<SparseCodes> {
-        self.config.coder().encode(&self.prepare(rows)?, &self.atoms)
-    }
-
-    /// The signals that codes stand for, `X D`, `[n_samples, n_features]`.
-    ///
-    /// # Errors
-    /// When the codes are those of another number of atoms, or of another type or device.
-    pub fn decode(&self, codes: &SparseCodes) -> Result<Tensor> {
-        codes.reconstruct(&self.atoms)
-    }
-
     /// The largest `|d_i·d_j| / (‖d_i‖ ‖d_j‖)` of two atoms: 0 when all are orthogonal, 1 when two are parallel.
     ///
     /// # Errors
@@ -157,9 +135,51 @@ impl Dictionary {
     }
 }
 
-impl Module for Dictionary {
-    /// Dense codes of raw rows, `[n_samples, n_atoms]`: [`encode`](Self::encode) for use as a layer of features. There is no gradient.
-    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
-        self.encode(rows)?.to_dense()
+impl Model for Dictionary {
+    type Config = DictionaryConfig;
+    const TYPE: ModelType = ModelType::Dictionary;
+
+    fn dtypes(_: &DictionaryConfig) -> &'static [DType] {
+        &WIDE
+    }
+
+    /// `dictionary`, `[n_atoms, n_features]`; a new `VarMap` draws normal atoms of length 1 on average.
+    fn build(config: DictionaryConfig, vb: &VarBuilder) -> Result<Self> {
+        let shape = (config.n_atoms, config.n_features);
+        let atoms = vb.get_with_hints(shape, "dictionary", init::drawn(config.n_features))?;
+        Self::from_tensor(config, atoms)
+    }
+
+    fn init(config: DictionaryConfig, philox: Philox, device: &Device) -> Result<Self> {
+        Self::init(config, philox, device)
+    }
+
+    fn config(&self) -> &DictionaryConfig {
+        &self.config
+    }
+
+    fn parameter(&self) -> &Tensor {
+        &self.atoms
+    }
+
+    fn tensors(&self) -> Vec<(String, Tensor)> {
+        vec![("dictionary".to_owned(), self.atoms.clone())]
+    }
+}
+
+/// Sparse codes by the pursuit of the configuration, for another see [`SparseCoder`]; there is no gradient. Dense ones are
+/// [`to_dense`](SparseCodes::to_dense) of these. Rows must be finite.
+impl Encode for Dictionary {
+    type Codes = SparseCodes;
+
+    fn encode_prepared(&self, x: &Tensor) -> Result<SparseCodes> {
+        self.config.coder().encode(&x.to_dtype(self.dtype())?, &self.atoms)
+    }
+}
+
+/// The signals that codes stand for, `X D`, `[n_samples, n_features]`.
+impl Decode for Dictionary {
+    fn decode(&self, codes: &SparseCodes) -> Result<Tensor> {
+        codes.reconstruct(&self.atoms)
     }
 }

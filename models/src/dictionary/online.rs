@@ -43,6 +43,7 @@ use super::scaling::{longest, most_square, outgrows, scale_of, scaled};
 use super::statistics::{Idle, Statistics, kept};
 use super::{Dictionary, OnlineDictionaryTrainConfig, SparseCoder, nonnegative};
 use crate::trainer::{MinibatchTrainer, Trainer};
+use crate::model::Model;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{

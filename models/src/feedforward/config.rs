@@ -96,6 +96,12 @@ impl LayerConfig {
         uniform(n, &Device::Cpu, philox)?.affine(2. * limit, -limit)
     }
 
+    /// The distribution of these weights, for a variable that candle draws.
+    pub(crate) fn drawn(&self) -> candle_nn::Init {
+        let limit = self.limit();
+        candle_nn::Init::Uniform { lo: -limit, up: limit }
+    }
+
     /// The largest magnitude of a random weight.
     fn limit(&self) -> f64 {
         let gain = match self.activation {
@@ -132,7 +138,7 @@ pub struct FeedforwardConfig {
     #[serde(default)]
     pub visible: VisibleUnit,
     /// What is done to raw rows before the lowest layer reads them. Default: floats as they are, bytes over 255.
-    #[serde(default, alias = "input_scale")]
+    #[serde(default)]
     pub preparation: Preparation,
     /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -25,7 +25,7 @@
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
-//! use chandlery::Trainer;
+//! use chandlery::{Decode, Encode, Trainer};
 //! use chandlery::dbn::{Dbn, DbnConfig};
 //! use chandlery::feedforward::{FeedforwardTrainConfig, Feedforward, FeedforwardTrainer};
 //! use chandlery_ops::Philox;
@@ -49,7 +49,6 @@ mod config;
 mod connections;
 mod from_stack;
 mod layer_step;
-mod pretrained;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -61,8 +60,9 @@ pub use config::{
 pub use connections::Connections;
 pub use train::{FeedforwardTrainer, Metrics};
 
-use crate::check::{batch_of, room_for, values_of};
-use crate::prepare::{on_device, prepared};
+use crate::check::{room_for, values_of};
+use crate::model::{Decode, Encode, FLOATS, Layered, Model, WIDE};
+use crate::pretrained::ModelType;
 use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
 use chandlery_ops::Philox;
@@ -76,21 +76,6 @@ pub struct Feedforward {
 }
 
 impl Feedforward {
-    /// Loads `layers.N.weight` and `layers.N.bias` for each layer from under `vb`.
-    ///
-    /// # Errors
-    /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
-    pub fn new(config: FeedforwardConfig, vb: VarBuilder) -> Result<Self> {
-        config.validate()?;
-        let vb = vb.pp("layers");
-        let layer = |(i, layer): (usize, &LayerConfig)| {
-            let vb = vb.pp(i);
-            Ok((vb.get(layer.weight_shape(), "weight")?, vb.get(layer.n_biases(), "bias")?))
-        };
-        let layers = config.layers.iter().enumerate().map(layer).collect::<Result<_>>()?;
-        Ok(Self { config, layers })
-    }
-
     /// A network from its weights, of the [shapes](LayerConfig::weight_shape) of the configuration, and biases, lowest layer first.
     ///
     /// # Errors
@@ -132,53 +117,9 @@ impl Feedforward {
         Ok(Self { config, layers })
     }
 
-    /// What the lowest layer reads of raw rows: `[batch, n_inputs]` in and as many values out as that layer reads.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or device than the preparation needs.
-    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared("Feedforward", &self.config.preparation, rows, self.dtype())
-    }
-
-    /// What layer `layer` makes of raw rows (1 is the lowest), `[batch, n_inputs]` to `[batch, n_outputs]`; layer 0 is what the lowest
-    /// layer reads.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or there is no such layer.
-    pub fn features(&self, rows: &Tensor, layer: usize) -> Result<Tensor> {
-        if layer > self.layers.len() {
-            candle::bail!("Feedforward::features: layer must be 0 to {}, got {layer}", self.layers.len())
-        }
-        batch_of("Feedforward", "rows", rows, self.config.n_inputs())?;
-        self.through(&self.prepare(rows)?, 0..layer)
-    }
-
     fn through(&self, x: &Tensor, layers: std::ops::Range<usize>) -> Result<Tensor> {
         let mut parts = self.layers[layers.clone()].iter().zip(&self.config.layers[layers]);
         parts.try_fold(x.clone(), |h, ((weight, bias), config)| config.forward(&h, weight, bias))
-    }
-
-    /// The code of each raw row: what the last encoder layer makes, or for a classifier its logits.
-    ///
-    /// # Errors
-    /// When `rows` are not `[batch, n_inputs]`.
-    pub fn encode(&self, rows: &Tensor) -> Result<Tensor> {
-        self.features(rows, self.config.encoder_layers())
-    }
-
-    /// Codes back to rows as the lowest layer reads them; what of raw rows can be known from them gives [`Preparation::inverse`].
-    ///
-    /// [`Preparation::inverse`]: crate::Preparation::inverse
-    ///
-    /// # Errors
-    /// When the network is no autoencoder or `code` has another width.
-    pub fn decode(&self, code: &Tensor) -> Result<Tensor> {
-        let Task::Autoencode { encoder_layers } = self.config.task else {
-            candle::bail!("Feedforward::decode: the network must be an autoencoder, got a classifier")
-        };
-        let n = self.config.layers[encoder_layers].n_inputs;
-        let code = values_of("Feedforward::decode", "code", code, n, self.dtype())?;
-        self.through(&code, encoder_layers..self.layers.len())
     }
 
     /// The most probable class of each raw row, `[batch]` u32; of equals the lowest.
@@ -196,23 +137,6 @@ impl Feedforward {
     pub fn errors(&self, rows: &Tensor, labels: &Tensor) -> Result<usize> {
         let wrong = self.predict(rows)?.ne(labels)?.to_dtype(DType::U32)?.sum_all()?;
         Ok(wrong.to_scalar::<u32>()? as usize)
-    }
-
-    /// Mean over raw rows of the squared error of the reconstruction, summed over the inputs, against what the network reads of the rows.
-    ///
-    /// # Errors
-    /// When `rows` are not `[batch, n_inputs]` or the network does not give back its inputs.
-    pub fn reconstruction_error(&self, rows: &Tensor) -> Result<f64> {
-        let error = (self.forward(rows)? - self.prepare(rows)?)?.sqr()?.sum(1)?;
-        error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
-    }
-
-    /// The parameters by the names that [`new`](Self::new) looks for.
-    pub fn tensors(&self) -> Vec<(String, Tensor)> {
-        let layer = |(i, (weight, bias)): (usize, &(Tensor, Tensor))| {
-            [(format!("layers.{i}.weight"), weight.clone()), (format!("layers.{i}.bias"), bias.clone())]
-        };
-        self.layers.iter().enumerate().flat_map(layer).collect()
     }
 
     /// The layers as candle knows them, lowest first; their activations are in the configuration.
@@ -237,26 +161,80 @@ impl Feedforward {
     pub fn layers(&self) -> &[(Tensor, Tensor)] {
         &self.layers
     }
+}
 
-    /// The type of the weights.
-    fn dtype(&self) -> DType {
-        self.layers.first().map_or(DType::F32, |(weight, _)| weight.dtype())
+impl Model for Feedforward {
+    type Config = FeedforwardConfig;
+    const TYPE: ModelType = ModelType::Feedforward;
+
+    fn dtypes(config: &FeedforwardConfig) -> &'static [DType] {
+        if config.layers.iter().all(|layer| layer.connections.is_dense()) { &FLOATS } else { &WIDE }
     }
 
-    /// The device that the weights are on.
-    pub fn device(&self) -> &Device {
+    /// `layers.N.weight` and `layers.N.bias` for each layer.
+    fn build(config: FeedforwardConfig, vb: &VarBuilder) -> Result<Self> {
+        let layer = |(i, layer): (usize, &LayerConfig)| {
+            let vb = vb.pp("layers").pp(i);
+            let weight = vb.get_with_hints(layer.weight_shape(), "weight", layer.drawn())?;
+            Ok((weight, vb.get(layer.n_biases(), "bias")?))
+        };
+        let layers = config.layers.iter().enumerate().map(layer).collect::<Result<_>>()?;
+        Ok(Self { config, layers })
+    }
+
+    fn init(config: FeedforwardConfig, philox: Philox, device: &Device) -> Result<Self> {
+        Self::init(config, philox, device)
+    }
+
+    fn config(&self) -> &FeedforwardConfig {
+        &self.config
+    }
+
+    fn parameter(&self) -> &Tensor {
         // A network has a layer: every constructor validates its configuration.
-        self.layers.first().map_or(&Device::Cpu, |(weight, _)| weight.device())
+        &self.layers[0].0
     }
 
-    /// The same network with its own copy of the parameters, in another float type or on another device.
-    ///
-    /// # Errors
-    /// When the device is out of memory.
-    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
-        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
-        let layers = self.layers.iter().map(|(weight, bias)| Ok((copy(weight)?, copy(bias)?)));
-        Ok(Self { config: on_device(&self.config, device)?, layers: layers.collect::<Result<_>>()? })
+    fn tensors(&self) -> Vec<(String, Tensor)> {
+        let layer = |(i, (weight, bias)): (usize, &(Tensor, Tensor))| {
+            [(format!("layers.{i}.weight"), weight.clone()), (format!("layers.{i}.bias"), bias.clone())]
+        };
+        self.layers.iter().enumerate().flat_map(layer).collect()
+    }
+}
+
+/// The code: what the last encoder layer makes, or for a classifier its logits.
+impl Encode for Feedforward {
+    type Codes = Tensor;
+
+    fn encode_prepared(&self, x: &Tensor) -> Result<Tensor> {
+        let x = values_of("Feedforward", "x", x, self.config.layers[0].n_inputs, self.dtype())?;
+        self.through(&x, 0..self.config.encoder_layers())
+    }
+}
+
+/// Of an autoencoder; a classifier refuses.
+impl Decode for Feedforward {
+    fn decode(&self, code: &Tensor) -> Result<Tensor> {
+        let Task::Autoencode { encoder_layers } = self.config.task else {
+            candle::bail!("Feedforward::decode: the network must be an autoencoder, got a classifier")
+        };
+        let n = self.config.layers[encoder_layers].n_inputs;
+        let code = values_of("Feedforward::decode", "code", code, n, self.dtype())?;
+        self.through(&code, encoder_layers..self.layers.len())
+    }
+}
+
+impl Layered for Feedforward {
+    fn n_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn layer_forward(&self, layer: usize, h: &Tensor) -> Result<Tensor> {
+        if layer >= self.layers.len() {
+            candle::bail!("Feedforward: there is no layer {layer}")
+        }
+        self.through(h, layer..layer + 1)
     }
 }
 

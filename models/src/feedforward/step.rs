@@ -7,6 +7,7 @@ use super::{
     Connections, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Optimizer, ReconstructionLoss, Task,
 };
 use crate::conv_rbm::ConvGrid;
+use crate::model::Model;
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::scale_into_;

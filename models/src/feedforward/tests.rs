@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::dbn::{Dbn, DbnConfig};
+use crate::model::{Decode, Encode, Layered, Model};
 use crate::rbm::{HiddenUnit, RbmConfig, VisibleUnit};
 use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::Device::Cpu;

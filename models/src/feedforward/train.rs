@@ -26,6 +26,7 @@ use crate::check::{LabelsSeen, all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::early_stopping::{Best, EarlyStopping};
 use crate::losses::{LossSums, SinceReport};
+use crate::model::Model;
 use crate::prepare::to_load;
 use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer, check_minibatch};
 use crate::unit_range::UnitRange;

@@ -16,7 +16,7 @@ pub struct LabelledDbnConfig {
     /// Label units beside the last layer but one, at least 2.
     pub n_classes: usize,
     /// What is done to raw rows before the network reads them. Default: floats as they are, bytes over 255.
-    #[serde(default, alias = "input_scale")]
+    #[serde(default)]
     pub preparation: Preparation,
     /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,9 @@
 //! The top RBM, whose visible side is a layer of features and a group of label units.
 use crate::check::{at_least_one, batch_of, values_of};
-use crate::rbm::{HiddenUnit, Rbm, VisibleUnit, softplus};
-use candle::{D, DType, Device, Result, Tensor};
-use candle_nn::VarBuilder;
+use crate::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit, softplus};
+use candle::{D, DType, Result, Tensor};
 use candle_nn::ops::{sigmoid, softmax};
+use candle_nn::{Init, VarBuilder};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{bernoulli, uniform};
 
@@ -18,13 +18,15 @@ pub struct LabelledRbm {
 }
 
 impl LabelledRbm {
-    /// Loads `weight`, `bias`, `visible_bias`, `label_weight` and `label_bias` from under `vb`.
+    /// Loads `weight`, `bias`, `visible_bias`, `label_weight` and `label_bias` from under `vb`. A new `VarMap` draws weights of the features as
+    /// [`Rbm::init`] does, and has labels without an effect yet.
     ///
     /// # Errors
     /// When `vb` lacks one of them or has another shape.
     pub fn new(n_visible: usize, n_hidden: usize, n_classes: usize, vb: VarBuilder) -> Result<Self> {
+        let drawn = Init::Randn { mean: 0., stdev: RbmConfig::new(n_visible, n_hidden).weight_stdev };
         Self::from_tensors(
-            vb.get((n_hidden, n_visible), "weight")?,
+            vb.get_with_hints((n_hidden, n_visible), "weight", drawn)?,
             vb.get(n_hidden, "bias")?,
             vb.get(n_visible, "visible_bias")?,
             vb.get((n_hidden, n_classes), "label_weight")?,
@@ -238,21 +240,6 @@ impl LabelledRbm {
             ("label_weight", &self.label_weight),
             ("label_bias", &self.label_bias),
         ]
-    }
-
-    /// A copy of this RBM in another float type or on another device.
-    ///
-    /// # Errors
-    /// When the device is out of memory.
-    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
-        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
-        Ok(Self {
-            weight: copy(&self.weight)?,
-            bias: copy(&self.bias)?,
-            visible_bias: copy(&self.visible_bias)?,
-            label_weight: copy(&self.label_weight)?,
-            label_bias: copy(&self.label_bias)?,
-        })
     }
 }
 

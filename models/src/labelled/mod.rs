@@ -39,7 +39,6 @@
 //! ```
 mod config;
 mod labelled_rbm;
-mod pretrained;
 mod step;
 mod train;
 
@@ -48,12 +47,13 @@ pub use labelled_rbm::LabelledRbm;
 pub use train::{LabelledDbnMetrics, LabelledDbnTrainer};
 
 use crate::check::{batch_of, values_of};
-use crate::dbn::Dbn;
-use crate::prepare::{on_device, prepared};
-use crate::rbm::{HiddenUnit, VisibleUnit};
+use crate::dbn::{Dbn, DbnConfig};
+use crate::model::{Decode, Encode, Layered, Model};
+use crate::pretrained::ModelType;
+use crate::rbm::{HiddenUnit, RbmConfig, VisibleUnit};
 use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::ops::{log_softmax, sigmoid};
-use candle_nn::{Linear, VarBuilder};
+use candle_nn::{Init, Linear, VarBuilder};
 use chandlery_ops::Philox;
 
 /// A deep belief network with label units; see the [module](self) for the equations.
@@ -66,22 +66,15 @@ pub struct LabelledDbn {
 }
 
 impl LabelledDbn {
-    /// Loads `recognition.N` and `generative.N`, lowest first, and `top` from under `vb`.
+    /// A new network in f32: [`from_dbn`](Self::from_dbn) of a [`Dbn`] with random weights.
     ///
     /// # Errors
-    /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
-    pub fn new(config: LabelledDbnConfig, vb: VarBuilder) -> Result<Self> {
+    /// When `config` is out of range or the device is out of memory.
+    pub fn init(config: LabelledDbnConfig, philox: Philox, device: &Device) -> Result<Self> {
         config.validate()?;
-        let m = config.n_lower();
-        let pairs = || config.sizes.windows(2).take(m).enumerate();
-        let up = |(l, n): (usize, &[usize])| candle_nn::linear(n[0], n[1], vb.pp("recognition").pp(l));
-        let down = |(l, n): (usize, &[usize])| candle_nn::linear(n[1], n[0], vb.pp("generative").pp(l));
-        Ok(Self {
-            recognition: pairs().map(up).collect::<Result<_>>()?,
-            generative: pairs().map(down).collect::<Result<_>>()?,
-            top: LabelledRbm::new(config.sizes[m], config.sizes[m + 1], config.n_classes, vb.pp("top"))?,
-            config,
-        })
+        let LabelledDbnConfig { ref sizes, n_classes, ref preparation, image, .. } = config;
+        let dbn = DbnConfig { preparation: preparation.clone(), image, ..DbnConfig::new(sizes) };
+        Self::from_dbn(&Dbn::init(dbn, philox, device)?, n_classes)?.with_class_names(config.class_names)
     }
 
     /// A network that begins where greedy training ended: each lower RBM gives its weights to recognition and, transposed,
@@ -166,52 +159,12 @@ impl LabelledDbn {
         Ok(Self { config, recognition, generative, top })
     }
 
-    /// What the network reads of raw rows: `[batch, n_inputs]` to `[batch, sizes[0]]`.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or device than the preparation needs.
-    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared("LabelledDbn", &self.config.preparation, rows, self.top.weight().dtype())
-    }
-
-    /// The recognition means of the layer that the RBM on top reads, of raw rows, `[batch, n_inputs]` to `[batch, sizes[m]]`.
-    ///
-    /// # Errors
-    /// When `rows` have another shape.
-    pub fn features(&self, rows: &Tensor) -> Result<Tensor> {
-        self.features_of(rows, self.recognition.len())
-    }
-
-    /// The recognition means of layer `layer` (1 is the lowest hidden one) of raw rows, `[batch, n_inputs]` to `[batch, sizes[layer]]`;
-    /// layer 0 is what the network reads, and the highest is the one that the RBM on top reads.
-    ///
-    /// # Errors
-    /// When `rows` are not `[batch, n_inputs]` or there is no such layer.
-    pub fn features_of(&self, rows: &Tensor, layer: usize) -> Result<Tensor> {
-        batch_of("LabelledDbn", "rows", rows, self.config.n_inputs())?;
-        let m = self.recognition.len();
-        if layer > m {
-            candle::bail!("LabelledDbn::features_of: layer must be 0 to {m}, got {layer}")
-        }
-        let v = self.prepare(rows)?;
-        self.recognition[..layer].iter().try_fold(v, |h, layer| sigmoid(&layer.forward(&h)?))
-    }
-
-    /// Features of the layer that the RBM on top reads, `[batch, sizes[m]]`, down to rows by the generative means.
-    ///
-    /// # Errors
-    /// When `x` has another shape.
-    pub fn generate(&self, x: &Tensor) -> Result<Tensor> {
-        let x = values_of("LabelledDbn", "x", x, self.top.n_visible(), self.top.weight().dtype())?;
-        self.generative.iter().rev().try_fold(x, |h, layer| sigmoid(&layer.forward(&h)?))
-    }
-
     /// The free energy of each raw row with each class, `[batch, n_classes]`, in nats.
     ///
     /// # Errors
     /// When `rows` are not `[batch, n_inputs]`.
     pub fn free_energies(&self, rows: &Tensor) -> Result<Tensor> {
-        self.top.free_energies(&self.features(rows)?)
+        self.top.free_energies(&self.encode(rows)?)
     }
 
     /// `ln p(c | x)` at the recognition means `x` of each raw row, `[batch, n_classes]`, all at most 0.
@@ -270,7 +223,7 @@ impl LabelledDbn {
         steps: usize,
         philox: Philox,
     ) -> Result<Tensor> {
-        self.down_from("LabelledDbn::sample_from", &self.features(rows)?, labels, steps, philox)
+        self.down_from("LabelledDbn::sample_from", &self.encode(rows)?, labels, steps, philox)
     }
 
     fn down_from(
@@ -282,25 +235,7 @@ impl LabelledDbn {
         philox: Philox,
     ) -> Result<Tensor> {
         let y = self.top.one_hot(op, labels)?;
-        self.generate(&self.top.gibbs(x, &y, steps, philox)?)
-    }
-
-    /// Raw rows up by recognition and down by generation, by the means: `[batch, sizes[0]]`, as the network reads rows.
-    ///
-    /// # Errors
-    /// When `rows` are not `[batch, n_inputs]`.
-    pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
-        self.generate(&self.features(rows)?)
-    }
-
-    /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the inputs,
-    /// against what the network reads of the rows.
-    ///
-    /// # Errors
-    /// When `rows` are not `[batch, n_inputs]`.
-    pub fn reconstruction_error(&self, rows: &Tensor) -> Result<f64> {
-        let error = (self.reconstruct(rows)? - self.prepare(rows)?)?.sqr()?.sum(1)?;
-        error.to_dtype(DType::F64)?.mean_all()?.to_scalar()
+        self.decode(&self.top.gibbs(x, &y, steps, philox)?)
     }
 
     /// The same with names of the classes, in the order of their numbers; without them classes go by their numbers.
@@ -332,14 +267,44 @@ impl LabelledDbn {
     pub fn top(&self) -> &LabelledRbm {
         &self.top
     }
+}
 
-    /// Where the weights are.
-    pub fn device(&self) -> &Device {
-        self.top.weight().device()
+impl Model for LabelledDbn {
+    type Config = LabelledDbnConfig;
+    const TYPE: ModelType = ModelType::LabelledDbn;
+
+    /// `recognition.N` and `generative.N`, lowest first, and `top`.
+    fn build(config: LabelledDbnConfig, vb: &VarBuilder) -> Result<Self> {
+        let m = config.n_lower();
+        let linear = |n_in: usize, n_out: usize, vb: VarBuilder| {
+            let drawn = Init::Randn { mean: 0., stdev: RbmConfig::new(n_in, n_out).weight_stdev };
+            let weight = vb.get_with_hints((n_out, n_in), "weight", drawn)?;
+            Ok(Linear::new(weight, Some(vb.get(n_out, "bias")?)))
+        };
+        let pairs = || config.sizes.windows(2).take(m).enumerate();
+        let up = |(l, n): (usize, &[usize])| linear(n[0], n[1], vb.pp("recognition").pp(l));
+        let down = |(l, n): (usize, &[usize])| linear(n[1], n[0], vb.pp("generative").pp(l));
+        Ok(Self {
+            recognition: pairs().map(up).collect::<Result<_>>()?,
+            generative: pairs().map(down).collect::<Result<_>>()?,
+            top: LabelledRbm::new(config.sizes[m], config.sizes[m + 1], config.n_classes, vb.pp("top"))?,
+            config,
+        })
     }
 
-    /// The parameters by the names that [`new`](Self::new) looks for.
-    pub fn tensors(&self) -> Vec<(String, Tensor)> {
+    fn init(config: LabelledDbnConfig, philox: Philox, device: &Device) -> Result<Self> {
+        Self::init(config, philox, device)
+    }
+
+    fn config(&self) -> &LabelledDbnConfig {
+        &self.config
+    }
+
+    fn parameter(&self) -> &Tensor {
+        self.top.weight()
+    }
+
+    fn tensors(&self) -> Vec<(String, Tensor)> {
         let mut named = Vec::new();
         for (direction, layers) in [("recognition", &self.recognition), ("generative", &self.generative)] {
             for (l, layer) in layers.iter().enumerate() {
@@ -350,20 +315,36 @@ impl LabelledDbn {
         named.extend(self.top.tensors().map(|(name, t)| (format!("top.{name}"), t.clone())));
         named
     }
+}
 
-    /// The same network with its own copy of the parameters, in another float type or on another device.
-    ///
-    /// # Errors
-    /// When the device is out of memory.
-    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
-        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
-        let layer =
-            |layer: &Linear| Ok(Linear::new(copy(layer.weight())?, layer.bias().map(copy).transpose()?));
-        Ok(Self {
-            config: on_device(&self.config, device)?,
-            recognition: self.recognition.iter().map(layer).collect::<Result<_>>()?,
-            generative: self.generative.iter().map(layer).collect::<Result<_>>()?,
-            top: self.top.to(dtype, device)?,
-        })
+/// The recognition means of the layer that the RBM on top reads, `[batch, sizes[m]]`.
+impl Encode for LabelledDbn {
+    type Codes = Tensor;
+
+    fn encode_prepared(&self, x: &Tensor) -> Result<Tensor> {
+        let x = values_of("LabelledDbn", "x", x, self.config.sizes[0], self.dtype())?;
+        (0..self.recognition.len()).try_fold(x, |h, layer| self.layer_forward(layer, &h))
+    }
+}
+
+/// Features of the layer that the RBM on top reads down to rows, by the generative means.
+impl Decode for LabelledDbn {
+    fn decode(&self, x: &Tensor) -> Result<Tensor> {
+        let x = values_of("LabelledDbn", "x", x, self.top.n_visible(), self.dtype())?;
+        self.generative.iter().rev().try_fold(x, |h, layer| sigmoid(&layer.forward(&h)?))
+    }
+}
+
+/// The recognition means; the highest layer is the one that the RBM on top reads.
+impl Layered for LabelledDbn {
+    fn n_layers(&self) -> usize {
+        self.recognition.len()
+    }
+
+    fn layer_forward(&self, layer: usize, h: &Tensor) -> Result<Tensor> {
+        match self.recognition.get(layer) {
+            Some(layer) => sigmoid(&layer.forward(h)?),
+            None => candle::bail!("LabelledDbn: there is no layer {layer}"),
+        }
     }
 }

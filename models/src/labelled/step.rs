@@ -3,6 +3,7 @@
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
 //! recorded as a CUDA graph. For the equations see [`LabelledDbnTrainer`](super::LabelledDbnTrainer).
 use super::{LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledRbm, Stage};
+use crate::model::Model;
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
 use chandlery_ops::arrays::scale_into_;

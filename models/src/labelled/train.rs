@@ -3,6 +3,7 @@ use super::step::{Buffers, Directed, H_DRAWN, POS};
 use super::{LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig};
 use crate::check::{LabelsSeen, all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
+use crate::model::Model;
 use crate::prepare::to_load;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use crate::unit_range::UnitRange;

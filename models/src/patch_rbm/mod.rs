@@ -26,6 +26,7 @@
 //! ```
 //! use candle::{Device::Cpu, Module};
 //! use chandlery::datasets::ImageShape;
+//! use chandlery::Decode;
 //! use chandlery::patch_rbm::{PatchGrid, PatchRbm};
 //! use chandlery::rbm::RbmConfig;
 //! use chandlery_ops::Philox;

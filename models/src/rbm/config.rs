@@ -3,6 +3,7 @@ use crate::check::{at_least_one, range};
 use crate::conv_rbm::ConvGrid;
 use crate::prepare::check_inputs;
 use crate::schedule::{Plan, Schedule};
+use crate::stack::StackedConfig;
 use candle::Result;
 use chandlery_datasets::Preparation;
 use chandlery_ops::Precision;
@@ -231,6 +232,42 @@ impl RbmConfig {
         if self.visible == VisibleUnit::GaussianLearned {
             candle::bail!(
                 "RbmConfig: visible units of a convolution must be bernoulli or gaussian, got gaussian-learned"
+            )
+        }
+        Ok(())
+    }
+}
+
+impl StackedConfig for RbmConfig {
+    const STACK: &'static str = "DbnConfig";
+    const LAYER: &'static str = "RBM";
+
+    fn of_sizes(n_visible: usize, n_hidden: usize) -> Self {
+        Self::new(n_visible, n_hidden)
+    }
+
+    fn n_made(&self) -> usize {
+        self.n_hidden
+    }
+
+    /// Visible units must be of the kind of the hidden units below, and lie on their grid.
+    fn check_above(&self, below: &Self, i: usize) -> Result<()> {
+        if let (Some([height, width, depth]), Some(got)) = (below.hidden_places(), self.visible_places())
+            && got != [1, height, width, depth]
+        {
+            candle::bail!(
+                "DbnConfig: layers[{}] must lie on the hidden units of layers[{i}], a grid of {height}x{width} places of {depth}, \
+                 got {got:?} as planes, height, width and depth",
+                i + 1
+            )
+        }
+        let want = below.hidden.as_visible();
+        if self.visible != want {
+            candle::bail!(
+                "DbnConfig: layers[{}].visible must be {want}, since layers[{i}].hidden is {}, got {}",
+                i + 1,
+                below.hidden,
+                self.visible
             )
         }
         Ok(())

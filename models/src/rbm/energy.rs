@@ -96,15 +96,6 @@ impl Rbm {
     pub fn base_rate_bias(&self, mean: &Tensor) -> Result<Tensor> {
         self.config.base_rate_bias(mean)
     }
-
-    /// Mean over rows of the squared error of [`reconstruct`](Self::reconstruct), summed over the visible units.
-    ///
-    /// # Errors
-    /// When `v` is not `[batch, n_visible]`.
-    pub fn reconstruction_error(&self, v: &Tensor) -> Result<f64> {
-        let v = self.values("v", v, self.config.n_visible)?;
-        mean(&(self.reconstruct(&v)? - v)?.sqr()?.sum(D::Minus1)?)
-    }
 }
 
 /// `ln(1 + eˣ)` without overflow: `max(x, 0) + ln(1 + e^−|x|)`.

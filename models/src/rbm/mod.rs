@@ -55,7 +55,6 @@ mod dense;
 pub(crate) mod energy;
 pub mod likelihood;
 mod lower;
-mod pretrained;
 mod step;
 mod storage;
 pub mod train;
@@ -69,10 +68,11 @@ pub use train::{Metrics, RbmTrainer};
 pub(crate) use energy::softplus;
 
 use crate::check::{batch_of, room_for, values_of};
-use crate::prepare::{on_device, prepared};
+use crate::model::{Decode, Encode, FLOATS, Model, WIDE};
+use crate::pretrained::ModelType;
 use candle::{DType, Device, Module, Result, Tensor};
-use candle_nn::VarBuilder;
 use candle_nn::ops::sigmoid;
+use candle_nn::{Init, VarBuilder};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{bernoulli, normal};
 use chandlery_ops::images::{PatchDirection, PoolSide, patch_product};
@@ -88,25 +88,6 @@ pub struct Rbm {
 }
 
 impl Rbm {
-    /// Loads `weight`, `bias`, `visible_bias` and, for learned deviations, `log_variance` from under `vb`.
-    ///
-    /// # Errors
-    /// When `config` is out of range, or `vb` lacks one of them or has another shape.
-    pub fn new(config: RbmConfig, vb: VarBuilder) -> Result<Self> {
-        config.validate()?;
-        let log_variance = match config.visible {
-            VisibleUnit::GaussianLearned => Some(vb.get(config.n_visible, "log_variance")?),
-            VisibleUnit::Bernoulli | VisibleUnit::Gaussian => None,
-        };
-        Ok(Self {
-            weight: vb.get(config.weight_shape(), "weight")?,
-            bias: vb.get(config.n_hidden_biases(), "bias")?,
-            visible_bias: vb.get(config.n_visible_biases(), "visible_bias")?,
-            log_variance,
-            config,
-        })
-    }
-
     /// A new RBM: normal weights of standard deviation `config.weight_stdev`, biases 0, deviations 1. All f32.
     ///
     /// # Errors
@@ -161,15 +142,6 @@ impl Rbm {
             ),
         }
         Ok(Self { config, weight, bias, visible_bias, log_variance })
-    }
-
-    /// What the visible units hold of raw rows: `[batch, n_inputs]` to `[batch, n_visible]`. All other methods take and give values of
-    /// units.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or device than the preparation needs.
-    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared("Rbm", &self.config.preparation, rows, self.weight.dtype())
     }
 
     /// Values of units in the type of the weights.
@@ -341,16 +313,6 @@ impl Rbm {
         Ok(means)
     }
 
-    /// What comes back through the hidden means: the visible mean of the hidden mean, `[batch, n_visible]`; of a convolution through the
-    /// means of all units of its maps.
-    ///
-    /// # Errors
-    /// When `v` is not `[batch, n_visible]`.
-    pub fn reconstruct(&self, v: &Tensor) -> Result<Tensor> {
-        let units = self.mean_of_units(&self.hidden_input(v)?)?;
-        self.mean_of_visible(self.visible_input_of_units(&units)?)
-    }
-
     /// What the RBM is.
     pub fn config(&self) -> &RbmConfig {
         &self.config
@@ -375,35 +337,77 @@ impl Rbm {
     pub fn log_variance(&self) -> Option<&Tensor> {
         self.log_variance.as_ref()
     }
+}
 
-    /// The parameters by the names that [`new`](Self::new) looks for.
-    pub fn tensors(&self) -> Vec<(&'static str, &Tensor)> {
-        let mut named =
-            vec![("weight", &self.weight), ("bias", &self.bias), ("visible_bias", &self.visible_bias)];
-        named.extend(self.log_variance.as_ref().map(|t| ("log_variance", t)));
-        named
+impl Model for Rbm {
+    type Config = RbmConfig;
+    const TYPE: ModelType = ModelType::Rbm;
+
+    fn dtypes(config: &RbmConfig) -> &'static [DType] {
+        if config.patches.is_some() || config.convolution.is_some() { &WIDE } else { &FLOATS }
     }
 
-    /// The same RBM with its own copy of the parameters, in another float type or on another device.
-    ///
-    /// # Errors
-    /// When the device is out of memory.
-    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
-        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
+    /// `weight`, `bias`, `visible_bias` and, for learned deviations, `log_variance`.
+    fn build(config: RbmConfig, vb: &VarBuilder) -> Result<Self> {
+        let drawn = Init::Randn { mean: 0., stdev: config.weight_stdev };
+        let log_variance = match config.visible {
+            VisibleUnit::GaussianLearned => Some(vb.get(config.n_visible, "log_variance")?),
+            VisibleUnit::Bernoulli | VisibleUnit::Gaussian => None,
+        };
         Ok(Self {
-            config: on_device(&self.config, device)?,
-            weight: copy(&self.weight)?,
-            bias: copy(&self.bias)?,
-            visible_bias: copy(&self.visible_bias)?,
-            log_variance: self.log_variance.as_ref().map(copy).transpose()?,
+            weight: vb.get_with_hints(config.weight_shape(), "weight", drawn)?,
+            bias: vb.get(config.n_hidden_biases(), "bias")?,
+            visible_bias: vb.get(config.n_visible_biases(), "visible_bias")?,
+            log_variance,
+            config,
         })
+    }
+
+    fn init(config: RbmConfig, philox: Philox, device: &Device) -> Result<Self> {
+        Self::init(config, philox, device)
+    }
+
+    fn config(&self) -> &RbmConfig {
+        &self.config
+    }
+
+    fn parameter(&self) -> &Tensor {
+        &self.weight
+    }
+
+    fn tensors(&self) -> Vec<(String, Tensor)> {
+        let named = [("weight", &self.weight), ("bias", &self.bias), ("visible_bias", &self.visible_bias)];
+        let all = named.into_iter().chain(self.log_variance.as_ref().map(|t| ("log_variance", t)));
+        all.map(|(name, t)| (name.to_owned(), t.clone())).collect()
+    }
+}
+
+/// By the [hidden means](Rbm::hidden_mean).
+impl Encode for Rbm {
+    type Codes = Tensor;
+
+    fn encode_prepared(&self, x: &Tensor) -> Result<Tensor> {
+        self.hidden_mean(x)
+    }
+}
+
+/// By the [visible means](Rbm::visible_mean); rows come back through the means of all hidden units, of a convolution those of its maps
+/// before they are pooled.
+impl Decode for Rbm {
+    fn decode(&self, h: &Tensor) -> Result<Tensor> {
+        self.visible_mean(h)
+    }
+
+    fn reconstruct_prepared(&self, x: &Tensor) -> Result<Tensor> {
+        let units = self.mean_of_units(&self.hidden_input(x)?)?;
+        self.mean_of_visible(self.visible_input_of_units(&units)?)
     }
 }
 
 /// The hidden means of raw rows, `[batch, n_inputs]`: differentiable, so an RBM can be a layer of a larger network.
 impl Module for Rbm {
     fn forward(&self, rows: &Tensor) -> Result<Tensor> {
-        self.hidden_mean(&self.prepare(rows)?)
+        self.encode(rows)
     }
 }
 

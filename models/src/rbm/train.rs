@@ -34,6 +34,7 @@ use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
 use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
+use crate::model::Model;
 use crate::patch_rbm::Cells;
 use crate::prepare::check_inputs;
 use crate::replays::Replays;

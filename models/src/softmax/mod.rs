@@ -38,25 +38,82 @@ mod tests;
 
 pub use fit::{Fit, SoftmaxTrainConfig};
 
-use candle::{D, DType, Module, Result, Tensor};
+use crate::check::{at_least_one, check_names};
+use crate::feedforward::{Activation, Connections, LayerConfig};
+use crate::model::Model;
+use crate::prepare::check_inputs;
+use crate::pretrained::ModelType;
+use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
+use chandlery_datasets::Preparation;
+use chandlery_ops::Philox;
+use serde::{Deserialize, Serialize};
+
+/// What a [`Softmax`] is, the content of `config.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SoftmaxConfig {
+    /// Values of a row that it reads, at least 1.
+    pub n_features: usize,
+    /// Classes, at least 2.
+    pub n_classes: usize,
+    /// What is done to raw rows before it reads them. Default: floats as they are, bytes over 255.
+    #[serde(default, skip_serializing_if = "Preparation::is_default")]
+    pub preparation: Preparation,
+    /// Names of the classes in the order of their numbers; none where they go by these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_names: Option<Vec<String>>,
+}
+
+impl SoftmaxConfig {
+    /// Sizes have no default; everything else does.
+    pub fn new(n_features: usize, n_classes: usize) -> Self {
+        Self { n_features, n_classes, preparation: Preparation::default(), class_names: None }
+    }
+
+    /// # Errors
+    /// When there are fewer than 2 classes or no features, the preparation gives rows of another width, or there are not as many names as
+    /// classes.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "SoftmaxConfig";
+        at_least_one(OP, "n_features", self.n_features)?;
+        if self.n_classes < 2 {
+            candle::bail!("{OP}: n_classes must be at least 2, got {}", self.n_classes)
+        }
+        check_names(OP, self.class_names.as_deref(), self.n_classes)?;
+        check_inputs(OP, &self.preparation, self.n_features, None).map(drop)
+    }
+
+    /// The classifier as a layer of a network.
+    fn layer(&self) -> LayerConfig {
+        LayerConfig {
+            n_inputs: self.n_features,
+            n_outputs: self.n_classes,
+            activation: Activation::Identity,
+            connections: Connections::Dense,
+        }
+    }
+}
 
 /// A linear classifier; see the [module](self) for the equations.
 ///
 /// `weight` and `bias` are those of a [`Linear`], so it loads anywhere one does.
 #[derive(Debug, Clone)]
 pub struct Softmax {
+    config: SoftmaxConfig,
     weight: Tensor,
     bias: Tensor,
 }
 
 impl Softmax {
-    /// Loads `weight` `[n_classes, n_features]` and `bias` `[n_classes]` from under `vb`.
+    /// A classifier with random weights, uniform as those of a [linear layer](crate::feedforward::Feedforward::init), and biases 0, in
+    /// f32. A [fit](Self::fit) needs none.
     ///
     /// # Errors
-    /// When there are fewer than 2 classes or no features, or `vb` lacks either or has another shape.
-    pub fn new(n_features: usize, n_classes: usize, vb: VarBuilder) -> Result<Self> {
-        Self::from_tensors(vb.get((n_classes, n_features), "weight")?, vb.get(n_classes, "bias")?)
+    /// When `config` is out of range or memory is short.
+    pub fn init(config: SoftmaxConfig, philox: Philox, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let weight = config.layer().random_weight(philox, device)?;
+        Ok(Self { weight, bias: Tensor::zeros(config.n_classes, DType::F32, device)?, config })
     }
 
     /// A classifier from its weights, `[n_classes, n_features]`, and bias, `[n_classes]`.
@@ -74,7 +131,7 @@ impl Softmax {
         if bias.dims() != [n_classes] {
             candle::bail!("softmax: bias must have shape [{n_classes}], got {:?}", bias.dims())
         }
-        Ok(Self { weight, bias })
+        Ok(Self { config: SoftmaxConfig::new(n_features, n_classes), weight, bias })
     }
 
     /// Fits a classifier to features `x`, `[n_samples, n_features]` f32 and finite, and their
@@ -153,20 +210,54 @@ impl Softmax {
         &self.bias
     }
 
+    /// What the classifier is.
+    pub fn config(&self) -> &SoftmaxConfig {
+        &self.config
+    }
+
     /// Inputs a row must have.
     pub fn n_features(&self) -> usize {
-        self.weight.dims()[1]
+        self.config.n_features
     }
 
     /// Classes, at least 2.
     pub fn n_classes(&self) -> usize {
-        self.weight.dims()[0]
+        self.config.n_classes
+    }
+}
+
+impl Model for Softmax {
+    type Config = SoftmaxConfig;
+    const TYPE: ModelType = ModelType::Softmax;
+
+    /// `weight` `[n_classes, n_features]` and `bias` `[n_classes]`.
+    fn build(config: SoftmaxConfig, vb: &VarBuilder) -> Result<Self> {
+        let weight =
+            vb.get_with_hints((config.n_classes, config.n_features), "weight", config.layer().drawn())?;
+        Ok(Self { weight, bias: vb.get(config.n_classes, "bias")?, config })
+    }
+
+    fn init(config: SoftmaxConfig, philox: Philox, device: &Device) -> Result<Self> {
+        Self::init(config, philox, device)
+    }
+
+    fn config(&self) -> &SoftmaxConfig {
+        &self.config
+    }
+
+    fn parameter(&self) -> &Tensor {
+        &self.weight
+    }
+
+    fn tensors(&self) -> Vec<(String, Tensor)> {
+        vec![("weight".to_owned(), self.weight.clone()), ("bias".to_owned(), self.bias.clone())]
     }
 }
 
 impl Module for Softmax {
-    /// The logits: `[n_samples, n_features]` in, `[n_samples, n_classes]` out.
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    /// The logits of raw rows, `[n_samples, n_inputs]` to `[n_samples, n_classes]`.
+    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+        let x = self.prepare(rows)?;
         match x.dims() {
             [_, width] if *width == self.n_features() => {}
             got => {

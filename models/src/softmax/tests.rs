@@ -127,7 +127,7 @@ fn it_is_a_linear_layer() -> Result<()> {
         .map(|(name, tensor)| (name.to_owned(), tensor.clone()));
     let vb = VarBuilder::from_tensors(tensors.into_iter().collect(), DType::F32, &Cpu);
     let linear = candle_nn::linear(2, 3, vb.clone())?;
-    let loaded = Softmax::new(2, 3, vb)?;
+    let loaded = Softmax::new(SoftmaxConfig::new(2, 3), vb)?;
     let want = softmax.forward(&x)?.to_vec2::<f32>()?;
     assert_eq!(linear.forward(&x)?.to_vec2::<f32>()?, want);
     assert_eq!(loaded.forward(&x)?.to_vec2::<f32>()?, want);

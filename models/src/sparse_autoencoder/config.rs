@@ -72,6 +72,11 @@ impl SparseAutoencoderConfig {
         n_inputs(&self.preparation, self.n_visible)
     }
 
+    /// The largest magnitude of a random weight.
+    pub(super) fn limit(&self) -> f64 {
+        (6. / (self.n_visible + self.n_hidden + 1) as f64).sqrt()
+    }
+
     /// Entries of one weight matrix.
     pub(super) fn n_weights(&self) -> usize {
         self.n_visible * self.n_hidden

@@ -24,8 +24,9 @@
 //! over the rows these are: the mean activation first, then forward and back.
 //!
 //! ```
-//! use candle::{Device::Cpu, Module, Tensor};
+//! use candle::{Device::Cpu, Tensor};
 //! use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig};
+//! use chandlery::{Decode, Encode};
 //! # fn main() -> candle::Result<()> {
 //! let zeros = |n: usize| Tensor::zeros(n, candle::DType::F32, &Cpu);
 //! // Two values, one feature: the difference of the values.
@@ -34,7 +35,7 @@
 //! let config = SparseAutoencoderConfig::new(2, 1);
 //! let model = SparseAutoencoder::from_tensors(config, weight, zeros(1)?, decoder, zeros(2)?)?;
 //! let rows = Tensor::new(&[[0.5f32, 0.5]], &Cpu)?;
-//! assert_eq!(model.forward(&rows)?.to_vec2::<f32>()?, [[0.5]]); // sigmoid(0)
+//! assert_eq!(model.encode(&rows)?.to_vec2::<f32>()?, [[0.5]]); // sigmoid(0)
 //! let back = model.reconstruct(&rows)?.to_vec2::<f32>()?; // sigmoid(1) and sigmoid(−1)
 //! assert!((back[0][0] - 0.731_059).abs() < 1e-6 && (back[0][1] - 0.268_941).abs() < 1e-6);
 //! # Ok(()) }
@@ -42,7 +43,6 @@
 mod config;
 pub mod cost;
 pub mod fit;
-mod pretrained;
 pub mod serial;
 pub mod train;
 
@@ -52,10 +52,11 @@ pub use fit::{SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer};
 pub use train::{Metrics, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer};
 
 use crate::check::{room_for, values_of};
-use crate::prepare::{on_device, prepared};
+use crate::model::{Decode, Encode, Model};
+use crate::pretrained::ModelType;
 use candle::{DType, Device, Module, Result, Tensor};
-use candle_nn::VarBuilder;
 use candle_nn::ops::sigmoid;
+use candle_nn::{Init, VarBuilder};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
 
@@ -70,22 +71,6 @@ pub struct SparseAutoencoder {
 }
 
 impl SparseAutoencoder {
-    /// Loads `weight`, `bias`, `decoder_weight` and `visible_bias` from under `vb`.
-    ///
-    /// # Errors
-    /// When `config` is out of range, or `vb` lacks one of them or has another shape.
-    pub fn new(config: SparseAutoencoderConfig, vb: VarBuilder) -> Result<Self> {
-        config.validate()?;
-        let (n_visible, n_hidden) = (config.n_visible, config.n_hidden);
-        Ok(Self {
-            weight: vb.get((n_hidden, n_visible), "weight")?,
-            bias: vb.get(n_hidden, "bias")?,
-            decoder_weight: vb.get((n_visible, n_hidden), "decoder_weight")?,
-            visible_bias: vb.get(n_visible, "visible_bias")?,
-            config,
-        })
-    }
-
     /// A new autoencoder in f32: weights uniform in `±√(6 / (n_visible + n_hidden + 1))`, biases 0.
     ///
     /// # Errors
@@ -97,7 +82,7 @@ impl SparseAutoencoder {
         let values = 60. * n_visible as f64 * n_hidden as f64;
         let what = format!("{n_visible} visible and {n_hidden} hidden units");
         room_for("SparseAutoencoder", &what, values, device)?;
-        let limit = (6. / (n_visible + n_hidden + 1) as f64).sqrt();
+        let limit = config.limit();
         let weights = |shape, at| uniform(shape, device, at)?.affine(2. * limit, -limit);
         Ok(Self {
             weight: weights((n_hidden, n_visible), philox)?,
@@ -152,45 +137,6 @@ impl SparseAutoencoder {
         Tensor::cat(&parts, 0)
     }
 
-    /// What the model reads of raw rows: `[batch, n_inputs]` to `[batch, n_visible]`.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or device than the preparation needs.
-    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared("SparseAutoencoder", &self.config.preparation, rows, self.weight.dtype())
-    }
-
-    /// Features of prepared rows: `[batch, n_visible]` to `[batch, n_hidden]`, in (0, 1).
-    ///
-    /// # Errors
-    /// When `x` is not `[batch, n_visible]`.
-    pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
-        let x = values_of("SparseAutoencoder", "x", x, self.config.n_visible, self.weight.dtype())?;
-        sigmoid(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
-    }
-
-    /// What features give back, in the values of prepared rows: `[batch, n_hidden]` to `[batch, n_visible]`.
-    ///
-    /// # Errors
-    /// When `features` is not `[batch, n_hidden]`.
-    pub fn decode(&self, features: &Tensor) -> Result<Tensor> {
-        let features =
-            values_of("SparseAutoencoder", "features", features, self.config.n_hidden, self.weight.dtype())?;
-        let z = features.matmul(&self.decoder_weight.t()?)?.broadcast_add(&self.visible_bias)?;
-        match self.config.decoder {
-            Decoder::Sigmoid => sigmoid(&z),
-            Decoder::Linear => Ok(z),
-        }
-    }
-
-    /// What comes back of raw rows, in the values of prepared ones: `[batch, n_inputs]` to `[batch, n_visible]`.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or device than the preparation needs.
-    pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
-        self.decode(&self.forward(rows)?)
-    }
-
     /// The inputs of norm 1 that activate each feature most, `[n_hidden, n_visible]`: the rows of `weight` over their norms.
     ///
     /// # Errors
@@ -209,36 +155,73 @@ impl SparseAutoencoder {
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
+}
 
-    /// The parameters by the names that [`new`](Self::new) looks for.
-    pub fn tensors(&self) -> [(&'static str, &Tensor); 4] {
-        [
+impl Model for SparseAutoencoder {
+    type Config = SparseAutoencoderConfig;
+    const TYPE: ModelType = ModelType::SparseAutoencoder;
+
+    /// `weight`, `bias`, `decoder_weight` and `visible_bias`.
+    fn build(config: SparseAutoencoderConfig, vb: &VarBuilder) -> Result<Self> {
+        let (n_visible, n_hidden, limit) = (config.n_visible, config.n_hidden, config.limit());
+        let drawn = Init::Uniform { lo: -limit, up: limit };
+        Ok(Self {
+            weight: vb.get_with_hints((n_hidden, n_visible), "weight", drawn)?,
+            bias: vb.get(n_hidden, "bias")?,
+            decoder_weight: vb.get_with_hints((n_visible, n_hidden), "decoder_weight", drawn)?,
+            visible_bias: vb.get(n_visible, "visible_bias")?,
+            config,
+        })
+    }
+
+    fn init(config: SparseAutoencoderConfig, philox: Philox, device: &Device) -> Result<Self> {
+        Self::init(config, philox, device)
+    }
+
+    fn config(&self) -> &SparseAutoencoderConfig {
+        &self.config
+    }
+
+    fn parameter(&self) -> &Tensor {
+        &self.weight
+    }
+
+    fn tensors(&self) -> Vec<(String, Tensor)> {
+        let named = [
             ("weight", &self.weight),
             ("bias", &self.bias),
             ("decoder_weight", &self.decoder_weight),
             ("visible_bias", &self.visible_bias),
-        ]
+        ];
+        named.map(|(name, t)| (name.to_owned(), t.clone())).into()
     }
+}
 
-    /// The same autoencoder with its own copy of the parameters, in another float type or on another device.
-    ///
-    /// # Errors
-    /// When the device is out of memory.
-    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
-        let copy = |t: &Tensor| t.copy()?.to_dtype(dtype)?.to_device(device);
-        Ok(Self {
-            config: on_device(&self.config, device)?,
-            weight: copy(&self.weight)?,
-            bias: copy(&self.bias)?,
-            decoder_weight: copy(&self.decoder_weight)?,
-            visible_bias: copy(&self.visible_bias)?,
-        })
+/// Features, `[batch, n_hidden]`, in (0, 1).
+impl Encode for SparseAutoencoder {
+    type Codes = Tensor;
+
+    fn encode_prepared(&self, x: &Tensor) -> Result<Tensor> {
+        let x = values_of("SparseAutoencoder", "x", x, self.config.n_visible, self.weight.dtype())?;
+        sigmoid(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
+    }
+}
+
+impl Decode for SparseAutoencoder {
+    fn decode(&self, features: &Tensor) -> Result<Tensor> {
+        let features =
+            values_of("SparseAutoencoder", "features", features, self.config.n_hidden, self.weight.dtype())?;
+        let z = features.matmul(&self.decoder_weight.t()?)?.broadcast_add(&self.visible_bias)?;
+        match self.config.decoder {
+            Decoder::Sigmoid => sigmoid(&z),
+            Decoder::Linear => Ok(z),
+        }
     }
 }
 
 /// The features of raw rows, `[batch, n_inputs]` to `[batch, n_hidden]`: differentiable, so that it can be a layer of a network.
 impl Module for SparseAutoencoder {
     fn forward(&self, rows: &Tensor) -> Result<Tensor> {
-        self.encode(&self.prepare(rows)?)
+        self.encode(rows)
     }
 }

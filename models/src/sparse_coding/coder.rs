@@ -24,7 +24,7 @@ pub(super) const TOTALS: usize = 3;
 impl Coded {
     /// Activations of the signals `x`, `[m, n_features]`, `m ≥ 1`, contiguous, and what they leave of the signals.
     pub(super) fn of(model: &SparseCoding, x: &Tensor) -> Result<Self> {
-        let Activations { dense: activations, gaps, .. } = model.activations(x)?;
+        let Activations { dense: activations, gaps, .. } = model.activations_prepared(x)?;
         let (error, factors) = (x.copy()?, Factors::Host { alpha: -1., beta: 1. });
         gemm_(&error, &activations, &model.basis, factors, Precision::F32)?;
         Ok(Self { activations, gaps, squares: row_squares(&error)? })

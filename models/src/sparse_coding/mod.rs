@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | `x` | a prepared row | `[n_samples, n_features]`, f32 or f64 |
 //! | `B` | [`SparseCoding::basis`] | `[n_atoms, n_features]` |
-//! | `a` | result of `forward` | `[n_samples, n_atoms]` |
+//! | `a` | result of `encode` | `[n_samples, n_atoms]` |
 //! | `β` | [`SparseCodingConfig::beta`] | |
 //!
 //! Sources: Olshausen and Field, "Emergence of simple-cell receptive field properties by learning a sparse code for natural images",
@@ -19,14 +19,15 @@
 //! deep unsupervised learning using graphics processors", ICML 2009, section 6.
 //!
 //! ```
-//! use candle::{Device::Cpu, Module, Tensor};
+//! use candle::{Device::Cpu, Tensor};
+//! use chandlery::Encode;
 //! use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
 //! # fn main() -> candle::Result<()> {
 //! // Two orthogonal atoms: an activation is the product with its atom, less β, or 0.
 //! let basis = Tensor::new(&[[1f32, 0.], [0., 1.]], &Cpu)?;
 //! let model = SparseCoding::from_tensor(SparseCodingConfig::new(2, 2, 0.5), basis)?;
 //! let signals = Tensor::new(&[[2f32, 0.25], [-1., 0.75]], &Cpu)?;
-//! let a = model.forward(&signals)?.to_vec2::<f32>()?;
+//! let a = model.encode(&signals)?.to_vec2::<f32>()?;
 //! assert!(a.iter().flatten().zip([1.5, 0., -0.5, 0.25]).all(|(a, want)| (a - want).abs() < 1e-3), "{a:?}");
 //! # Ok(()) }
 //! ```
@@ -35,7 +36,6 @@ mod checkpoint;
 mod coder;
 mod config;
 pub mod lasso;
-mod pretrained;
 pub mod train;
 
 pub use coder::Figures;
@@ -44,8 +44,9 @@ pub use train::{Metrics, SparseCodingStep, SparseCodingTrainer};
 
 use crate::check::{at_least_one, is_finite, values_of};
 use crate::dictionary::{Init, init};
-use crate::prepare::{on_device, prepared};
-use candle::{DType, Device, Error, Module, Result, Tensor};
+use crate::model::{Decode, Encode, Model, WIDE};
+use crate::pretrained::ModelType;
+use candle::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::Philox;
 use coder::{Coded, Sums};
@@ -59,12 +60,13 @@ pub struct SparseCoding {
 }
 
 impl SparseCoding {
-    /// Loads `basis` from under `vb`.
+    /// A model whose atoms are random directions of length 1, in f32.
     ///
     /// # Errors
-    /// When `config` is out of range, or `vb` lacks it or has another shape.
-    pub fn new(config: SparseCodingConfig, vb: VarBuilder) -> Result<Self> {
-        let basis = vb.get((config.n_atoms, config.n_features), pretrained::BASIS)?;
+    /// When `config` is out of range or memory is short.
+    pub fn init(config: SparseCodingConfig, philox: Philox, device: &Device) -> Result<Self> {
+        config.validate()?;
+        let basis = init::random(config.n_atoms, config.n_features, philox, device)?;
         Self::from_tensor(config, basis)
     }
 
@@ -102,27 +104,11 @@ impl SparseCoding {
         Self::from_tensor(config, basis)
     }
 
-    /// The signals of raw rows: `[batch, n_inputs]` to `[batch, n_features]`.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or device than the preparation needs.
-    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared("SparseCoding", &self.config.preparation, rows, self.basis.dtype())
-    }
-
-    /// The activations of signals, `[batch, n_features]` to `[batch, n_atoms]`; there is no gradient.
+    /// The activations of prepared rows `x`, `[batch, n_features]`, with their relative duality gaps.
     ///
     /// # Errors
     /// When `x` has another shape, type or device, or is not finite.
-    pub fn encode(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(self.activations(x)?.dense)
-    }
-
-    /// The same with their relative duality gaps.
-    ///
-    /// # Errors
-    /// As [`encode`](Self::encode).
-    pub fn activations(&self, x: &Tensor) -> Result<Activations> {
+    pub fn activations_prepared(&self, x: &Tensor) -> Result<Activations> {
         let x = values_of("SparseCoding", "x", x, self.config.n_features, self.basis.dtype())?;
         self.config.lasso().solve(&x, &self.basis, None)
     }
@@ -142,31 +128,6 @@ impl SparseCoding {
         Measure { model: self, sums: Sums::default() }
     }
 
-    /// The signals that activations stand for, `a B`: `[batch, n_atoms]` to `[batch, n_features]`.
-    ///
-    /// # Errors
-    /// When `activations` are not `[batch, n_atoms]`.
-    pub fn decode(&self, activations: &Tensor) -> Result<Tensor> {
-        values_of("SparseCoding", "activations", activations, self.config.n_atoms, self.basis.dtype())?
-            .matmul(&self.basis)
-    }
-
-    /// What comes back of raw rows, in the values of prepared ones: `[batch, n_inputs]` to `[batch, n_features]`.
-    ///
-    /// # Errors
-    /// When `rows` have another shape, type or device, or are not finite.
-    pub fn reconstruct(&self, rows: &Tensor) -> Result<Tensor> {
-        self.decode(&self.forward(rows)?)
-    }
-
-    /// The same in the values of raw rows, `[batch, n_inputs]`, by [`Preparation::inverse`](crate::Preparation::inverse).
-    ///
-    /// # Errors
-    /// As [`reconstruct`](Self::reconstruct), and when the preparation has no inverse.
-    pub fn restore(&self, rows: &Tensor) -> Result<Tensor> {
-        self.config.preparation.inverse(&self.reconstruct(rows)?).map_err(Error::wrap)
-    }
-
     /// What the model is.
     pub fn config(&self) -> &SparseCodingConfig {
         &self.config
@@ -176,14 +137,57 @@ impl SparseCoding {
     pub fn basis(&self) -> &Tensor {
         &self.basis
     }
+}
 
-    /// The same model with its own copy of the basis, in f32 or f64, or on another device.
-    ///
-    /// # Errors
-    /// When `dtype` is another type, or the device is out of memory.
-    pub fn to(&self, dtype: DType, device: &Device) -> Result<Self> {
-        let basis = self.basis.copy()?.to_dtype(dtype)?.to_device(device)?;
-        Self::from_tensor(on_device(&self.config, device)?, basis)
+/// The name of the basis in files.
+const BASIS: &str = "basis";
+
+impl Model for SparseCoding {
+    type Config = SparseCodingConfig;
+    const TYPE: ModelType = ModelType::SparseCoding;
+
+    fn dtypes(_: &SparseCodingConfig) -> &'static [DType] {
+        &WIDE
+    }
+
+    /// `basis`, `[n_atoms, n_features]`; a new `VarMap` draws normal atoms of length 1 on average.
+    fn build(config: SparseCodingConfig, vb: &VarBuilder) -> Result<Self> {
+        let shape = (config.n_atoms, config.n_features);
+        let basis = vb.get_with_hints(shape, BASIS, init::drawn(config.n_features))?;
+        Self::from_tensor(config, basis)
+    }
+
+    fn init(config: SparseCodingConfig, philox: Philox, device: &Device) -> Result<Self> {
+        Self::init(config, philox, device)
+    }
+
+    fn config(&self) -> &SparseCodingConfig {
+        &self.config
+    }
+
+    fn parameter(&self) -> &Tensor {
+        &self.basis
+    }
+
+    fn tensors(&self) -> Vec<(String, Tensor)> {
+        vec![(BASIS.to_owned(), self.basis.clone())]
+    }
+}
+
+/// Activations, `[batch, n_atoms]`; there is no gradient. Rows must be finite.
+impl Encode for SparseCoding {
+    type Codes = Tensor;
+
+    fn encode_prepared(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(self.activations_prepared(x)?.dense)
+    }
+}
+
+/// The signals that activations stand for, `a B`.
+impl Decode for SparseCoding {
+    fn decode(&self, activations: &Tensor) -> Result<Tensor> {
+        values_of("SparseCoding", "activations", activations, self.config.n_atoms, self.basis.dtype())?
+            .matmul(&self.basis)
     }
 }
 
@@ -214,12 +218,5 @@ impl Measure<'_> {
     pub fn figures(&self) -> Result<Figures> {
         at_least_one("SparseCoding::figures", "rows", self.sums.signals as usize)?;
         Ok(self.sums.figures(self.model))
-    }
-}
-
-/// The activations of raw rows, `[batch, n_inputs]` to `[batch, n_atoms]`, for use as features. There is no gradient.
-impl Module for SparseCoding {
-    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
-        self.encode(&self.prepare(rows)?)
     }
 }

@@ -42,6 +42,7 @@ use crate::prepare::prepared;
 use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Feed;
+use crate::model::Model;
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{atom_coherence, row_squares};
 use serde::{Deserialize, Serialize};

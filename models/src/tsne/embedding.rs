@@ -1,6 +1,10 @@
 //! A layout with what new rows need to be put into it.
 use super::{Affinities, TransformConfig, TsneConfig};
-use candle::{Module, Result, Tensor};
+use crate::model::{Encode, Model};
+use crate::pretrained::ModelType;
+use candle::{DType, Device, Result, Tensor};
+use candle_nn::{VarBuilder, VarMap};
+use chandlery_ops::Philox;
 
 /// A fitted layout; see the [module](super).
 #[derive(Debug, Clone)]
@@ -9,6 +13,12 @@ pub struct Embedding {
     pub(super) layout: Tensor,
     pub(super) rows: Option<Known>,
 }
+
+/// Names of the tensors: a layout, and the rows that it is of by the type that they have.
+const LAYOUT: &str = "layout";
+const ROWS: &str = "rows";
+const BYTE_ROWS: &str = "byte_rows";
+const PREPARED_ROWS: &str = "prepared_rows";
 
 /// The rows of an embedding, as they were given.
 #[derive(Debug, Clone)]
@@ -100,14 +110,6 @@ impl Embedding {
         self.rows.as_ref().map(n_inputs).transpose()
     }
 
-    /// What t-SNE reads of raw rows: `[n, n_inputs]` to `[n, n_features]`.
-    ///
-    /// # Errors
-    /// When `rows` have another shape or device than the preparation needs.
-    pub fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
-        self.config.read(rows)
-    }
-
     /// Where new raw rows, `[m, n_inputs]`, belong in the layout, f32 `[m, n_dims]`; the points of the layout stay.
     ///
     /// Each new point stands for itself: what it gets does not depend on the others. See [`TransformConfig`] for the method.
@@ -119,9 +121,70 @@ impl Embedding {
     }
 }
 
-/// [`Embedding::transform`].
-impl Module for Embedding {
-    fn forward(&self, rows: &Tensor) -> Result<Tensor> {
+impl Model for Embedding {
+    type Config = TsneConfig;
+    const TYPE: ModelType = ModelType::Tsne;
+
+    fn dtypes(_: &TsneConfig) -> &'static [DType] {
+        &[DType::F32]
+    }
+
+    /// `layout`, and what [`transform`](Self::transform) needs: raw rows as `rows` or `byte_rows`, or `prepared_rows`. The number of
+    /// rows is known from the tensors alone: there are none in a new `VarMap`.
+    fn build(config: TsneConfig, vb: &VarBuilder) -> Result<Self> {
+        let there = |name: &str, dtype: DType| {
+            vb.contains_tensor(name).then(|| vb.get_unchecked_dtype(name, dtype)).transpose()
+        };
+        let Some(layout) = there(LAYOUT, DType::F32)? else {
+            candle::bail!("Embedding: {LAYOUT} is missing")
+        };
+        let raw = [there(ROWS, DType::F32)?, there(BYTE_ROWS, DType::U8)?];
+        let prepared = there(PREPARED_ROWS, DType::F32)?.map(Known::Prepared);
+        Self::of(config, layout, raw.into_iter().flatten().next().map(Known::Raw).or(prepared))
+    }
+
+    /// A layout is found and not drawn: this is an error.
+    fn init(_: TsneConfig, _: Philox, _: &Device) -> Result<Self> {
+        candle::bail!("Embedding::init: a layout is found and not drawn; take Tsne::fit")
+    }
+
+    fn config(&self) -> &TsneConfig {
+        &self.config
+    }
+
+    fn parameter(&self) -> &Tensor {
+        &self.layout
+    }
+
+    fn prepare(&self, rows: &Tensor) -> Result<Tensor> {
+        self.config.read(rows)
+    }
+
+    /// Nothing of a layout is trained: this is an error.
+    fn store_in(&self, _: &mut VarMap, _: &str) -> Result<Self> {
+        candle::bail!("Embedding::store_in: nothing of a layout is trained; save it by save_pretrained")
+    }
+
+    fn tensors(&self) -> Vec<(String, Tensor)> {
+        let rows = self.rows.iter().map(|rows| match rows {
+            Known::Raw(rows) if rows.dtype() == DType::U8 => (BYTE_ROWS, rows),
+            Known::Raw(rows) => (ROWS, rows),
+            Known::Prepared(rows) => (PREPARED_ROWS, rows),
+        });
+        let all = std::iter::once((LAYOUT, &self.layout)).chain(rows);
+        all.map(|(name, t)| (name.to_owned(), t.clone())).collect()
+    }
+}
+
+/// [`Embedding::transform`]; there is no gradient.
+impl Encode for Embedding {
+    type Codes = Tensor;
+
+    fn encode_prepared(&self, x: &Tensor) -> Result<Tensor> {
+        self.transform_prepared(x, &TransformConfig::default())
+    }
+
+    fn encode(&self, rows: &Tensor) -> Result<Tensor> {
         self.transform(rows)
     }
 }

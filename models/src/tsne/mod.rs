@@ -46,7 +46,6 @@ pub mod measure;
 mod memory;
 mod neighbours;
 mod order;
-mod pretrained;
 mod run;
 mod start;
 mod transform;

@@ -2,9 +2,11 @@
 use super::Embedding;
 use super::neighbours::{in_unit, unit_of};
 use crate::check::{at_least_one, range};
+use crate::model::Model;
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::arrays::gather_rows_by;
 use chandlery_ops::tsne::{knn_of, perplexity_search, repulsion_at};
+use serde::{Deserialize, Serialize};
 
 const OP: &str = "Embedding::transform";
 /// New rows that descend in one go.
@@ -19,7 +21,8 @@ const BLOCK: usize = 4096;
 /// ```
 ///
 /// Poličar, Stražar and Zupan, "Embedding to reference t-SNE space addresses batch effects in single-cell classification", 2021.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TransformConfig {
     /// At least 1. Default 5. It is lowered to a third of the training rows where these are few, but not below 1 ([`lowered`](Self::lowered)).
     pub perplexity: f64,

@@ -4,7 +4,7 @@ use candle::{DType, Result, Tensor, Var};
 use chandlery::dae::reference::Serial;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::feedforward::{Activation, ReconstructionLoss};
-use chandlery::{MinibatchTrainer, Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
 use chandlery_ops::layers::{Corruption, corrupt};
 
 /// `J` of the module's equations by candle's ops in f64, with the parameters in the order of [`Dae::tensors`].
@@ -175,7 +175,7 @@ fn momentum_and_decay_are_those_of_the_equations() -> Result<()> {
             let old = velocity.unwrap_or_else(|| descent.iter().map(|d| vec![0.; d.len()]).collect());
             let mut now = vec![];
             for (i, ((name, was), (_, is))) in before.tensors().into_iter().zip(after.tensors()).enumerate() {
-                let (was, is) = (values(was)?, values(is)?);
+                let (was, is) = (values(&was)?, values(&is)?);
                 let decay = if name.ends_with("weight") { decay } else { 0. };
                 let mut v = vec![];
                 for j in 0..was.len() {

@@ -3,7 +3,7 @@ use super::{CPU, awake, grey};
 use candle::{DType, Module, Result, Tensor};
 use candle_nn::Linear;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
-use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer, Decode};
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::{Corruption, corrupt};
 
@@ -41,12 +41,15 @@ fn noise_in_rows_that_were_never_seen_is_undone() -> Result<()> {
         losses.push(trainer.metrics()?.loss);
     }
     let dae = trainer.model()?;
-    let error = dae.error_between(&noisy, &test)?;
+    let error = dae.errors_prepared(&noisy, &test)?;
     assert!(error.rmse < 0.6 * left.min(mean), "{} where noise has {left}, the mean {mean}", error.rmse);
-    assert!((rmse(&dae.denoise(&noisy)?, &test)? - error.rmse).abs() < 1e-6);
+    assert!((rmse(&dae.reconstruct(&noisy)?, &test)? - error.rmse).abs() < 1e-6);
     assert!(losses[39] < 0.5 * losses[0], "{losses:?}");
     let untrained = Dae::init(DaeConfig::new(24, 40), Philox::new(4, 0), &CPU)?;
-    assert!(untrained.error_between(&noisy, &test)?.rmse > left.min(mean), "the control has learned it too");
+    assert!(
+        untrained.errors_prepared(&noisy, &test)?.rmse > left.min(mean),
+        "the control has learned it too"
+    );
     Ok(())
 }
 
@@ -63,7 +66,7 @@ fn metrics_are_the_errors_of_the_reconstructions_from_noise() -> Result<()> {
         let draws = Philox { offset: 20 * step as u64, ..draws };
         noisy.push(corrupt(&rows.narrow(0, 6 * step, 6)?, config.corruption, draws)?);
     }
-    let want = dae.error_between(&Tensor::cat(&noisy, 0)?, &rows)?;
+    let want = dae.errors_prepared(&Tensor::cat(&noisy, 0)?, &rows)?;
     let mut trainer = DaeTrainer::new(&dae, config, draws)?;
     for rows in rows.chunk(3, 0)? {
         trainer.step(&rows, None)?;
@@ -94,8 +97,8 @@ fn bytes_go_through_the_preparation_and_come_back_by_its_inverse() -> Result<()>
     let apart = rmse(models[0].weight(), models[1].weight())?;
     assert!(apart < 1e-6, "{apart}");
     // Rows are halved before they are read, and doubled after.
-    let (reconstructed, restored) = (dae.reconstruct(&floats)?, dae.denoise(&floats)?);
-    assert!(rmse(&(reconstructed * 2.)?, &restored)? < 1e-6);
+    let (made, restored) = (dae.reconstruct_prepared(&(&floats * 0.5)?)?, dae.reconstruct(&floats)?);
+    assert!(rmse(&(made * 2.)?, &restored)? < 1e-6);
     Ok(())
 }
 

@@ -3,7 +3,7 @@ use super::{CPU, awake, grey, off, values};
 use candle::{Result, Tensor};
 use chandlery::dae::reference::{Real, Serial};
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
-use chandlery::{MinibatchTrainer, Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
 use chandlery_ops::layers::{Corruption, corrupt};
 
 const DRAWS: Philox = Philox { seed: 77, stream: 2, offset: 5 };
@@ -46,10 +46,10 @@ fn minibatches_of_any_size_follow_the_serial_program_in_both_precisions() -> Res
         for ((name, start), (_, got)) in dae.tensors().into_iter().zip(got.tensors()) {
             for (what, want) in [("f32", &f32s), ("f64", &f64s)] {
                 let want = want.tensors().into_iter().find(|(n, _)| *n == name).expect("the same names").1;
-                let distance = values(&(got - start)?)?.iter().fold(0f64, |d, x| d.max(x.abs()));
+                let distance = values(&(&got - &start)?)?.iter().fold(0f64, |d, x| d.max(x.abs()));
                 assert!(distance > 0.05, "{name} hardly moved: {distance}");
                 // Rounding errors of 200 steps of sums of 50 products, 6e-8 each.
-                let off = off(&values(got)?, &values(want)?);
+                let off = off(&values(&got)?, &values(&want)?);
                 assert!(off < 2e-5, "batch {batch}, {what}: {name} is {off:e} off");
             }
         }

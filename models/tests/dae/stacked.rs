@@ -3,7 +3,7 @@ use super::{CPU, first_line, grey, off, values};
 use candle::{Module, Result, Tensor};
 use chandlery::dae::{Dae, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer};
 use chandlery::feedforward::{Feedforward, FeedforwardTrainConfig, FeedforwardTrainer, ReconstructionLoss};
-use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer, Decode, Encode, Layered};
 use chandlery_ops::layers::Corruption;
 
 fn stack(sizes: &[usize]) -> Result<StackedDae> {
@@ -100,11 +100,13 @@ fn features_are_those_of_the_layers() -> Result<()> {
     )?;
     let rows = grey(4, 12)?;
     let half = (&rows * 0.5)?;
-    let by_hand = stack.layers()[1].encode(&stack.layers()[0].encode(&half)?)?;
+    // The lowest layer prepares rows as the stack does.
+    let by_hand = stack.layers()[1].encode(&stack.layers()[0].encode(&rows)?)?;
     assert_eq!(values(&stack.forward(&rows)?)?, values(&by_hand)?);
     assert_eq!(values(&stack.features(&rows, 0)?)?, values(&half)?);
     let down = stack.layers()[0].decode(&stack.layers()[1].decode(&by_hand)?)?;
-    assert_eq!(values(&stack.reconstruct(&rows)?)?, values(&down)?);
+    assert_eq!(values(&stack.reconstruct_prepared(&half)?)?, values(&down)?);
+    assert_eq!(values(&stack.reconstruct(&rows)?)?, values(&(down * 2.)?)?);
     let error = first_line(stack.features(&rows, 3).expect_err("taken"));
     assert_eq!(error, "StackedDae::features: layer must be 0 to 2, got 3");
     Ok(())

@@ -1,11 +1,11 @@
 //! Learning from minibatches.
 use super::{CPU, N, beginning, bits, coder, difference, signals, unit_rows};
 use candle::{DType, Result, Tensor};
-use chandlery::Trainer;
 use chandlery::dictionary::{
     CodeError, Dictionary, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, PursuitMethod, Replace,
     SparseCoder,
 };
+use chandlery::{Encode, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::ErrorTarget;
 

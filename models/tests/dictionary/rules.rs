@@ -1,7 +1,7 @@
 //! Every rule of update against plain loops, and that it learns.
 use super::{CPU, M, N, P, RULES, S, beginning, coder, config, difference, signals};
 use candle::{Result, Tensor};
-use chandlery::FullBatchTrainer;
+use chandlery::{FullBatchTrainer, Encode};
 use chandlery::dictionary::{
     CodeError, DictionaryTrainConfig, DictionaryTrainer, Replace, SparseCoder, SparseCodes, UpdateRule,
 };

@@ -6,7 +6,7 @@ use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer,
     SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
-use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer, Decode, LoadOptions, Model};
 use std::ops::ControlFlow;
 
 fn bits(t: &Tensor) -> Result<Vec<u32>> {
@@ -19,7 +19,7 @@ fn a_model_comes_back_to_the_bit_and_its_layers_are_linear() -> Result<()> {
     let name = folder.path().display().to_string();
     let (saved, rows) = (start()?, pairs(9)?);
     saved.save_pretrained(folder.path())?;
-    let back = SparseAutoencoder::from_pretrained(&name, &CPU)?;
+    let back = SparseAutoencoder::from_pretrained(&name, &LoadOptions::default())?;
     assert_eq!(back.config(), saved.config());
     assert_eq!(bits(&back.flat()?)?, bits(&saved.flat()?)?);
     let tensors = candle::safetensors::load(folder.path().join("model.safetensors"), &CPU)?;

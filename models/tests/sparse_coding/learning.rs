@@ -1,12 +1,12 @@
 //! Activations and what is learned from them.
 use super::{BETA, CPU, SIZES, activations, beginning, bits, difference, first_line, signals, unit_rows};
-use candle::{DType, Module, Result, Tensor};
+use candle::{DType, Result, Tensor};
 use chandlery::dictionary::Replace;
 use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate, Statistics};
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
-use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer, Decode, Encode};
 
 fn trainer(config: SparseCodingTrainConfig) -> Result<SparseCodingTrainer> {
     SparseCodingTrainer::new(&beginning(DType::F64)?, config, Philox::new(7, 0))
@@ -17,7 +17,7 @@ fn activations_are_optimal_and_figures_are_their_formulas() -> Result<()> {
     let (model, x) = (beginning(DType::F64)?, signals()?);
     let config = SparseCodingConfig { tolerance: 1e-10, ..model.config().clone() };
     let model = SparseCoding::from_tensor(config, model.basis().clone())?;
-    let a = model.forward(&x)?;
+    let a = model.encode(&x)?;
     let rest = (&x - model.decode(&a)?)?;
     let q = rest.matmul(&model.basis().t()?)?.to_vec2::<f64>()?;
     for (q, a) in q.iter().flatten().zip(a.to_vec2::<f64>()?.iter().flatten()) {
@@ -36,10 +36,10 @@ fn activations_are_optimal_and_figures_are_their_formulas() -> Result<()> {
     assert_eq!(n, SIZES[0]);
 
     let config = SparseCodingConfig { nonnegative: true, ..model.config().clone() };
-    let a = SparseCoding::from_tensor(config, model.basis().clone())?.forward(&x)?;
+    let a = SparseCoding::from_tensor(config, model.basis().clone())?.encode(&x)?;
     let least = a.flatten_all()?.min(0)?.to_scalar::<f64>()?;
     assert!(least >= 0. && a.max_all()?.to_scalar::<f64>()? > 0.);
-    assert_eq!(model.forward(&x.narrow(0, 0, 0)?)?.dims(), [0, SIZES[0]]);
+    assert_eq!(model.encode(&x.narrow(0, 0, 0)?)?.dims(), [0, SIZES[0]]);
     Ok(())
 }
 
@@ -149,7 +149,7 @@ fn bytes_go_through_the_preparation() -> Result<()> {
     let floats = Tensor::new(&[[1f32, 0., 1.], [0., 1., 1.]], &CPU)?;
     let basis = Tensor::new(&[[0.6f32, 0.8, 0.], [0., 0.6, 0.8]], &CPU)?;
     let model = SparseCoding::from_tensor(SparseCodingConfig::new(2, 3, 0.1), basis)?;
-    assert_eq!(bits(&model.forward(&bytes)?)?, bits(&model.forward(&floats)?)?);
+    assert_eq!(bits(&model.encode(&bytes)?)?, bits(&model.encode(&floats)?)?);
     assert_eq!(model.config().preparation, Preparation::default());
     let mut trainer =
         SparseCodingTrainer::new(&model, SparseCodingTrainConfig::default(), Philox::new(1, 0))?;
@@ -162,7 +162,7 @@ fn what_does_not_fit_is_refused_with_the_reason() -> Result<()> {
     let model = beginning(DType::F64)?;
     let x = signals()?;
     let cases: [(Result<Tensor>, &str); 3] = [
-        (model.forward(&x.narrow(1, 0, 5)?), "x must have shape [batch, 9], got [400, 5]"),
+        (model.encode(&x.narrow(1, 0, 5)?), "x must have shape [batch, 9], got [400, 5]"),
         (model.decode(&x), "activations must have shape [batch, 12], got [400, 9]"),
         (model.figures(&x.narrow(0, 0, 0)?).map(|_| x.clone()), "rows must be at least 1, got 0"),
     ];

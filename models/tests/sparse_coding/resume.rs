@@ -1,12 +1,12 @@
 //! Runs that stop and go on.
 use super::{CPU, SIZES, beginning, bits, first_line, signals};
-use candle::{DType, Module, Result};
+use candle::{DType, Result};
 use chandlery::dictionary::Replace;
 use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate};
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingStep, SparseCodingTrainConfig, SparseCodingTrainer,
 };
-use chandlery::{MinibatchTrainer, Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer, Encode, LoadOptions, Model};
 
 #[test]
 fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
@@ -65,9 +65,9 @@ fn a_model_comes_back_to_the_bit_in_its_type() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
         let (model, rows) = (beginning(dtype)?, signals()?.to_dtype(dtype)?);
         model.save_pretrained(folder.path())?;
-        let back = SparseCoding::from_pretrained(&name, &CPU)?;
+        let back = SparseCoding::from_pretrained(&name, &LoadOptions::default())?;
         assert_eq!((back.config(), back.basis().dtype()), (model.config(), dtype));
-        assert_eq!(bits(&back.forward(&rows)?)?, bits(&model.forward(&rows)?)?);
+        assert_eq!(bits(&back.encode(&rows)?)?, bits(&model.encode(&rows)?)?);
         assert_eq!(back.basis().dims(), &SIZES[..2]);
     }
     Ok(())

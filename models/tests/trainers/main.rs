@@ -3,7 +3,6 @@
 mod fit;
 
 use candle::{DType, Device, Result, Tensor};
-use chandlery::Preparation;
 use chandlery::checkpoint::verify;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
@@ -22,19 +21,15 @@ use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTraine
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::sparse_autoencoder::{
-    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
-    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
-};
-use chandlery::sparse_coding::{
-    SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
-};
+use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer};
+use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer};
 use chandlery::tsne::{TsneConfig, TsneTrainer};
-use chandlery::{Epochs, Event, MinibatchTrainer, Philox, Trainer};
+use chandlery::{Epochs, Event, MinibatchTrainer, Philox, Trainer, Model, Preparation};
 use chandlery_ops::Precision;
 use chandlery_ops::core::uniform;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::borrow::Borrow;
 
 const CPU: Device = Device::Cpu;
 const BATCH: usize = 10;
@@ -260,8 +255,8 @@ fn keeps_the_contract<T: MinibatchTrainer>(
     Ok(std::any::type_name::<T>())
 }
 
-fn flat<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<f32>> {
-    let flat = tensors.into_iter().map(|t| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1());
+fn flat(tensors: impl IntoIterator<Item = impl Borrow<Tensor>>) -> Result<Vec<f32>> {
+    let flat = tensors.into_iter().map(|t| t.borrow().to_dtype(DType::F32)?.flatten_all()?.to_vec1());
     Ok(flat.collect::<Result<Vec<Vec<f32>>>>()?.concat())
 }
 
@@ -506,7 +501,7 @@ fn a_dictionary_keeps_its_pursuit_unless_training_is_told_another() -> Result<()
         let folder = tempfile::tempdir()?;
         dictionary.save_pretrained(folder.path())?;
         let name = folder.path().display().to_string();
-        assert_eq!(Dictionary::from_pretrained(&name, &CPU)?.config(), &config);
+        assert_eq!(Dictionary::from_pretrained(&name, &LoadOptions::default())?.config(), &config);
     }
     Ok(())
 }

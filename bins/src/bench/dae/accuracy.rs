@@ -104,7 +104,7 @@ fn serially<T: Real>(size: Size, batch: usize, rows: &Split, held_out: &Tensor) 
         serial_epoch(&mut serial, &rows, (size.n_visible, batch), &mut philox);
     }
     let seconds = start.elapsed().as_secs_f64() * EPOCH as f64 / (EPOCHS * n) as f64;
-    Ok((seconds, serial.dae(&Device::Cpu)?.reconstruction_error(held_out)?.rmse))
+    Ok((seconds, serial.dae(&Device::Cpu)?.errors_prepared(held_out, held_out)?.rmse))
 }
 
 /// The error of held-out rows after the same on the device.
@@ -114,5 +114,6 @@ fn learned(size: Size, batch: usize, rows: &Split, held_out: &Tensor, device: &D
     for _ in 0..EPOCHS {
         trainer.steps_of(&rows, None, rows.dim(0)? / batch)?;
     }
-    Ok(trainer.model()?.reconstruction_error(&held_out.to_device(device)?)?.rmse)
+    let held_out = held_out.to_device(device)?;
+    Ok(trainer.model()?.errors_prepared(&held_out, &held_out)?.rmse)
 }

@@ -137,7 +137,7 @@ fn learn(
         stream.train(&mut trainer, rows.n_samples() / batch)?;
         device.synchronize()?;
         seconds += start.elapsed().as_secs_f64();
-        learned.push((seconds, trainer.model()?.reconstruction_error(&held_out)?.rmse));
+        learned.push((seconds, trainer.model()?.errors_prepared(&held_out, &held_out)?.rmse));
     }
     Ok(learned)
 }
@@ -150,7 +150,7 @@ fn learn_serially(size: Size, rows: &[f32], held_out: &Tensor) -> Result<Vec<(f6
         let start = Instant::now();
         serial_epoch(&mut serial, rows, (size.n_visible, 1), &mut Philox::new(0, 10 + epoch));
         seconds += start.elapsed().as_secs_f64();
-        learned.push((seconds, serial.dae(&Device::Cpu)?.reconstruction_error(held_out)?.rmse));
+        learned.push((seconds, serial.dae(&Device::Cpu)?.errors_prepared(held_out, held_out)?.rmse));
     }
     Ok(learned)
 }

@@ -47,7 +47,8 @@ pub fn of<'a>(
         ),
         pictures,
         rust: format!(
-            "let dbn = chandlery::labelled::LabelledDbn::from_pretrained(\"this/folder\", &candle::Device::Cpu)?;\n\
+            "use chandlery::Model;\n\
+             let dbn = chandlery::labelled::LabelledDbn::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
              let classes = dbn.predict(&rows)?; // rows: [batch, {}], {scale}\n\
              let sevens = dbn.sample(&labels, 1000, chandlery::Philox::new(0, 0))?; // labels: [n] u32, below {}",
             config.n_inputs(),

@@ -7,9 +7,9 @@ use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::{Context, Result};
 use candle::Tensor;
-use chandlery::Philox;
 use chandlery::labelled::LabelledDbn;
 use chandlery::pictures::{Shades, mosaic, tile_zoom, write_png};
+use chandlery::{Decode, Model, Philox};
 use chandlery_datasets::Split;
 use serde::Serialize;
 

@@ -3,6 +3,7 @@ use super::{StackedDae, StackedDaeConfig};
 use crate::checkpoint::Checkpoint;
 use crate::dae::{Dae, DaeTrainConfig, DaeTrainer};
 use crate::layerwise::{LayerwiseTrainer, Stack};
+use crate::model::Model;
 use candle::{Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;

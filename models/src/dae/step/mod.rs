@@ -13,6 +13,7 @@ mod parts;
 
 use super::{Dae, DaeConfig, DaeTrainConfig};
 use crate::feedforward::{Activation as UnitActivation, ReconstructionLoss};
+use crate::model::Model;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::advance_;
@@ -124,7 +125,7 @@ impl Buffers {
             form,
         };
         for (to, (_, from)) in buffers.values().tensors().into_iter().zip(dae.tensors()) {
-            scale_into_(to, &copied(from)?, 1.)?;
+            scale_into_(to, &copied(&from)?, 1.)?;
         }
         if let Form::Parts(parts) = &buffers.form {
             parts.refresh()?;

@@ -9,6 +9,7 @@
 //! A state is a number whose bits are the units. The lower bits run through the same values in every block, so `h W` of a block
 //! is one matrix, computed once, plus one row for the upper bits.
 use super::Progress;
+use crate::model::Model;
 use crate::rbm::energy::softplus;
 use crate::rbm::{Rbm, VisibleUnit};
 use candle::{D, DType, Device, Result, Tensor};

@@ -52,6 +52,7 @@ pub use exact::MAX_EXACT_UNITS;
 
 use super::{HiddenUnit, Rbm};
 use crate::check::batch_of;
+use crate::model::Model;
 use candle::{DType, Result, Tensor};
 use serde::Serialize;
 
@@ -99,16 +100,33 @@ impl Rbm {
     /// When `v` has another shape or no row, or the hidden units are not binary.
     pub fn log_likelihood(&self, v: &Tensor, log_z: &Estimate) -> Result<Estimate> {
         const OP: &str = "Rbm::log_likelihood";
-        self.must_be_binary(OP)?;
-        let n = batch_of(OP, "v", v, self.config.n_visible)?;
-        crate::check::at_least_one(OP, "rows", n)?;
-        let wide = self.to(DType::F64, self.weight.device())?;
+        crate::check::at_least_one(OP, "rows", batch_of(OP, "v", v, self.config.n_visible)?)?;
+        let energies = self.wide_free_energies(OP, v)?;
         let mut sum = 0.;
-        for start in (0..n).step_by(BLOCK) {
-            let rows = v.narrow(0, start, BLOCK.min(n - start))?.to_dtype(DType::F64)?;
-            sum += wide.free_energy(&rows)?.sum_all()?.to_scalar::<f64>()?;
+        for block in &energies {
+            sum += block.sum_all()?.to_scalar::<f64>()?;
         }
-        Ok(log_z.subtracted_from(-sum / n as f64))
+        Ok(log_z.subtracted_from(-sum / v.dim(0)? as f64))
+    }
+
+    /// The log-likelihood of each raw row, `−F(v) − ln Z` in nats: `[batch, n_inputs]` to f64 `[batch]`, given `ln Z`.
+    ///
+    /// # Errors
+    /// As [`log_likelihood`](Self::log_likelihood), and when `rows` have another type or device.
+    pub fn score_samples(&self, rows: &Tensor, log_z: f64) -> Result<Tensor> {
+        const OP: &str = "Rbm::score_samples";
+        let v = self.prepare(rows)?;
+        crate::check::at_least_one(OP, "rows", batch_of(OP, "v", &v, self.config.n_visible)?)?;
+        Tensor::cat(&self.wide_free_energies(OP, &v)?, 0)?.affine(-1., -log_z)
+    }
+
+    /// The free energies of rows in f64, in blocks.
+    fn wide_free_energies(&self, op: &str, v: &Tensor) -> Result<Vec<Tensor>> {
+        self.must_be_binary(op)?;
+        let (n, wide) = (v.dim(0)?, self.to_dtype(DType::F64)?);
+        let block =
+            |start: usize| wide.free_energy(&v.narrow(0, start, BLOCK.min(n - start))?.to_dtype(DType::F64)?);
+        (0..n).step_by(BLOCK).map(block).collect()
     }
 
     /// Sums over hidden units have a closed form only where they are binary and each other's equals.

@@ -15,6 +15,7 @@
 //! | `∂β` of the visible part | `slope·v + offset` | `[n_visible, 1]`, number |
 //! | `Wᵀ`, over `σ²` | `read` | `[n_visible, n_hidden]` |
 use super::exact::log_volume;
+use crate::model::Model;
 use crate::rbm::energy::softplus;
 use crate::rbm::{Rbm, VisibleUnit, draw};
 use candle::{D, DType, Result, Tensor};
