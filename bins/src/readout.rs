@@ -5,7 +5,6 @@ use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::evaluation::readout::{self, Of};
 pub use chandlery::evaluation::readout::{Readout, some};
-use chandlery::softmax::SoftmaxTrainConfig;
 use chandlery_datasets::{Split, count};
 
 /// Rows to evaluate on.

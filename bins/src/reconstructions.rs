@@ -1,10 +1,8 @@
 //! Rows over what networks give back of them.
 use crate::rows::{self, Reads};
 use anyhow::Result;
-use candle::{Device, Module, Tensor};
-use chandlery::dbn::Dbn;
-use chandlery::feedforward::Feedforward;
-use chandlery::labelled::LabelledDbn;
+use candle::{Device, Tensor};
+use chandlery::Decode;
 use chandlery::pictures::{Shades, can_draw, originals_over_reconstructions, tile_zoom, write_png};
 use chandlery_datasets::{ImageShape, Split};
 use std::path::Path;
@@ -16,37 +14,16 @@ pub const COLUMNS: usize = 10;
 
 /// A network that gives back what it reads.
 pub trait GivesBack {
-    /// What comes back of rows as it reads them, of the same shape.
+    /// [`Decode::reconstruct`].
     fn back(&self, rows: &Tensor) -> candle::Result<Tensor>;
 
-    /// Mean over rows of the squared error of that, summed over the inputs.
+    /// [`Decode::reconstruction_error`].
     fn error(&self, rows: &Tensor) -> candle::Result<f64>;
 }
 
-impl GivesBack for Dbn {
+impl<M: Decode> GivesBack for M {
     fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
         self.reconstruct(rows)
-    }
-
-    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
-        self.reconstruction_error(rows)
-    }
-}
-
-impl GivesBack for LabelledDbn {
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
-        self.reconstruct(rows)
-    }
-
-    fn error(&self, rows: &Tensor) -> candle::Result<f64> {
-        self.reconstruction_error(rows)
-    }
-}
-
-/// An autoencoder.
-impl GivesBack for Feedforward {
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
-        self.forward(rows)
     }
 
     fn error(&self, rows: &Tensor) -> candle::Result<f64> {
@@ -69,7 +46,7 @@ pub fn draw_reconstructions(
     let preparation = &reads.preparation;
     // Both as the network sees them: what a row lost when it was prepared cannot come back.
     let seen = preparation.inverse(&preparation.apply(&raw)?)?;
-    let back = preparation.inverse(&network.back(&raw)?)?;
+    let back = network.back(&raw)?;
     let picture =
         originals_over_reconstructions(&seen, &back, shape, COLUMNS, shades(reads), tile_zoom(shape))?;
     write_png(&picture, path)?;

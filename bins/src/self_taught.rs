@@ -7,9 +7,9 @@ use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use crate::run_folder::{Existing, RunFolder};
 use anyhow::{Context, Result, ensure};
-use candle::{Device, Module, Tensor};
+use candle::{Device, Tensor};
+use chandlery::Encode;
 use chandlery::evaluation::self_taught::{Accuracy, SelfTaught, rows_of};
-use chandlery::softmax::SoftmaxTrainConfig;
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{Dataset, Preparation, Split, count};
 use clap::Args;
@@ -98,7 +98,7 @@ impl Classes {
 ///
 /// # Errors
 /// When rows lack labels or classes, there are no test rows, the folder is not empty, or `learn` or `keep` fails.
-pub fn run<M: Module, K>(
+pub fn run<M: Encode<Codes = Tensor>, K>(
     args: &TaskArgs,
     out: Option<&Path>,
     name: &str,
@@ -140,7 +140,7 @@ pub fn run<M: Module, K>(
 }
 
 /// Prints what features are worth, and gives the fields for `--json`.
-fn compare<M: Module, K>(
+fn compare<M: Encode<Codes = Tensor>, K>(
     args: &TaskArgs,
     report: &Report,
     device: &Device,
@@ -181,7 +181,7 @@ fn compare<M: Module, K>(
         let pixels = Preparation::default();
         of_pixels.push(task.accuracies(&draw, device, &|rows| prepared(&pixels, rows))?);
         of_pca.push(task.accuracies(&draw, device, &|rows| prepared(&pca, rows))?);
-        of_features.push(task.accuracies(&draw, device, &|rows| made.0.forward(rows))?);
+        of_features.push(task.accuracies(&draw, device, &|rows| made.0.encode(rows))?);
         first.get_or_insert(made);
     }
     let names = ["raw pixels".to_owned(), format!("{components} PCA coordinates"), name.to_owned()];

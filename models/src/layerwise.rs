@@ -3,8 +3,8 @@
 //! Lower activations are recomputed on the way up in each step and never stored, so memory does not grow with the number of rows.
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::{self, Layer};
-use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer};
 use crate::model::{Model, ModelConfig};
+use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::{Feed, Preparation};
@@ -88,7 +88,7 @@ pub type MetricsOf<S> = <<S as Stack>::LayerTrainer as Trainer>::Metrics;
 /// # use chandlery::rbm::RbmTrainConfig;
 /// # use chandlery::{Philox, Trainer};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((200, 6), &Cpu, Philox::new(0, 2))?)?;
+/// # let rows = Split::from_tensors(&chandlery_ops::core::uniform((200, 6), &Cpu, Philox::new(0, 2))?, None)?;
 /// let dbn = Dbn::init(DbnConfig::new(&[6, 5, 4]), Philox::new(7, 0), &Cpu)?;
 /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
 /// let mut trainer = DbnTrainer::new(&dbn, vec![RbmTrainConfig::default(); 2], Philox::new(7, 1))?;

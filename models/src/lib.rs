@@ -115,7 +115,7 @@ pub use chandlery_datasets as datasets;
 pub use chandlery_datasets::{ImageShape, Preparation};
 pub use chandlery_ops::{Philox, Precision};
 pub use early_stopping::{Best, EarlyStopping};
-pub use trainer::{Epochs, Event, FullBatchTrainer, MinibatchTrainer, Trainer};
 pub use model::{Decode, Encode, Layered, Model, ModelConfig};
 pub use pretrained::{LoadOptions, ModelType};
+pub use trainer::{Epochs, Event, FullBatchTrainer, MinibatchTrainer, Trainer};
 pub use unit_range::in_unit_interval;

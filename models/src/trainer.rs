@@ -127,7 +127,7 @@ pub trait MinibatchTrainer: Trainer {
     /// # use chandlery::rbm::{RbmTrainConfig, Rbm, RbmConfig, RbmTrainer};
     /// # use chandlery::{MinibatchTrainer, Philox};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?)?;
+    /// # let rows = Split::from_tensors(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?, None)?;
     /// let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
     /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
     /// let metrics = RbmTrainer::new(&rbm, RbmTrainConfig::default(), Philox::new(0, 1))?.fit(&mut feed, 60)?;
@@ -154,7 +154,7 @@ pub trait MinibatchTrainer: Trainer {
     /// # use chandlery::{Event, MinibatchTrainer, Philox, Trainer};
     /// # use std::ops::ControlFlow;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?)?;
+    /// # let rows = Split::from_tensors(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?, None)?;
     /// # let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
     /// # let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;
     /// # let mut trainer = RbmTrainer::new(&rbm, RbmTrainConfig::default(), Philox::new(0, 1))?;
@@ -225,7 +225,7 @@ pub trait MinibatchTrainer: Trainer {
     /// # use chandlery::rbm::{RbmTrainConfig, Rbm, RbmConfig, RbmTrainer};
     /// # use chandlery::{MinibatchTrainer, Philox};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?)?;
+    /// # let rows = Split::from_tensors(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?, None)?;
     /// # let held_out = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(0, 3))?;
     /// # let rbm = Rbm::init(RbmConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
     /// # let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(100, 7))?;

@@ -220,7 +220,7 @@ fn encodes<T: Encode>(model: &T, tensor: impl Fn(T::Codes) -> Result<Tensor>, cl
         }
     }
     // Rows that come in parts.
-    let split = Split::from_tensor(&bytes).map_err(candle::Error::wrap)?;
+    let split = Split::from_tensors(&bytes, None).map_err(candle::Error::wrap)?;
     let mut feed = Feed::new(&split, &CPU, FeedConfig::in_order(M)).map_err(candle::Error::wrap)?;
     let mut parts = Vec::new();
     model.encode_all(&mut feed, |codes| {

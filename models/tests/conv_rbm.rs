@@ -8,7 +8,7 @@ use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Philox, Trainer, Decode, Layered, LoadOptions, Model};
+use chandlery::{Decode, Layered, LoadOptions, MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_ops::core::{bernoulli, normal, uniform};
 
 const CPU: Device = Device::Cpu;

@@ -5,7 +5,7 @@ use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{Rbm, RbmTrainConfig, SparsityConfig, VisibleUnit};
-use chandlery::{MinibatchTrainer, Trainer, Decode, Layered, LoadOptions, Model};
+use chandlery::{Decode, Layered, LoadOptions, MinibatchTrainer, Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
 use std::path::Path;

@@ -14,7 +14,7 @@ use chandlery::feedforward::{
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer, Decode, Encode, LoadOptions, Model};
+use chandlery::{Decode, Encode, LoadOptions, MinibatchTrainer, Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 

@@ -2,9 +2,11 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
-use chandlery::labelled::{LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledDbnTrainer, LabelledRbm, Stage};
+use chandlery::labelled::{
+    LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledDbnTrainer, LabelledRbm, Stage,
+};
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer, Encode};
+use chandlery::{Encode, MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 

@@ -10,7 +10,7 @@ use chandlery::labelled::{
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::HiddenUnit;
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer, Decode, Encode, ImageShape, Layered, LoadOptions, Model};
+use chandlery::{Decode, Encode, ImageShape, Layered, LoadOptions, MinibatchTrainer, Model, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Philox, Precision};
 

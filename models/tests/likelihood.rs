@@ -5,7 +5,7 @@ use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::rbm::likelihood::{Ais, AisConfig, AisRun, Estimate, Stage};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 

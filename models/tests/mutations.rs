@@ -16,8 +16,13 @@ use chandlery::feedforward::{Feedforward, FeedforwardTrainConfig, FeedforwardTra
 use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
 use chandlery::pretrained::model_type;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
-use chandlery::sparse_autoencoder::{Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer};
-use chandlery::{FullBatchTrainer, MinibatchTrainer, Philox, Trainer, Decode, Encode, Layered, LoadOptions, Model};
+use chandlery::sparse_autoencoder::{
+    Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
+};
+use chandlery::{
+    Decode, Encode, FullBatchTrainer, Layered, LoadOptions, MinibatchTrainer, Model, Philox, Trainer,
+};
 use chandlery_ops::core::{normal, uniform};
 use mutants::{Whole, campaign, sealed};
 use serde_json::Value;

@@ -11,7 +11,9 @@ use chandlery::dictionary::{
 use chandlery::feedforward::{Feedforward, FeedforwardTrainConfig, FeedforwardTrainer};
 use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
-use chandlery::{FullBatchTrainer, ImageShape, MinibatchTrainer, Philox, Preparation, Trainer, Decode, Encode, Layered};
+use chandlery::{
+    Decode, Encode, FullBatchTrainer, ImageShape, Layered, MinibatchTrainer, Philox, Preparation, Trainer,
+};
 use chandlery_ops::core::{normal, uniform};
 use common::bits;
 

@@ -3,7 +3,7 @@
 use candle::{DType, Device, Result, Tensor, Var};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer, Decode, Model, Preparation};
+use chandlery::{Decode, MinibatchTrainer, Model, Preparation, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 

@@ -16,7 +16,7 @@ use chandlery::sparse_autoencoder::{
     SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
-use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer, Encode, LoadOptions, Model};
+use chandlery::{Encode, LoadOptions, MinibatchTrainer, Model, Philox, Preparation, Trainer};
 use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;

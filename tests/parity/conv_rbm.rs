@@ -2,7 +2,7 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery::conv_rbm::{ConvGrid, Padding};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
-use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference, bias_sums_shape};

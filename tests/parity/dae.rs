@@ -5,7 +5,7 @@ use chandlery::dae::reference::Serial;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
 };
-use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::DataOptions;
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::Corruption;

@@ -9,7 +9,7 @@ use chandlery::feedforward::{
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::RbmConfig;
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer, Decode, Model};
+use chandlery::{Decode, MinibatchTrainer, Model, Trainer};
 use chandlery_ops::core::{Draws, advance_, normal};
 use chandlery_ops::layers::{
     Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, adam_step_reference, layer_backward_,

@@ -4,7 +4,7 @@ use crate::resume::resumed;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
-use chandlery::{MinibatchTrainer, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::arrays::{halves_into_, joined_into_};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::{Philox, Precision};

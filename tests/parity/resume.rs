@@ -1,7 +1,7 @@
 //! Runs that stop at a checkpoint and go on from it.
 use candle::{Result, Tensor};
 use chandlery::dbn::{Dbn, DbnTrainer};
-use chandlery::{MinibatchTrainer, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_tests::assert_same_bits;
 use std::path::Path;
 

@@ -4,7 +4,7 @@ use crate::resume::assert_two_layers_resume;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, WeightStorage};
-use chandlery::{MinibatchTrainer, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::{
     BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Sparsity, WeightStep, bias_step_,

@@ -4,7 +4,7 @@ use chandlery::sparse_autoencoder::{
     Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
     SparseAutoencoderLbfgsTrainer,
 };
-use chandlery::{FullBatchTrainer, Philox, Trainer, Model};
+use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_tests::devices;
 

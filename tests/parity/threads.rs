@@ -4,7 +4,7 @@ use candle::{D, DType, Device, Module, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
-use chandlery::{MinibatchTrainer, Trainer, Decode, LoadOptions, Model};
+use chandlery::{Decode, LoadOptions, MinibatchTrainer, Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{Pursuit, bomp};
 use chandlery_ops::core::{Replay, advance_, normal, normal_, uniform};

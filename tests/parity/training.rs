@@ -4,7 +4,7 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
-use chandlery::{MinibatchTrainer, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};

@@ -4,7 +4,7 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer, Stage};
 use chandlery::schedule::Schedule;
-use chandlery::{MinibatchTrainer, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
 use chandlery_tests::{assert_close, assert_same_bits, devices};

@@ -11,7 +11,7 @@ use crate::session::{Asked, Kind, Nothing, Run, RunInfo, Session};
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dae::StackedDaeTrainer;
-use chandlery::{MinibatchTrainer, Philox, Trainer, Layered};
+use chandlery::{Layered, MinibatchTrainer, Philox, Trainer};
 use chandlery_datasets::Split;
 use chandlery_ops::layers::corrupt;
 use serde_json::json;

@@ -13,7 +13,7 @@ use crate::sizes;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dbn::DbnTrainer;
-use chandlery::{MinibatchTrainer, Trainer, Decode, Layered, Model};
+use chandlery::{Decode, Layered, MinibatchTrainer, Model, Trainer};
 use chandlery_datasets::{Split, count};
 use serde_json::json;
 

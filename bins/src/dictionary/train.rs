@@ -16,7 +16,7 @@ use candle::Device;
 use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineDictionaryTrainer};
 use chandlery::pictures::can_draw;
 use chandlery::pictures::curves::{self, Curve, Panel};
-use chandlery::{FullBatchTrainer, MinibatchTrainer, Philox, Model};
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Model, Philox};
 use chandlery_datasets::count;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

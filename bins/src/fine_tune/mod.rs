@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
 use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainer};
-use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Feed, count};
 use measure::Measured;
 use plan::{Rows, streams};

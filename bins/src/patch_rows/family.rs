@@ -7,14 +7,15 @@ use crate::run_folder::{RunFolder, check_writable};
 use crate::session::info::check_finished;
 use crate::session::{Kind, Picture};
 use anyhow::{Context, Result};
-use candle::{DType, Device, Module, Tensor};
+use candle::{DType, Device, Tensor};
 use chandlery::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, tile_zoom, write_png};
+use chandlery::{Decode, LoadOptions};
 use chandlery_datasets::{ImageShape, count};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// A family of models that read patches of images or rows; as a module a model makes features of raw rows.
-pub trait Family: Module + Sized {
+/// A family of models that read patches of images or rows, and make features of them.
+pub trait Family: Decode<Codes = Tensor> {
     /// The settings of its runs.
     type Settings: DeserializeOwned;
     /// The names of its training command.
@@ -22,17 +23,11 @@ pub trait Family: Module + Sized {
     /// What its program does when it is not told.
     const USUAL: Usual;
 
-    /// Loads a model from a folder or the hub.
-    fn load(model: &str, device: &Device) -> candle::Result<Self>;
-
     /// What it says of the rows that it is for.
     fn reads(&self) -> Reads;
 
     /// How many features it makes of a row.
     fn width(&self) -> usize;
-
-    /// What comes back of raw rows, as the model reads them.
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor>;
 
     /// The shape of what the model reads, where it is an image that can be drawn.
     fn shape(&self) -> Option<ImageShape> {
@@ -49,7 +44,7 @@ pub trait Family: Module + Sized {
 pub fn open<M: Family>(args: &UseArgs) -> Result<(Device, M, Rows)> {
     let device = args.common.open_device()?;
     check_finished(&args.model.model)?;
-    let model = M::load(&args.model.model, &device)?;
+    let model = M::from_pretrained(&args.model.model, &LoadOptions::on(&device))?;
     let rows = M::USUAL.open_to_use::<M::Settings>(args, &M::KIND, &model.reads())?;
     Ok((device, model, rows))
 }
@@ -69,7 +64,7 @@ pub fn encode<M: Family>(args: &EncodeArgs, change: impl FnOnce(M) -> Result<M>)
         layers: (1..=1, 1),
         width: model.width(),
     };
-    encoding.write(&report, &device, |rows| model.forward(rows))
+    encoding.write(&report, &device, |rows| model.encode(rows))
 }
 
 /// Prints the squared error of reconstructed rows, and draws the first ones.
@@ -83,7 +78,8 @@ pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
     let preparation = model.reads().preparation;
     let mut squares = 0.;
     rows.each(&device, |rows| {
-        let apart = (model.back(rows)? - preparation.apply(rows)?)?.to_dtype(DType::F64)?;
+        let x = model.prepare(rows)?;
+        let apart = (model.reconstruct_prepared(&x)? - x)?.to_dtype(DType::F64)?;
         squares += apart.sqr()?.sum_all()?.to_scalar::<f64>()?;
         Ok(())
     })?;
@@ -98,7 +94,8 @@ pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
     let shape = model.shape();
     if let Some(shape) = shape {
         let raw = rows.split.take(args.n)?.raw(&device)?;
-        let (originals, back) = (preparation.apply(&raw)?, model.back(&raw)?);
+        let originals = model.prepare(&raw)?;
+        let back = model.reconstruct_prepared(&originals)?;
         let shades = if preparation.is_default() { Shades::Unit } else { Shades::MinMax };
         let picture = originals_over_reconstructions(&originals, &back, shape, 10, shades, tile_zoom(shape))?;
         write_png(&picture, &args.out)?;

@@ -5,7 +5,6 @@ use crate::report::{Outcome, Report};
 use anyhow::Result;
 use candle::{DType, Device, Module, Tensor};
 use chandlery::sparse_autoencoder::{Cost, SparseAutoencoder};
-use chandlery::{Decode, LoadOptions, Model};
 use serde_json::json;
 
 /// A feature that is less active than this, on average, counts as dead.

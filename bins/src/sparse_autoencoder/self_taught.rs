@@ -12,7 +12,7 @@ use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
     SparseAutoencoderLbfgsTrainer,
 };
-use chandlery::{FullBatchTrainer, Philox, Trainer, Encode, Model};
+use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Split, count};
 use serde_json::json;
 

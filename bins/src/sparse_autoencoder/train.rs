@@ -7,12 +7,12 @@ use crate::run_folder::RunFolder;
 use crate::session::card::scale_of;
 use crate::session::{Asked, Card, Kind, Made, Nothing, Picture, Run, Trained, check_more};
 use anyhow::Result;
-use candle::{Device, Tensor};
+use candle::Device;
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::sparse_autoencoder::{
     CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainer,
 };
-use chandlery::{FullBatchTrainer, Philox, Trainer, Model};
+use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -28,20 +28,12 @@ impl Family for SparseAutoencoder {
     const KIND: Kind = Train::KIND;
     const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: "rescale" };
 
-    fn load(model: &str, device: &Device) -> candle::Result<Self> {
-        <Self as chandlery::Model>::from_pretrained(model, &LoadOptions::on(device))
-    }
-
     fn reads(&self) -> Reads {
         self.config().into()
     }
 
     fn width(&self) -> usize {
         self.config().n_hidden
-    }
-
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
-        self.reconstruct(rows)
     }
 }
 

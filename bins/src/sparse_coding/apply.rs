@@ -4,7 +4,6 @@ use crate::patch_rows::{self, open};
 use crate::report::{Outcome, Report, figure};
 use anyhow::Result;
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
-use chandlery::{Decode, LoadOptions, Model};
 use serde_json::json;
 
 /// Writes the activations of every row.

@@ -6,7 +6,7 @@ use crate::self_taught;
 use anyhow::Result;
 use candle::Device;
 use chandlery::sparse_coding::{Metrics, SparseCodingConfig, SparseCodingTrainer};
-use chandlery::{MinibatchTrainer, Philox, Trainer, Encode, Model};
+use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Feed, FeedConfig, Split, count};
 use serde_json::json;
 

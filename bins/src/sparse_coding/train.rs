@@ -8,11 +8,11 @@ use crate::run_folder::RunFolder;
 use crate::session::card::scale_of;
 use crate::session::{Asked, Card, Ended, Epochs, Kind, Nothing, Picture, Run, Trained};
 use anyhow::Result;
-use candle::{DType, Device, Module, Tensor};
+use candle::{DType, Device};
 use chandlery::dictionary::{Init, distinct_signals};
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::sparse_coding::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
-use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
+use chandlery::{Encode, MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Split, count};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -28,20 +28,12 @@ impl Family for SparseCoding {
     const KIND: Kind = Train::KIND;
     const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "zca" };
 
-    fn load(model: &str, device: &Device) -> candle::Result<Self> {
-        <Self as chandlery::Model>::from_pretrained(model, &LoadOptions::on(device))
-    }
-
     fn reads(&self) -> Reads {
         self.config().into()
     }
 
     fn width(&self) -> usize {
         self.config().n_atoms
-    }
-
-    fn back(&self, rows: &Tensor) -> candle::Result<Tensor> {
-        self.reconstruct(rows)
     }
 }
 
@@ -173,7 +165,7 @@ const SOME: usize = 1024;
 /// Draws the atoms, those with the largest energy (sum of squared activations of some rows of `split`) first.
 pub fn draw_basis(model: &SparseCoding, split: &Split, folder: &RunFolder) -> Result<Option<Picture>> {
     let Some(tile) = model.shape() else { return Ok(None) };
-    let activations = model.forward(&split.take(SOME)?.raw(model.basis().device())?)?;
+    let activations = model.encode(&split.take(SOME)?.raw(model.basis().device())?)?;
     let energy = activations.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     let file = "basis.png".to_owned();
     let n = draw::atoms(model.basis(), &energy, tile, &folder.file(&file)?)?;

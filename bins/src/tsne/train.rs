@@ -15,7 +15,7 @@ use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::pictures::scatter::Classes;
 use chandlery::tsne::measure::kl_of_affinities;
 use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneTrainer};
-use chandlery::{FullBatchTrainer, Philox, Trainer, Model};
+use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Centre, Preparation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

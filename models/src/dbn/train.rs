@@ -2,8 +2,8 @@
 use super::{Dbn, DbnConfig};
 use crate::checkpoint::Checkpoint;
 use crate::layerwise::{LayerwiseTrainer, Stack};
-use crate::rbm::{Rbm, RbmTrainConfig, RbmTrainer};
 use crate::model::Model;
+use crate::rbm::{Rbm, RbmTrainConfig, RbmTrainer};
 use candle::{Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;

@@ -42,8 +42,8 @@ use super::replace_atoms::{Care, compares, draws_of_batch};
 use super::scaling::{longest, most_square, outgrows, scale_of, scaled};
 use super::statistics::{Idle, Statistics, kept};
 use super::{Dictionary, OnlineDictionaryTrainConfig, SparseCoder, nonnegative};
-use crate::trainer::{MinibatchTrainer, Trainer};
 use crate::model::Model;
+use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{

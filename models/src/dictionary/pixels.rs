@@ -8,7 +8,6 @@
 //! A basis of whitened patches is thus one of pixels: with pixels as signals, white noise on them stays white. Its codes are not those of the
 //! whitened patches, whose errors count otherwise.
 use candle::{DType, Error, Result, Tensor};
-use chandlery::{LoadOptions, Model};
 use chandlery_datasets::Preparation;
 
 /// Whether a preparation multiplies rows by a number and takes their means out, and nothing else: its atoms are atoms of pixels as they are.

@@ -52,12 +52,14 @@ use super::least_squares::optimal_directions;
 use super::replace_atoms::Care;
 use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
 use super::statistics::Statistics;
-use super::{Dictionary, DictionaryConfig, DictionaryTrainConfig, Init, SparseCoder, UpdateRule, init, nonnegative};
+use super::{
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, Init, SparseCoder, UpdateRule, init, nonnegative,
+};
 use crate::check::{at_least_one, batch_of};
+use crate::model::Model;
 use crate::prepare::prepared;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
-use crate::model::Model;
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::gather_rows_by;
 use chandlery_ops::codes::{

@@ -25,6 +25,7 @@
 //! # Ok(()) }
 //! ```
 use crate::dbn::Dbn;
+use crate::model::Model;
 use crate::rbm::likelihood::{Ais, AisConfig, Estimate};
 use crate::rbm::{HiddenUnit, Rbm};
 use candle::{DType, Result, Tensor};

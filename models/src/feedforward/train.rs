@@ -26,6 +26,7 @@ use crate::check::{LabelsSeen, all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::early_stopping::{Best, EarlyStopping};
 use crate::losses::{LossSums, SinceReport};
+use crate::model::Decode;
 use crate::model::Model;
 use crate::prepare::to_load;
 use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer, check_minibatch};
@@ -174,7 +175,7 @@ impl FeedforwardTrainer {
     /// # use chandlery::Philox;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let split = |n: u32| -> Result<Split, Box<dyn std::error::Error>> {
-    /// #     let rows = Split::from_tensor(&chandlery_ops::core::uniform((n as usize, 6), &Cpu, Philox::new(0, 2))?)?;
+    /// #     let rows = Split::from_tensors(&chandlery_ops::core::uniform((n as usize, 6), &Cpu, Philox::new(0, 2))?, None)?;
     /// #     Ok(Split { labels: Some((0..n).map(|i| i % 3).collect::<Vec<_>>().into()), ..rows })
     /// # };
     /// # let (rows, held_out) = (split(60)?, split(30)?);

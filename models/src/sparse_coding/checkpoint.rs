@@ -1,6 +1,6 @@
 //! What a trainer needs to go on as if it had not stopped.
 use super::train::Gathered;
-use super::{SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer, BASIS};
+use super::{BASIS, SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer};
 use crate::checkpoint::{self, Checkpoint};
 use crate::dictionary::Statistics;
 use crate::dictionary::statistics::Idle;

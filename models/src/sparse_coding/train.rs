@@ -38,11 +38,11 @@ use crate::check::{at_least_one, batch_of};
 use crate::dictionary::replace_atoms::{Care, compares, draws_of_batch};
 use crate::dictionary::statistics::{Idle, kept};
 use crate::dictionary::{Init, Statistics};
+use crate::model::Model;
 use crate::prepare::prepared;
 use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Feed;
-use crate::model::Model;
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{atom_coherence, row_squares};
 use serde::{Deserialize, Serialize};
@@ -203,7 +203,7 @@ impl SparseCoding {
     /// # use chandlery::datasets::{Feed, FeedConfig, Split};
     /// # use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let rows = Split::from_tensor(&chandlery_ops::core::uniform((200, 9), &Cpu, Philox::new(1, 0))?)?;
+    /// # let rows = Split::from_tensors(&chandlery_ops::core::uniform((200, 9), &Cpu, Philox::new(1, 0))?, None)?;
     /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(50, 7))?;
     /// let model = SparseCoding::fit(SparseCodingConfig::new(16, 9, 0.1), &mut feed, Philox::new(7, 0))?;
     /// # assert_eq!(model.basis().dims(), [16, 9]);

@@ -4,7 +4,7 @@ use candle::{DType, Result, Tensor, Var};
 use chandlery::dae::reference::Serial;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::feedforward::{Activation, ReconstructionLoss};
-use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_ops::layers::{Corruption, corrupt};
 
 /// `J` of the module's equations by candle's ops in f64, with the parameters in the order of [`Dae::tensors`].

@@ -3,7 +3,7 @@ use super::{CPU, awake, grey};
 use candle::{DType, Module, Result, Tensor};
 use candle_nn::Linear;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
-use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer, Decode};
+use chandlery::{Decode, MinibatchTrainer, Philox, Preparation, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::{Corruption, corrupt};
 

@@ -3,7 +3,7 @@ use super::{CPU, awake, grey, off, values};
 use candle::{Result, Tensor};
 use chandlery::dae::reference::{Real, Serial};
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
-use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_ops::layers::{Corruption, corrupt};
 
 const DRAWS: Philox = Philox { seed: 77, stream: 2, offset: 5 };

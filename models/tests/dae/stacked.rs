@@ -3,7 +3,7 @@ use super::{CPU, first_line, grey, off, values};
 use candle::{Module, Result, Tensor};
 use chandlery::dae::{Dae, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer};
 use chandlery::feedforward::{Feedforward, FeedforwardTrainConfig, FeedforwardTrainer, ReconstructionLoss};
-use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer, Decode, Encode, Layered};
+use chandlery::{Decode, Encode, Layered, MinibatchTrainer, Philox, Preparation, Trainer};
 use chandlery_ops::layers::Corruption;
 
 fn stack(sizes: &[usize]) -> Result<StackedDae> {

@@ -6,7 +6,7 @@ use chandlery::dictionary::{
     OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, PursuitMethod, Replace, SparseCoder, UpdateRule,
     init,
 };
-use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer, Decode, Encode, LoadOptions, Model};
+use chandlery::{Decode, Encode, FullBatchTrainer, LoadOptions, MinibatchTrainer, Model, Trainer};
 use chandlery_ops::Philox;
 
 #[test]

@@ -1,10 +1,10 @@
 //! Every rule of update against plain loops, and that it learns.
 use super::{CPU, M, N, P, RULES, S, beginning, coder, config, difference, signals};
 use candle::{Result, Tensor};
-use chandlery::{FullBatchTrainer, Encode};
 use chandlery::dictionary::{
     CodeError, DictionaryTrainConfig, DictionaryTrainer, Replace, SparseCoder, SparseCodes, UpdateRule,
 };
+use chandlery::{Encode, FullBatchTrainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{AtomUpdate, ErrorTarget, Pursuit, omp_reference, update_atoms_reference};
 

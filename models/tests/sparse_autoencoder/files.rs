@@ -6,7 +6,7 @@ use chandlery::sparse_autoencoder::{
     CostConfig, SparseAutoencoder, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer,
     SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
-use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer, Decode, LoadOptions, Model};
+use chandlery::{Decode, FullBatchTrainer, LoadOptions, MinibatchTrainer, Model, Trainer};
 use std::ops::ControlFlow;
 
 fn bits(t: &Tensor) -> Result<Vec<u32>> {

@@ -6,7 +6,7 @@ use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate, Statistics};
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
-use chandlery::{MinibatchTrainer, Philox, Preparation, Trainer, Decode, Encode};
+use chandlery::{Decode, Encode, MinibatchTrainer, Philox, Preparation, Trainer};
 
 fn trainer(config: SparseCodingTrainConfig) -> Result<SparseCodingTrainer> {
     SparseCodingTrainer::new(&beginning(DType::F64)?, config, Philox::new(7, 0))

@@ -6,7 +6,7 @@ use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate};
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingStep, SparseCodingTrainConfig, SparseCodingTrainer,
 };
-use chandlery::{MinibatchTrainer, Philox, Trainer, Encode, LoadOptions, Model};
+use chandlery::{Encode, LoadOptions, MinibatchTrainer, Model, Philox, Trainer};
 
 #[test]
 fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {

@@ -13,7 +13,7 @@ const ROWS: usize = 34;
 const MINIBATCHES: usize = 4;
 
 fn feed() -> Result<Feed> {
-    let rows = Split::from_tensor(&uniform((ROWS, N), &CPU, Philox::new(9, 0))?);
+    let rows = Split::from_tensors(&uniform((ROWS, N), &CPU, Philox::new(9, 0))?, None);
     let labels = Some((0..ROWS as u32).map(|i| i % 3).collect());
     let rows = Split { labels, ..rows.map_err(candle::Error::wrap)? };
     Feed::new(&rows, &CPU, FeedConfig::new(BATCH, 5)).map_err(candle::Error::wrap)

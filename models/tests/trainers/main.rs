@@ -21,15 +21,20 @@ use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTraine
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer};
-use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer};
+use chandlery::sparse_autoencoder::{
+    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
+};
+use chandlery::sparse_coding::{
+    SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
+};
 use chandlery::tsne::{TsneConfig, TsneTrainer};
-use chandlery::{Epochs, Event, MinibatchTrainer, Philox, Trainer, Model, Preparation};
+use chandlery::{Epochs, Event, MinibatchTrainer, Model, Philox, Preparation, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::core::uniform;
+use std::borrow::Borrow;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::borrow::Borrow;
 
 const CPU: Device = Device::Cpu;
 const BATCH: usize = 10;
@@ -385,8 +390,8 @@ fn every_trainer_keeps_the_contract() -> Result<()> {
 
 #[test]
 fn a_stack_is_fitted_layer_by_layer() -> Result<()> {
-    let rows =
-        Split::from_tensor(&uniform((34, N), &CPU, Philox::new(9, 0))?).map_err(candle::Error::wrap)?;
+    let rows = Split::from_tensors(&uniform((34, N), &CPU, Philox::new(9, 0))?, None)
+        .map_err(candle::Error::wrap)?;
     let mut feed = Feed::new(&rows, &CPU, FeedConfig::new(BATCH, 5)).map_err(candle::Error::wrap)?;
     let new = || {
         let config = DbnConfig { preparation: half()?, ..DbnConfig::new(&[N, 5, 4]) };
@@ -423,8 +428,8 @@ fn a_stack_is_fitted_layer_by_layer() -> Result<()> {
 
 #[test]
 fn a_schedule_is_followed_from_step_to_step_where_that_is_asked_for() -> Result<()> {
-    let rows =
-        Split::from_tensor(&uniform((34, N), &CPU, Philox::new(9, 0))?).map_err(candle::Error::wrap)?;
+    let rows = Split::from_tensors(&uniform((34, N), &CPU, Philox::new(9, 0))?, None)
+        .map_err(candle::Error::wrap)?;
     let mut feed = Feed::new(&rows, &CPU, FeedConfig::new(BATCH, 5)).map_err(candle::Error::wrap)?;
     let new = || {
         let config = RbmTrainConfig { learning_rate: Schedule::linear(0.4, 0., 2), ..cd() };
@@ -459,7 +464,7 @@ fn a_schedule_is_followed_from_step_to_step_where_that_is_asked_for() -> Result<
 #[test]
 fn a_network_stops_by_the_error_of_held_out_rows_and_gives_its_best() -> Result<()> {
     let split = |n: u32, seed| {
-        let rows = Split::from_tensor(&uniform((n as usize, N), &CPU, Philox::new(seed, 0))?);
+        let rows = Split::from_tensors(&uniform((n as usize, N), &CPU, Philox::new(seed, 0))?, None);
         let labels = Some((0..n).map(|i| i % 3).collect());
         Ok::<_, candle::Error>(Split { labels, ..rows.map_err(candle::Error::wrap)? })
     };
@@ -501,7 +506,7 @@ fn a_dictionary_keeps_its_pursuit_unless_training_is_told_another() -> Result<()
         let folder = tempfile::tempdir()?;
         dictionary.save_pretrained(folder.path())?;
         let name = folder.path().display().to_string();
-        assert_eq!(Dictionary::from_pretrained(&name, &LoadOptions::default())?.config(), &config);
+        assert_eq!(Dictionary::from_pretrained(&name, &chandlery::LoadOptions::default())?.config(), &config);
     }
     Ok(())
 }

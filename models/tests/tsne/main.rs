@@ -3,8 +3,8 @@ mod measures;
 mod neighbours;
 
 use candle::{DType, Device, Result, Tensor};
-use chandlery::{Philox, Encode, LoadOptions, Model};
 use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneTrainer, measure};
+use chandlery::{Encode, LoadOptions, Model, Philox};
 use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;

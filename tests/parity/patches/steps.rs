@@ -2,7 +2,7 @@
 use super::{CPU, Case, case, fused_grids, grid, odd_grids, split, warpgroup_updates};
 use candle::{DType, Device, Result, Tensor};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
-use chandlery::{MinibatchTrainer, Philox, Trainer, Model};
+use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::{halves_into_, joined_into_};
 use chandlery_ops::core::{normal, uniform};

@@ -21,7 +21,7 @@ use crate::sizes;
 use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::labelled::{LabelledDbn, LabelledDbnMetrics, LabelledDbnTrainer};
-use chandlery::{MinibatchTrainer, Trainer, Decode, Model};
+use chandlery::{Decode, MinibatchTrainer, Model, Trainer};
 use chandlery_datasets::{Feed, Split};
 use plan::{STAGES, name};
 use serde::{Deserialize, Serialize};
