@@ -95,7 +95,7 @@ mod masked;
 mod reference;
 #[cfg(any(feature = "cuda", test))]
 mod shape;
-mod step;
+pub mod step;
 
 pub use masked::{MaskedSignals, lasso_masked_};
 pub use reference::{lasso_gaps_reference, lasso_reference};
