@@ -14,7 +14,7 @@
 
 #include "tsne/points.cuh"
 
-constexpr unsigned THREADS = 256, ALL = 0xffffffffu;
+constexpr unsigned THREADS = 256;
 
 template <int D>
 __device__ void bounds(float* boxes, const float* points, size_t n) {

@@ -2,7 +2,6 @@
 use super::cpu::{MASKED as OP, Masked};
 use super::{LassoOptions, LassoReport};
 use crate::core::check::{expect, matrix};
-use crate::core::op::{new_tensor, operands};
 use candle::{DType, Result, Tensor};
 
 /// Signals with missing samples, and the dictionary that they are coded over.
@@ -53,13 +52,9 @@ pub fn lasso_masked_(
             of.ridge
         )
     }
-    let report = LassoReport {
-        gaps: new_tensor(OP, m, dtype, device)?,
-        updates: new_tensor(OP, m, DType::U32, device)?,
-    };
+    let report = LassoReport::new(OP, activations)?;
     if m > 0 {
-        let written = operands(OP).write("activations", activations);
-        let written = written.write("gaps", &report.gaps).write("updates", &report.updates);
+        let written = report.operands(OP, activations);
         let read = written.read("dictionary", of.dictionary).read("signals", of.signals);
         let masked = Masked { n, p, ridge: of.ridge, dtype, options: *options };
         read.read("mask", of.mask).read("penalties", penalties).run(&masked)?;

@@ -95,14 +95,14 @@ mod masked;
 mod reference;
 #[cfg(any(feature = "cuda", test))]
 mod shape;
-mod step;
+pub mod step;
 
 pub use masked::{MaskedSignals, lasso_masked_};
 pub use reference::{lasso_gaps_reference, lasso_reference};
 pub use step::{LassoStep, LineSearch, lasso_step_, lasso_step_reference};
 
 use crate::core::check::{expect, matrix};
-use crate::core::op::{Io, Kernel, new_tensor, operands};
+use crate::core::op::{Io, Kernel, Operands, new_tensor, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 
 const OP: &str = "lasso_";
@@ -169,7 +169,7 @@ pub fn lasso_(
     options: &LassoOptions,
 ) -> Result<LassoReport> {
     let (m, n) = matrix(OP, "activations", "[n_samples, n_atoms]", activations, &[DType::F32, DType::F64])?;
-    let (dtype, device) = (activations.dtype(), activations.device());
+    let dtype = activations.dtype();
     let own_gram = gram.rank() == 3;
     let grams = [m, n, n];
     expect(OP, "gram", gram, &[dtype], &grams[usize::from(!own_gram)..])?;
@@ -180,13 +180,9 @@ pub fn lasso_(
     if n == 0 {
         candle::bail!("{OP}: gram must have at least one atom, got shape [0, 0]")
     }
-    let report = LassoReport {
-        gaps: new_tensor(OP, m, dtype, device)?,
-        updates: new_tensor(OP, m, DType::U32, device)?,
-    };
+    let report = LassoReport::new(OP, activations)?;
     if m > 0 {
-        let written = operands(OP).write("activations", activations);
-        let written = written.write("gaps", &report.gaps).write("updates", &report.updates);
+        let written = report.operands(OP, activations);
         let read = written.read("gram", gram).read("correlations", correlations);
         read.read("energies", energies).read("penalties", penalties).run(&Lasso {
             n,
@@ -196,6 +192,20 @@ pub fn lasso_(
         })?;
     }
     Ok(report)
+}
+
+impl LassoReport {
+    fn new(op: &'static str, activations: &Tensor) -> Result<Self> {
+        let (m, dtype, device) = (activations.dim(0)?, activations.dtype(), activations.device());
+        let (gaps, updates) = (new_tensor(op, m, dtype, device)?, new_tensor(op, m, DType::U32, device)?);
+        Ok(Self { gaps, updates })
+    }
+
+    /// What a solver writes.
+    fn operands<'a>(&'a self, op: &'static str, activations: &'a Tensor) -> Operands<'a> {
+        let written = operands(op).write("activations", activations);
+        written.write("gaps", &self.gaps).write("updates", &self.updates)
+    }
 }
 
 impl LassoOptions {

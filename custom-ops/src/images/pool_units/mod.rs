@@ -40,9 +40,9 @@
 //! assert_eq!(pooled.get(0)?.to_vec2::<f32>()?, [[0.8], [1.]]);
 //! # Ok(()) }
 //! ```
-mod backward;
+pub mod backward;
 mod cpu;
-mod means;
+pub mod means;
 mod reference;
 
 pub use backward::{pool_backward_, pool_backward_reference};

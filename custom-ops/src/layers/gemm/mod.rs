@@ -10,7 +10,7 @@ pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod parts;
-mod split;
+pub mod split;
 
 #[cfg(feature = "cuda")]
 pub(crate) use parts::PartSizes;

@@ -8,7 +8,7 @@
 //!
 //! For numbers in two parts on CUDA each is one kernel, as exact as f32 products: it adds partial sums outside the tensor cores,
 //! where [`gemm_parts_`](crate::layers::gemm_parts_) splits the product into many ([`two_part_products_fuse`]).
-mod errors;
+pub mod errors;
 #[cfg(feature = "cuda")]
 mod errors_cuda;
 #[cfg(feature = "cuda")]
