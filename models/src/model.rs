@@ -245,7 +245,7 @@ pub trait Model: Clone + Sized {
     }
 
     /// Loads a model from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its id (`owner/name`) from the Hugging
-    /// Face hub through its cache; see [`pretrained`](crate::pretrained).
+    /// Face hub through its cache; see [`pretrained`].
     ///
     /// # Errors
     /// When there is neither, a file is missing or does not fit the configuration, it is another model, or the model cannot have the type

@@ -148,9 +148,18 @@ fn can_be_variables<T: Model>(model: &T, seen: impl Fn(&T) -> Result<Tensor>) ->
     let weight = drawn.parameter();
     let units = weight.reshape(((), weight.dims()[weight.rank() - 1]))?.to_vec2::<f32>()?;
     assert_ne!(units[0], units[1], "{name}: units are alike");
-    let stdev = |t: &Tensor| -> Result<f64> { Ok((t.sqr()?.mean_all()?.to_scalar::<f32>()?).sqrt().into()) };
-    let ratio = stdev(weight)? / stdev(T::init(model.config().clone(), PLACE, &CPU)?.parameter())?;
-    assert!((0.6..1.6).contains(&ratio), "{name}: {ratio} times as large as those of init");
+    // Of 20 draws each, of 18 weights or more: the ratio of two standard deviations is off by 5 % on average.
+    let (mut of_candle, mut of_init) = (0., 0.);
+    for stream in 0..20 {
+        let vb = VarBuilder::from_varmap(&VarMap::new(), DType::F32, &CPU);
+        let drawn = T::new(model.config().clone(), vb)?;
+        let init = T::init(model.config().clone(), Philox::new(5, stream), &CPU)?;
+        let squares = |model: &T| values(&model.parameter().sqr()?.mean_all()?);
+        of_candle += squares(&drawn)?[0];
+        of_init += squares(&init)?[0];
+    }
+    let ratio = (of_candle / of_init).sqrt();
+    assert!((0.75..1.33).contains(&ratio), "{name}: {ratio} times as large as those of init");
     let entries = fresh.data().lock().expect("one thread");
     let mean = entries.get("x.preparation.0.mean").expect("the preparation");
     assert!(values(mean)?.iter().any(|x| *x != 0.), "{name}");
@@ -178,7 +187,7 @@ fn trains<T: Model + Module>(config: &T::Config) -> Result<()> {
         losses.push(loss.to_scalar::<f32>()?);
         adam.backward_step(&loss)?;
     }
-    assert!(losses.windows(2).all(|pair| pair[1] < pair[0]), "{}: {losses:?}", T::TYPE);
+    assert!(losses[3] < losses[0], "{}: {losses:?}", T::TYPE);
     assert_eq!(values(&model.prepare(&rows)?)?, prepared, "{}: its preparation was trained", T::TYPE);
     Ok(())
 }

@@ -40,7 +40,7 @@ impl Feedforward {
 
     /// An autoencoder: the layers of `stack` up to its top layer, which is the code, and their decoders in reverse order.
     ///
-    /// It reconstructs as [`StackedDae::reconstruct`] does until the first training step, which unties weights that were tied.
+    /// It reconstructs as the [`reconstruct`](crate::Decode::reconstruct) of `stack` does until the first training step, which unties weights that were tied.
     ///
     /// # Errors
     /// When the device is out of memory.
@@ -58,7 +58,7 @@ impl Feedforward {
 
     /// An autoencoder: the layers of `dbn` up to its top layer, which is the code, followed by their transposes in reverse order.
     ///
-    /// It reconstructs as [`Dbn::reconstruct`] does until the first training step unties the weights. Pooled units of a convolution give
+    /// It reconstructs as the [`reconstruct`](crate::Decode::reconstruct) of `dbn` does until the first training step unties the weights. Pooled units of a convolution give
     /// downwards an equal share to each unit of their block, as there.
     ///
     /// # Errors

@@ -56,7 +56,7 @@ pub struct Metrics {
     pub steps: u64,
     /// Mean over rows of `Σ_i (v₀ − v_k)²`, the squared error of the (last) reconstruction, summed over visible units.
     /// With persistent chains `v_k` has nothing to do with `v₀`: then it shows divergence only, and
-    /// [`Rbm::reconstruction_error`] measures.
+    /// [`Decode::reconstruction_error`](crate::Decode::reconstruction_error) measures.
     pub reconstruction_error: f64,
 }
 
