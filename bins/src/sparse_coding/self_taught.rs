@@ -5,7 +5,7 @@ use super::{draw, streams};
 use crate::progress::Spinner;
 use crate::report::Outcome;
 use crate::self_taught::{self, Features};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use candle::{Device, Module};
 use chandlery::sparse_coding::{Metrics, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
 use chandlery::{MinibatchTrainer, Philox, Trainer};
@@ -53,15 +53,6 @@ fn learn(
         SparseCodingTrainer::new(&first, args.learn.config(), Philox::new(seed, streams::TRAINER))?;
     let batch = args.learn.batch.min(split.n_samples());
     let mut feed = Feed::new(split, device, FeedConfig::new(batch, seed))?;
-    for epoch in 0..args.epochs {
-        feed.start_epoch(epoch as u64, 0)?;
-        if epoch + 1 == args.epochs && epoch > 0 {
-            trainer.metrics()?;
-        }
-        while let Some(minibatch) = feed.next()? {
-            trainer.step(&minibatch.rows, None)?;
-        }
-    }
-    let metrics = trainer.metrics()?;
-    Ok((trainer.model()?, metrics))
+    let metrics = trainer.fit(&mut feed, args.epochs)?.pop();
+    Ok((trainer.model()?, metrics.context("--epochs: must be at least 1, got 0")?))
 }
