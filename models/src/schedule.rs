@@ -104,7 +104,7 @@ impl Schedule {
     ///
     /// ```
     /// use chandlery::schedule::Schedule;
-    /// assert_eq!(Schedule::linear(0.4, 0.0, 2).within(0.5), 0.3);
+    /// assert_eq!(Schedule::linear(1.0, 0.0, 2).within(0.5), 0.75);
     /// assert_eq!(Schedule::steps([(0, 0.5), (1, 0.9)]).within(0.5), 0.5);
     /// ```
     pub fn within(&self, epochs: f64) -> f64 {

@@ -9,8 +9,23 @@ use std::path::Path;
 
 /// Learns a model: the part that does not depend on how rows come.
 ///
-/// [`MinibatchTrainer`]s learn from a [`Feed`], [`FullBatchTrainer`]s from rows that they were given when they were made. The trait is
-/// object-safe: `Box<dyn Trainer<Model = Rbm, Metrics = rbm::Metrics>>` is a type.
+/// [`MinibatchTrainer`]s learn from a [`Feed`], [`FullBatchTrainer`]s from rows that they were given when they were made:
+///
+/// | trainer | learns | from |
+/// |---|---|---|
+/// | [`RbmTrainer`](crate::rbm::RbmTrainer), [`DaeTrainer`](crate::dae::DaeTrainer) | a layer, alone or above others | minibatches |
+/// | [`DbnTrainer`](crate::dbn::DbnTrainer), [`StackedDaeTrainer`](crate::dae::StackedDaeTrainer) | a stack, layer by layer | minibatches |
+/// | [`LabelledDbnTrainer`](crate::labelled::LabelledDbnTrainer) | a network with label units | minibatches with labels |
+/// | [`FeedforwardTrainer`](crate::feedforward::FeedforwardTrainer) | a classifier or deep autoencoder | minibatches, with labels |
+/// | [`OnlineDictionaryTrainer`](crate::dictionary::OnlineDictionaryTrainer) | a dictionary | minibatches |
+/// | [`DictionaryTrainer`](crate::dictionary::DictionaryTrainer) | a dictionary | all rows |
+/// | [`SparseAutoencoderTrainer`](crate::sparse_autoencoder::SparseAutoencoderTrainer) | a sparse autoencoder | minibatches |
+/// | [`SparseAutoencoderLbfgsTrainer`](crate::sparse_autoencoder::SparseAutoencoderLbfgsTrainer) | a sparse autoencoder | all rows |
+/// | [`SparseCodingTrainer`](crate::sparse_coding::SparseCodingTrainer) | a basis | minibatches |
+/// | [`TsneTrainer`](crate::tsne::TsneTrainer) | a layout | all rows |
+///
+/// Each has a configuration of the same name, `RbmTrainConfig` for `RbmTrainer`, stacks one for each layer, and takes a copy of the model
+/// that it begins with; t-SNE begins with rows. The trait is object-safe: `Box<dyn Trainer<Model = Rbm, Metrics = rbm::Metrics>>` is a type.
 pub trait Trainer {
     /// What is learned.
     type Model;

@@ -3,7 +3,7 @@ use super::args::SelfTaughtArgs;
 use super::train::{TRAINER, draw_basis, first_model};
 use crate::report::Outcome;
 use crate::self_taught;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use candle::Device;
 use chandlery::sparse_coding::{Metrics, SparseCodingConfig, SparseCodingTrainer};
 use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
@@ -23,16 +23,7 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
         let mut trainer = SparseCodingTrainer::new(&first, args.learn.config(), Philox::new(seed, TRAINER))?;
         let batch = args.learn.batch.min(split.n_samples());
         let mut feed = Feed::new(split, device, FeedConfig::new(batch, seed))?;
-        for epoch in 0..args.epochs {
-            feed.start_epoch(epoch as u64, 0)?;
-            if epoch + 1 == args.epochs && epoch > 0 {
-                trainer.metrics()?;
-            }
-            while let Some(minibatch) = feed.next()? {
-                trainer.step(&minibatch.rows, None)?;
-            }
-        }
-        let metrics = trainer.metrics()?;
+        let metrics = trainer.fit(&mut feed, args.epochs)?.pop().context("--epochs must be at least 1")?;
         Ok((trainer.model()?, metrics))
     };
     let name = count(args.atoms, "activation");

@@ -12,7 +12,7 @@
 //!
 //! | symbol | field of [`DaeTrainConfig`] |
 //! |---|---|
-//! | corrupt | `corruption`; step `t` takes the draws from block `offset + t ⌈batch · n_visible / 4⌉` on, see [`chandlery_ops::layers::corrupt`] |
+//! | corrupt | `corruption`; step `t` takes the draws from block `offset + t ⌈batch · n_visible / 4⌉` on, see [`corrupt`](chandlery_ops::layers::corrupt()) |
 //! | `ρ μ` | `learning_rate`, `momentum`: schedules over epochs |
 //! | `λ` | `weight_decay` |
 //!

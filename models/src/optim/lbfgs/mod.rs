@@ -13,7 +13,7 @@
 //! | `f`, `g` | what the objective gives | a scalar of any float type, and `[n]` in the type of `x` |
 //! | `m` | [`LbfgsConfig::history`] | |
 //!
-//! Directions, differences of gradients and gradients are rows of one matrix `K`. After each evaluation [`row_dots`](chandlery_ops::arrays::row_dots) forms the inner
+//! Directions, differences of gradients and gradients are rows of one matrix `K`. After each evaluation [`row_dots`](chandlery_ops::arrays::row_dots()) forms the inner
 //! products of the three new rows with all rows in f64, and they cross to the host with the value in one transfer. The two loops run on
 //! the host over coefficients of the rows, with inner products that are all known, and one pass, `δ K`, makes the direction. So the host
 //! waits once for an evaluation, whatever `m` is, and an evaluation takes some six launches beside those of the objective.
