@@ -15,7 +15,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let dae = Dae::init(DaeConfig::new(784, 128), Philox::new(0, 0), &device)?;
     let mut feed = Feed::new(&digits, &device, FeedConfig::new(32, 0))?;
-    let training = DaeTrainConfig { batch: 32, corruption: Corruption::Mask(0.3), ..DaeTrainConfig::default() };
+    let training =
+        DaeTrainConfig { batch: 32, corruption: Corruption::Mask(0.3), ..DaeTrainConfig::default() };
     let mut trainer = DaeTrainer::new(&dae, training, Philox::new(0, 1))?;
     trainer.fit(&mut feed, 5)?;
     let dae = trainer.model()?;

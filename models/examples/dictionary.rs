@@ -20,7 +20,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let codes = dictionary.encode(&rows)?;
     let error = dictionary.reconstruction_error(&rows)?;
     let power = f64::from(rows.sqr()?.sum_all()?.to_scalar::<f32>()?) / 1000.;
-    println!("{} numbers in place of 784; {:.0} % of the power is left over", codes.width(), 100. * error / power);
+    println!(
+        "{} numbers in place of 784; {:.0} % of the power is left over",
+        codes.width(),
+        100. * error / power
+    );
     assert!(error < 0.4 * power);
     Ok(())
 }

@@ -8,7 +8,7 @@ use chandlery::datasets::{DataOptions, Feed, FeedConfig, open};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
 use chandlery::rbm::RbmTrainConfig;
-use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
+use chandlery::{MinibatchTrainer, Philox, Trainer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::Cpu;

@@ -6,7 +6,7 @@
 use candle::Device;
 use chandlery::datasets::{DataOptions, open};
 use chandlery::sparse_autoencoder::{
-    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderTrainConfig,
+    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
 };
 use chandlery::{Decode, Encode, Philox};
 
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rows = digits.raw(&Device::Cpu)?;
 
     let config = SparseAutoencoderConfig::new(784, 64);
-    let training = SparseAutoencoderTrainConfig { iterations: 60, ..Default::default() };
+    let training = SparseAutoencoderLbfgsTrainConfig { iterations: 60, ..Default::default() };
     let model = SparseAutoencoder::fit(config, &rows, training, Philox::new(0, 0))?;
 
     let active = model.encode(&rows)?.mean_all()?.to_scalar::<f32>()?;
