@@ -8,7 +8,7 @@ use chandlery::datasets::{DataOptions, Feed, FeedConfig, open};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::feedforward::{Feedforward, FeedforwardTrainConfig, FeedforwardTrainer};
 use chandlery::rbm::RbmTrainConfig;
-use chandlery::{Model, Philox, Trainer};
+use chandlery::{Philox, Trainer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::Cpu;
