@@ -41,7 +41,7 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
             return Err(Error::format(
                 "data 'natural-images'",
                 "is a set of photographs, whose crops or patches are rows",
-                "ask for crops (--crop), or write ./natural-images for a folder",
+                "ask for patches (--patch), or write ./natural-images for a folder",
             ));
         }
         _ if is_of_hub(spec) => of_hub(spec, options)?,

@@ -1,8 +1,9 @@
 //! The search for nearest neighbours, of rows on the device.
-use super::CommonArgs;
+use super::TimingArgs;
 use super::timing::{Seconds, time};
 use super::tsne::Rows;
 use crate::device::describe;
+use crate::options::at_least_one;
 use crate::report::Report;
 use crate::tsne::choices::MetricArg;
 use anyhow::{Context, Result};
@@ -14,20 +15,20 @@ use serde::Serialize;
 #[derive(Debug, Args)]
 pub struct KnnArgs {
     #[command(flatten)]
-    common: CommonArgs,
-    /// What is searched: a data set (its training and test rows together), blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians on a curved sheet);
-    /// several separated by commas.
+    timing: TimingArgs,
+    /// Data set: a name, a folder or a file. Also blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians on a curved sheet); several are separated by
+    /// commas. Training and test rows are taken together.
     #[arg(
         long,
-        value_name = "NAME",
+        value_name = "DATA,…",
         value_delimiter = ',',
         default_value = "blobs:20000x50,blobs:20000x256"
     )]
     data: Vec<Rows>,
-    /// Neighbours of each row.
-    #[arg(long, value_name = "K", default_value_t = 90)]
-    k: usize,
-    /// How far two rows are from each other.
+    /// Number of neighbours of each row.
+    #[arg(long, value_name = "N", default_value_t = 90, value_parser = at_least_one)]
+    neighbours: usize,
+    /// How rows are compared.
     #[arg(long, value_enum, default_value_t)]
     metric: MetricArg,
 }
@@ -48,8 +49,8 @@ struct Row {
 }
 
 pub(super) fn run(args: &KnnArgs) -> Result<()> {
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     report.line(&format!("k nearest neighbours, rows and results on {}, ms", describe(&device)))?;
     report.line(&format!(
         "{:<24} {:>8} {:>5} {:>5} {:>9} {:>9} {:>9} {:>8}",
@@ -61,15 +62,15 @@ pub(super) fn run(args: &KnnArgs) -> Result<()> {
         let scale = if rows.dtype() == DType::U8 { 1. / 255. } else { 1. };
         let rows = (rows.to_device(&device)?.to_dtype(DType::F32)? * scale)?.contiguous()?;
         let (n, n_features) = rows.dims2()?;
-        let Seconds { median, min, max } = time(&device, args.common.repeats, || {
-            chandlery_ops::tsne::knn(&rows, args.k, args.metric.0)?;
+        let Seconds { median, min, max } = time(&device, args.timing.repeats, || {
+            chandlery_ops::tsne::knn(&rows, args.neighbours, args.metric.0)?;
             Ok(())
         })?;
         let row = Row {
             data: of.name(),
             n,
             n_features,
-            k: args.k,
+            k: args.neighbours,
             ms: median * 1e3,
             ms_min: min * 1e3,
             ms_max: max * 1e3,
@@ -78,7 +79,7 @@ pub(super) fn run(args: &KnnArgs) -> Result<()> {
         };
         report.line(&format!(
             "{:<24} {:>8} {:>5} {:>5} {:>9.3} {:>9.3} {:>9.3} {:>8.1}",
-            row.data, n, n_features, args.k, row.ms, row.ms_min, row.ms_max, row.tflops
+            row.data, n, n_features, args.neighbours, row.ms, row.ms_min, row.ms_max, row.tflops
         ))?;
         table.push(row);
     }

@@ -51,7 +51,7 @@ pub struct LikelihoodArgs {
     pub burn_in: usize,
     /// How grey levels become 0 or 1: draw (with the grey level as the probability of 1) or threshold (1 from one half on); default: draw.
     #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]
-    pub binarize: Option<BinarizeArg>,
+    pub binarize_by: Option<BinarizeArg>,
     /// Draws of the middle layer per row, at least 2, for the lower bound of a network with two layers.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_two, requires = "log_likelihood")]
     pub draws: usize,
@@ -171,8 +171,8 @@ impl LikelihoodArgs {
         }
         let real = dbn.layers()[0].config().visible.is_gaussian();
         ensure!(
-            !real || self.binarize.is_none(),
-            "--binarize: rows must be of binary units, got {}; leave it out",
+            !real || self.binarize_by.is_none(),
+            "--binarize-by: rows must be of binary units, got {}; leave it out",
             dbn.layers()[0].config().visible
         );
         Ok(())
@@ -227,7 +227,7 @@ impl LikelihoodArgs {
             train: on_train,
             partition_function: found,
             bound_standard_errors: below.map(|_| errors),
-            rows: match (dbn.layers()[0].config().visible.is_gaussian(), self.binarize) {
+            rows: match (dbn.layers()[0].config().visible.is_gaussian(), self.binarize_by) {
                 (true, _) => "as they are",
                 (false, Some(BinarizeArg::Threshold)) => "thresholded",
                 (false, _) => "drawn",
@@ -245,7 +245,7 @@ impl LikelihoodArgs {
         if dbn.layers()[0].config().visible.is_gaussian() {
             return Ok(grey);
         }
-        Ok(match self.binarize {
+        Ok(match self.binarize_by {
             Some(BinarizeArg::Threshold) => grey.ge(0.5)?.to_dtype(DType::F32)?,
             Some(BinarizeArg::Draw) | None => chandlery_ops::core::bernoulli(&grey.contiguous()?, philox)?,
         })

@@ -1,10 +1,10 @@
 //! Model cards of dictionaries: of a run, and of one that was learned from an image.
-use super::args::{Settings, SignalArgs};
-use super::choices::name_of;
+use super::args::Settings;
 use super::draw;
 use super::measure::Measure;
-use super::restore_args::ImageDictionaryArgs;
 use super::signals::Signals;
+use crate::args::choices::name_of;
+use crate::args::restore::ImageDictionaryArgs;
 use crate::report::figure;
 use crate::session::card::scale_of;
 use crate::session::{Card, Picture};
@@ -27,15 +27,14 @@ pub struct Measured<'a> {
 /// The card of a dictionary that was learned from `signals`.
 pub fn of<'a>(
     config: &DictionaryConfig,
-    input: &SignalArgs,
     signals: &Signals,
     settings: &Settings,
     measured: &Measured<'_>,
     pictures: &'a [Picture],
 ) -> Result<Card<'a>> {
     let how = match settings.online {
-        Some(batch) => format!("online, in minibatches of {batch}"),
-        None => format!("by {}", name_of(&settings.rule())),
+        true => format!("online, in minibatches of {}", settings.batch),
+        false => format!("by {}", name_of(&settings.rule())),
     };
     let unit = signals.unit();
     let end =
@@ -43,11 +42,11 @@ pub fn of<'a>(
     let Measured { before, after, coherence } = measured;
     let scale = scale_of(&signals.split, &config.preparation)?;
     Ok(Card {
-        learned: format!("Learned {how} on `{}`: {}.", input.data, signals.words()),
+        learned: format!("Learned {how} on `{}`: {}.", signals.name, signals.words()),
         settings: format!(
             "{}{}, codes of up to {} by {}{end}",
-            count(settings.iterations, "iteration"),
-            match (settings.nonnegative_atoms, settings.nonnegative) {
+            count(settings.epochs, "epoch"),
+            match (settings.nonnegative_atoms, settings.is_nonnegative()) {
                 (true, true) => ", atoms and coefficients of at least 0 (a nonnegative matrix factorisation)",
                 (true, false) => ", atoms of at least 0",
                 (false, true) => ", coefficients of at least 0",
@@ -62,7 +61,7 @@ pub fn of<'a>(
              | atoms per code | {:.2} | {:.2} |\n\
              | atoms used | {} | {} of {} |\n\
              | largest cosine of two atoms | | {coherence:.3} |\n\n\
-             ![root mean square error by iteration](curves.svg)",
+             ![root mean square error by epoch](curves.svg)",
             figure(before.rmse, 4),
             figure(after.rmse, 4),
             before.mean_count,
@@ -80,8 +79,8 @@ pub struct RestoredImage<'a> {
     /// `denoised`, `filled in`.
     pub done: &'a str,
     pub image: &'a Path,
-    /// Iterations of learning; after 0 the atoms are those of the cosine transform.
-    pub iterations: usize,
+    /// Epochs of learning; after 0 the atoms are those of the cosine transform.
+    pub epochs: usize,
     /// PSNR before and after, if the true image is known.
     pub psnr: Option<[f64; 2]>,
     pub mean_count: f64,
@@ -94,17 +93,17 @@ pub fn of_image<'a>(
     restored: &RestoredImage<'_>,
     pictures: &'a [Picture],
 ) -> Card<'a> {
-    let RestoredImage { done, image, iterations, psnr, mean_count } = restored;
+    let RestoredImage { done, image, epochs, psnr, mean_count } = restored;
     let image = image.display();
     Card {
-        learned: match iterations {
+        learned: match epochs {
             0 => format!("The overcomplete cosine transform. `{image}` was {done} with it."),
             _ => format!(
                 "Learned by {} from patches of `{image}`, which was {done} with it.",
                 name_of(&args.rule)
             ),
         },
-        settings: format!("{} over up to {}", count(*iterations, "iteration"), count(args.patches, "patch")),
+        settings: format!("{} over up to {}", count(*epochs, "epoch"), count(args.patches, "patch")),
         results: match psnr {
             Some([before, after]) => {
                 format!("PSNR {before:.2} dB → {after:.2} dB, {mean_count:.2} atoms per patch.")

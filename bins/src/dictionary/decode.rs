@@ -2,6 +2,7 @@
 use super::args::DecodeArgs;
 use super::codes::{CodesFile, Cut};
 use super::given::given;
+use super::pixels::keeps_directions;
 use super::summary::Summary;
 use crate::arrays;
 use crate::images;
@@ -47,6 +48,10 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
             0
         }
         Target::Pictures(cut, paths) => {
+            ensure!(
+                keeps_directions(&config.preparation),
+                "--out: codes of patches that were prepared otherwise than by row-mean do not become pictures; name a .npy, .csv or .safetensors file"
+            );
             decoder.pictures(cut, &paths, &args.codes)?;
             cut.images.len()
         }

@@ -3,9 +3,9 @@ use super::restore::{
     Codes, Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of,
     read_like, training,
 };
-use super::restore_args::DenoiseArgs;
 use super::streams;
 use super::summary::Summary;
+use crate::args::restore::DenoiseArgs;
 use crate::device::describe;
 use crate::report::{Outcome, Report, seconds};
 use anyhow::{Result, ensure};
@@ -61,15 +61,15 @@ pub fn denoise(args: &DenoiseArgs, codes: Codes) -> Result<Outcome> {
         if args.sigma.is_none() { " (estimated)" } else { "" },
         describe(&device)
     ))?;
-    let iterations = args.dictionary.iterations;
-    let learned = dictionary.is_none() && iterations > 0;
+    let epochs = args.dictionary.epochs;
+    let learned = dictionary.is_none() && epochs > 0;
     let began = Instant::now();
     let of_image = match dictionary {
         Some(dictionary) => dictionary.into(),
         None => {
             let training = training(&args.dictionary);
             let trainer = ImageTrainer::noisy(&planes, &settings, &training, draws(&args.dictionary))?;
-            learn(trainer, iterations, "learning the dictionary")?
+            learn(trainer, epochs, "learning the dictionary")?
         }
     };
     let dictionary = &of_image.dictionary;
@@ -108,7 +108,7 @@ pub fn denoise(args: &DenoiseArgs, codes: Codes) -> Result<Outcome> {
             codes,
             image: &args.image,
             args: &args.dictionary,
-            iterations,
+            epochs,
             side,
             device: &device,
             seconds: total,

@@ -3,9 +3,9 @@ use super::restore::{
     Codes, Compared, Kept, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of,
     read_like, training,
 };
-use super::restore_args::InpaintArgs;
 use super::streams;
 use super::summary::Summary;
+use crate::args::restore::InpaintArgs;
 use crate::device::describe;
 use crate::images;
 use crate::report::{Outcome, Report, seconds};
@@ -55,7 +55,7 @@ pub fn inpaint(args: &InpaintArgs, codes: Codes) -> Result<Outcome> {
     let settings = Inpaint {
         side,
         step: args.step,
-        tolerance: args.tolerance,
+        tolerance: args.error,
         sigma: args.sigma,
         n_nonzero: args.nonzero,
         method: args.pursuit.into(),
@@ -63,7 +63,7 @@ pub fn inpaint(args: &InpaintArgs, codes: Codes) -> Result<Outcome> {
     };
     let planes = planes_of(&image.to_device(&device)?)?;
     let known = mask.to_device(&device)?;
-    let rounds = if dictionary.is_none() && args.dictionary.iterations > 0 { args.rounds } else { 0 };
+    let rounds = if dictionary.is_none() && args.dictionary.epochs > 0 { args.rounds } else { 0 };
     let fill = |atoms: &Tensor, round: usize| {
         // What is learned from is filled in by the pursuit that it is learned for.
         let penalty = codes.penalty().filter(|_| round == rounds);
@@ -128,7 +128,7 @@ pub fn inpaint(args: &InpaintArgs, codes: Codes) -> Result<Outcome> {
             codes,
             image: &args.image,
             args: &args.dictionary,
-            iterations: rounds * args.dictionary.iterations,
+            epochs: rounds * args.dictionary.epochs,
             side,
             device: &device,
             seconds: total,

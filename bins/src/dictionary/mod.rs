@@ -3,8 +3,6 @@
 //! | module     | what                                                              |
 //! |------------|-------------------------------------------------------------------|
 //! | [`args`]   | the command line                                                  |
-//! | [`restore_args`] | that of `denoise` and `inpaint`                             |
-//! | [`choices`] | the names of methods, rules and starts              |
 //! | `signals`  | patches of images, or rows, in the unit they are learned in       |
 //! | `train`    | the command `train`, from all rows or from minibatches            |
 //! | `plan`     | the first dictionary, and how it learns                           |
@@ -23,7 +21,6 @@
 //! | `card`     | model cards                                                       |
 pub mod args;
 mod card;
-pub mod choices;
 mod codes;
 mod csr;
 mod decode;
@@ -36,7 +33,6 @@ mod measure;
 mod pixels;
 mod plan;
 pub(crate) mod restore;
-pub mod restore_args;
 pub(crate) mod signals;
 mod summary;
 mod train;

@@ -37,7 +37,7 @@ pub fn atoms_of(name: &str, device: &Device) -> Result<Dictionary> {
 }
 
 /// Whether a preparation multiplies rows by a number and takes their means out, and nothing else.
-fn keeps_directions(preparation: &Preparation) -> bool {
+pub fn keeps_directions(preparation: &Preparation) -> bool {
     let scaled = preparation.without_last_row_mean();
     scaled.as_ref().unwrap_or(preparation).as_scale(DType::U8).is_some()
 }

@@ -2,8 +2,8 @@
 use super::card::{self, RestoredImage};
 use super::measure::energy_of;
 use super::pixels::atoms_of;
-use super::restore_args::ImageDictionaryArgs;
 use super::{draw, streams};
+use crate::args::restore::ImageDictionaryArgs;
 use crate::device::describe;
 use crate::images;
 use crate::options::Common;
@@ -124,7 +124,7 @@ impl Task {
         let dictionary = args.dictionary.as_ref().map(open).transpose()?;
         let side = match (&dictionary, &args.dictionary) {
             (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
-            _ => args.side.map_or(wanted.default_side, |side| side as usize),
+            _ => args.patch.map_or(wanted.default_side, |side| side as usize),
         };
         check_step(wanted.step, side)?;
         let planes = images::read_planes(wanted.image)?;
@@ -150,7 +150,7 @@ fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
     let side = (p as f64).sqrt().round() as usize;
     ensure!(
         side * side == p && side >= 2,
-        "--dictionary {name}: its atoms must be square grey patches, got {p} values; train one with `train --side`"
+        "--dictionary {name}: its atoms must be square grey patches, got {p} values; train one with `train --patch`"
     );
     Ok(side)
 }
@@ -159,7 +159,7 @@ fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
 pub fn training(args: &ImageDictionaryArgs) -> ImageTraining {
     ImageTraining {
         n_atoms: args.atoms,
-        iterations: args.iterations,
+        iterations: args.epochs,
         n_patches: args.patches,
         rule: args.rule.into(),
     }
@@ -211,7 +211,7 @@ pub struct Kept<'a> {
     pub image: &'a Path,
     pub args: &'a ImageDictionaryArgs,
     /// Iterations that were made.
-    pub iterations: usize,
+    pub epochs: usize,
     pub side: usize,
     pub device: &'a Device,
     pub seconds: f64,
@@ -233,7 +233,7 @@ impl Kept<'_> {
         let restored = RestoredImage {
             done: self.done,
             image: self.image,
-            iterations: self.iterations,
+            epochs: self.epochs,
             psnr: self.psnr,
             mean_count: self.mean_count,
         };

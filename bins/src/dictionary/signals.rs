@@ -2,8 +2,10 @@
 //!
 //! Pixels are grey levels from 0 to 255 whatever they are stored as, so that an error can be read as one; rows that are no images keep their own
 //! unit.
-use super::args::SignalArgs;
+use super::pixels::keeps_directions;
+use crate::args::prepare::PrepareArgs;
 use crate::options::{ReadArgs, located};
+use crate::patch_rows::{DATA, InputArgs};
 use crate::progress::Spinner;
 use crate::report::Report;
 use crate::rows::in_order;
@@ -18,6 +20,8 @@ use std::path::{Path, PathBuf};
 
 /// Side of a patch when none is asked for.
 const SIDE: usize = 8;
+/// Number of patches when none is asked for.
+const PATCHES: usize = 40_000;
 /// Rows that are read at once.
 const BLOCK: usize = 8192;
 
@@ -36,20 +40,24 @@ pub struct Signals {
 
 impl Signals {
     /// Opens what was asked for; patches are drawn with `seed`.
-    pub fn open(args: &SignalArgs, seed: u64) -> Result<Self> {
-        let at = || format!("--data {}", args.data);
+    pub fn open(args: &InputArgs, prepare: &PrepareArgs, seed: u64) -> Result<Self> {
+        let name = args.data.as_deref().unwrap_or(DATA);
+        let at = || format!("--data {name}");
         let base = args.base.as_deref();
-        let (data, read) = (located(&args.data, base), args.read.located(base));
-        if !args.rows && (args.side.is_some() || holds_images(&data)?) {
+        let (data, read) = (located(name, base), args.read.located(base));
+        if !args.cut.is_none() && (args.cut.size().is_some() || holds_images(&data)?) {
             let images = open_images(&data, &read)?;
-            let size = args.side.unwrap_or(SIDE.into());
-            let split = PatchSampler::new(images, size, args.patches, seed).with_context(at)?.into_split()?;
-            let preparation = usual(&split, args.remove_mean.unwrap_or(true))?;
-            return Ok(Self { name: args.data.clone(), split, preparation, patches: true });
+            let size = args.cut.size().unwrap_or(SIDE.into());
+            let n = args.cut.patches.unwrap_or(PATCHES);
+            let split = PatchSampler::new(images, size, n, seed).with_context(at)?.into_split()?;
+            let mut prepare = prepare.clone();
+            prepare.choose([StepConfig::RowMean]);
+            let preparation = fitted(&split, prepare.steps(), seed)?;
+            return Ok(Self { name: name.to_owned(), split, preparation, patches: true });
         }
         let split = read.open(&data)?.train;
-        let preparation = usual(&split, args.remove_mean.unwrap_or(false))?;
-        Ok(Self::rows(&args.data, split, preparation))
+        let preparation = fitted(&split, prepare.steps(), seed)?;
+        Ok(Self::rows(name, split, preparation))
     }
 
     /// Rows of a data set.
@@ -98,11 +106,17 @@ impl Signals {
         }
     }
 
+    /// Values of a signal.
+    pub fn n_features(&self) -> Result<usize> {
+        Ok(self.preparation.n_outputs(self.split.n_features())?)
+    }
+
     /// The unit of errors, in words.
     pub fn unit(&self) -> &'static str {
-        match is_grey_levels(&self.split) {
-            true => "grey levels",
-            false => "units of the rows",
+        match (keeps_directions(&self.preparation), is_grey_levels(&self.split)) {
+            (false, _) => "units of the prepared rows",
+            (true, true) => "grey levels",
+            (true, false) => "units of the rows",
         }
     }
 }
@@ -112,12 +126,11 @@ fn is_grey_levels(split: &Split) -> bool {
     split.image.is_some() || split.row_type() == RowType::U8
 }
 
-/// What makes signals of rows where no dictionary says so: grey levels where values are such, and row means subtracted or not.
-pub fn usual(split: &Split, remove_mean: bool) -> Result<Preparation> {
+/// What makes signals of rows where no dictionary says so: grey levels where values are such, then `steps`, fitted to the rows.
+pub fn fitted(split: &Split, steps: &[StepConfig], seed: u64) -> Result<Preparation> {
     let scale = is_grey_levels(split).then_some(StepConfig::Scale(255.));
-    let mean = remove_mean.then_some(StepConfig::RowMean);
-    let steps: Vec<StepConfig> = scale.into_iter().chain(mean).collect();
-    Ok(Preparation::of(&steps)?)
+    let steps: Vec<StepConfig> = scale.into_iter().chain(steps.iter().copied()).collect();
+    Preparation::fit(split, &steps, seed).context("--prepare")
 }
 
 /// Signals block by block.
@@ -210,11 +223,11 @@ mod tests {
             [(&bytes, image, 255.), (&bytes, None, 255.), (&floats, image, 255.), (&floats, None, 1.)];
         for (split, image, want) in cases {
             let split = split.clone().with_image(image).unwrap();
-            let preparation = usual(&split, false).unwrap();
+            let preparation = fitted(&split, &[], 0).unwrap();
             let signals = Signals::rows("x", split, preparation);
             assert_eq!(values(&signals.all(&Cpu).unwrap()), [0., want]);
         }
-        let preparation = usual(&floats, true).unwrap();
+        let preparation = fitted(&floats, &[StepConfig::RowMean], 0).unwrap();
         let centred = Signals::rows("x", floats, preparation);
         assert_eq!(values(&centred.all(&Cpu).unwrap()), [-0.5, 0.5]);
     }

@@ -20,5 +20,5 @@ pub fn encode<M: Module>(
     let (reads, width) = reads(&model);
     let encoding =
         Encoding { out: &args.out, data: &rows.name, split: &rows.split, reads, layers: (1..=1, 1), width };
-    encoding.write(&report, &device, |rows| model.forward(rows))
+    encoding.write(&report, &device, |rows, _| model.forward(rows))
 }

@@ -3,12 +3,13 @@ pub mod args;
 mod encode;
 mod reconstruct;
 
-pub use args::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
+pub use args::{EncodeArgs, InputArgs, ReconstructArgs, UseArgs};
 pub use encode::encode;
 pub use reconstruct::Reconstructing;
 
+use crate::args::prepare::{PrepareArgs, Steps};
 use crate::dictionary::signals::{holds_images, open_images};
-use crate::options::located;
+use crate::options::{PatchArg, located};
 use crate::progress::Progress;
 use crate::report::{note_usual_data, of_data};
 use crate::rows::{BLOCK, Reads, SplitArg, in_order, split_of};
@@ -34,8 +35,33 @@ impl session::info::Input for Input {
     }
 }
 
+impl InputArgs {
+    /// These options; without --data, those not given are taken from the run of this `kind`, with settings `S`, in the folder `model`.
+    ///
+    /// # Errors
+    /// When there is a run whose data is not known.
+    pub fn or_those_of<S: DeserializeOwned>(&self, model: &str, kind: &Kind) -> Result<Self> {
+        if self.data.is_some() {
+            return Ok(self.clone());
+        }
+        let of_run: Option<RunInfo<Input, S>> = kind
+            .of(Path::new(model))
+            .with_context(|| format!("{model}: the data of this run is not known; name it with --data"))?;
+        let Some(RunInfo { input: Input { rows }, directory, .. }) = of_run else {
+            note_usual_data(model, DATA);
+            return Ok(self.clone());
+        };
+        Ok(Self {
+            cut: self.cut.above(&rows.cut),
+            read: self.read.above(&rows.read),
+            data: rows.data,
+            base: directory,
+        })
+    }
+}
+
 /// The data set that is read where none is named.
-const DATA: &str = "natural-images";
+pub const DATA: &str = "natural-images";
 
 /// What a program does with patches when it is not told.
 #[derive(Debug, Clone, Copy)]
@@ -69,15 +95,16 @@ impl Rows {
         let at = || format!("--data {name}");
         let base = args.base.as_deref();
         let (data, read) = (located(&name, base), args.read.located(base));
-        if args.side.is_some() || holds_images(&data)? {
+        if !args.cut.is_none() && (args.cut.size().is_some() || holds_images(&data)?) {
             let images = open_images(&data, &read)?;
-            let (size, n) = (args.side.unwrap_or(usual.side.into()), args.patches.unwrap_or(usual.patches));
+            let size = args.cut.size().unwrap_or(usual.side.into());
+            let n = args.cut.patches.unwrap_or(usual.patches);
             let split = PatchSampler::new(images, size, n, seed).with_context(at)?.into_split()?;
             return Ok(Self { name, split, patches: true, usual });
         }
         ensure!(
-            args.patches.is_none(),
-            "--patches: {name} holds rows, not images; leave it out, or give --side"
+            args.cut.patches.is_none(),
+            "--patches: {name} holds rows, not images; leave it out, or give --patch"
         );
         Ok(Self { name, split: split_of(read.open(&data)?, split)?, patches: false, usual })
     }
@@ -93,34 +120,11 @@ impl Rows {
         usual: Usual,
         reads: &Reads,
     ) -> Result<Self> {
-        let mut input = args.input.clone();
-        let model = &args.model.model;
-        let of_run = || {
-            let info: Option<RunInfo<Input, S>> = kind.of(Path::new(model))?;
-            Ok::<_, anyhow::Error>(info)
-        };
-        let of_run = match &input.data {
-            Some(_) => None,
-            None => of_run().with_context(|| {
-                format!("{model}: the data of this run is not known; name it with --data")
-            })?,
-        };
-        if input.data.is_none() && of_run.is_none() {
-            note_usual_data(model, DATA);
-        }
-        if let Some(RunInfo { input: of_run, directory, .. }) = of_run {
-            input = InputArgs {
-                side: input.side.or(of_run.rows.side),
-                patches: input.patches.or(of_run.rows.patches),
-                read: input.read.above(&of_run.rows.read),
-                data: of_run.rows.data,
-                base: directory,
-            };
-        }
-        if let (Some(data), None, Some(image)) = (&args.input.data, input.side, reads.image)
+        let mut input = args.input.or_those_of::<S>(&args.model.model, kind)?;
+        if let (Some(data), None, Some(image)) = (&args.input.data, input.cut.patch, reads.image)
             && holds_images(data)?
         {
-            input.side = Some((image.height, image.width).into());
+            input.cut.patch = Some(PatchArg::Size((image.height, image.width).into()));
         }
         let rows = Self::open(&input, usual, args.split, args.seed)?;
         ensure!(
@@ -137,13 +141,13 @@ impl Rows {
     ///
     /// # Errors
     /// When a row is not finite, or there are too few.
-    pub fn preparation(&self, asked: Option<&PrepareArg>, seed: u64) -> Result<Preparation> {
-        let usual = || if self.patches { self.usual.prepare } else { "none" }.parse();
-        let prepare = match asked {
-            Some(asked) => asked.clone(),
-            None => usual().map_err(anyhow::Error::msg)?,
-        };
-        Preparation::fit(&self.split, &prepare.steps, seed).context("--prepare")
+    pub fn preparation(&self, asked: &PrepareArgs, seed: u64) -> Result<Preparation> {
+        let mut prepare = asked.clone();
+        if self.patches {
+            let Steps(usual) = self.usual.prepare.parse().map_err(anyhow::Error::msg)?;
+            prepare.choose(usual);
+        }
+        Preparation::fit(&self.split, prepare.steps(), seed).context("--prepare")
     }
 
     /// Calls `f` with blocks of raw rows in the order of the source.

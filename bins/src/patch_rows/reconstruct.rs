@@ -52,10 +52,10 @@ impl Reconstructing<'_> {
         ))?;
         let drawn = self.draw(args, rows, device)?;
         if drawn {
-            report.line(&format!("{}", args.out.display()))?;
+            report.line(&format!("{}", args.picture.out.display()))?;
         }
         report.finish(&json!({
-            "out": drawn.then_some(&args.out),
+            "out": drawn.then_some(&args.picture.out),
             "data": rows.name,
             "n_samples": n,
             "squared_error": error,
@@ -67,11 +67,11 @@ impl Reconstructing<'_> {
     /// Draws the first rows, as the model reads them, over what comes back.
     fn draw(&self, args: &ReconstructArgs, rows: &Rows, device: &Device) -> Result<bool> {
         let Some(shape) = self.shape() else { return Ok(false) };
-        let raw = rows.split.take(args.n)?.raw(device)?;
+        let raw = rows.split.take(args.picture.n)?.raw(device)?;
         let (originals, back) = (self.preparation.apply(&raw)?, (self.back)(&raw)?);
         let shades = if self.preparation.is_default() { Shades::Unit } else { Shades::MinMax };
         let picture = originals_over_reconstructions(&originals, &back, shape, 10, shades, tile_zoom(shape))?;
-        write_png(&picture, &args.out)?;
+        write_png(&picture, &args.picture.out)?;
         Ok(true)
     }
 }

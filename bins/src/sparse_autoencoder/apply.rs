@@ -1,5 +1,5 @@
 //! The commands `encode`, `evaluate` and `reconstruct`: what one does with a model after training.
-use super::args::{EvaluateArgs, Settings};
+use super::args::{CostArgs, EvaluateArgs, Settings};
 use super::train::{KIND, USUAL};
 use crate::patch_rows::{self, EncodeArgs, ReconstructArgs, Reconstructing, Rows, UseArgs};
 use crate::report::{Outcome, Report};
@@ -30,7 +30,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
     let (device, model, rows) = open(&args.of)?;
-    let fit = args.cost.fit(1);
+    let fit = CostArgs { chunk: args.feed.chunk(&rows.split), ..args.cost.clone() }.fit(1);
     let dtype = if fit.double { DType::F64 } else { DType::F32 };
     let home = if fit.chunk.is_some() { Device::Cpu } else { device.clone() };
     let raw = rows.split.raw(&home)?;
@@ -72,7 +72,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
 /// Prints the error of reconstructed rows, and draws some.
 pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
-    check_writable(&args.out).context("--out")?;
+    check_writable(&args.picture.out).context("--out")?;
     let (device, model, rows) = open(&args.of)?;
     let config = model.config();
     let reconstructing = Reconstructing {

@@ -25,7 +25,7 @@ pub fn of<'a>(
         learned: format!("Learned by L-BFGS on `{}`: {}.", rows.name, rows.words()),
         settings: format!(
             "{iterations} iterations, weight decay {}, sparsity weight {}, target {}",
-            settings.cost.weight_decay, settings.cost.sparsity_weight, settings.cost.sparsity
+            settings.cost.weight_decay, settings.cost.sparsity_weight, settings.cost.sparsity_target
         ),
         results: format!(
             "| over all rows | initial weights | this model |\n|---|---|---|\n\

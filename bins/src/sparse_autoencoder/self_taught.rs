@@ -51,7 +51,7 @@ fn learn(
     let cost = CostConfig {
         weight_decay: args.weight_decay,
         sparsity_weight: args.sparsity_weight,
-        sparsity_target: args.sparsity,
+        sparsity_target: args.sparsity_target,
         ..CostConfig::default()
     };
     let fit = SparseAutoencoderFit { cost, iterations: args.iterations, ..SparseAutoencoderFit::default() };

@@ -57,7 +57,7 @@ impl Run for Train {
 
 /// The model that training starts from.
 fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<SparseAutoencoder> {
-    let preparation = rows.preparation(settings.prepare.as_ref(), settings.seed)?;
+    let preparation = rows.preparation(&settings.prepare, settings.seed)?;
     let n_visible = preparation.n_outputs(rows.split.n_features())?;
     let config = SparseAutoencoderConfig {
         decoder: settings.decoder.into(),
@@ -78,6 +78,9 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         asked.extend(|settings| settings.iterations = all);
     }
     let rows = Rows::open(&asked.input.rows, USUAL, Some(SplitArg::Train), asked.settings.seed)?;
+    if asked.resumed().is_none() {
+        asked.settings.cost.chunk = args.feed.chunk(&rows.split);
+    }
     let home = if asked.settings.cost.chunk.is_some() { Device::Cpu } else { asked.device.clone() };
     let raw = rows.split.raw(&home)?;
     let of_run = session::Rows::of(&rows.name, &rows.split)?;

@@ -23,7 +23,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let open = |of: &UseArgs| {
         let (device, model, rows) = open(of)?;
         let config = model.config();
-        let model = match args.beta {
+        let model = match args.penalty {
             Some(beta) => {
                 let config = SparseCodingConfig { beta, ..config.clone() };
                 SparseCoding::from_tensor(config, model.basis().clone())?
@@ -66,7 +66,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
 /// Prints the error of reconstructed rows, and draws some.
 pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
-    check_writable(&args.out).context("--out")?;
+    check_writable(&args.picture.out).context("--out")?;
     let (device, model, rows) = open(&args.of)?;
     let config = model.config();
     let reconstructing = Reconstructing {

@@ -26,10 +26,10 @@ pub fn of<'a>(
         title: format!("Basis of {} for sparse coding of {}", count(n, "atom"), count(p, "value")),
         learned: format!("Learned in minibatches of `{}`: {}.", rows.name, rows.words()),
         settings: format!(
-            "{} in minibatches of {}, beta {}",
+            "{} in minibatches of {}, penalty {}",
             count(settings.epochs, "epoch"),
             settings.learn.batch,
-            settings.beta
+            settings.penalty
         ),
         results: format!(
             "| mean over all rows | first epoch | this model |\n|---|---|---|\n\

@@ -42,10 +42,10 @@ fn learn(
     device: &Device,
 ) -> Result<(SparseCoding, Metrics)> {
     let config = SparseCodingConfig {
-        nonnegative: args.is_nonnegative(),
-        tolerance: args.learn.tolerance,
+        nonnegative: args.nonnegative.unwrap_or(true),
+        tolerance: args.learn.gap,
         image: split.image,
-        ..SparseCodingConfig::new(args.atoms, split.n_features(), args.beta)
+        ..SparseCodingConfig::new(args.atoms, split.n_features(), args.penalty)
     };
     let _spinner = Spinner::new("learning features");
     let first = first_model(config, split, seed, device)?;

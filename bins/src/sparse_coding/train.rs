@@ -42,7 +42,7 @@ struct Train;
 pub const KIND: Kind = Kind { command: "sparse-coding train", folder: "sparse-coding" };
 
 /// What is done with patches when nothing is said.
-pub const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "zca" };
+pub const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "row-mean,zca=0.1" };
 
 impl Run for Train {
     type Input = Input;
@@ -82,11 +82,11 @@ pub fn first_model(
 fn config(settings: &Settings, preparation: Preparation, split: &Split) -> Result<SparseCodingConfig> {
     let n_features = preparation.n_outputs(split.n_features())?;
     Ok(SparseCodingConfig {
-        nonnegative: settings.nonnegative,
-        tolerance: settings.learn.tolerance,
+        nonnegative: settings.nonnegative.unwrap_or(false),
+        tolerance: settings.learn.gap,
         preparation,
         image: split.image,
-        ..SparseCodingConfig::new(settings.atoms, n_features, settings.beta)
+        ..SparseCodingConfig::new(settings.atoms, n_features, settings.penalty)
     })
 }
 
@@ -104,7 +104,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut session = asked.open(
         of_run,
         |settings, device| {
-            let preparation = rows.preparation(settings.prepare.as_ref(), settings.seed)?;
+            let preparation = rows.preparation(&settings.prepare, settings.seed)?;
             let config = config(settings, preparation, &rows.split)?;
             let first = first_model(config, &rows.split, settings.seed, device)?;
             let philox = Philox::new(settings.seed, streams::TRAINER);
@@ -175,7 +175,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
         "n_rows": run.info.n_rows,
         "n_features": model.config().n_features,
         "n_atoms": settings.atoms,
-        "beta": settings.beta,
+        "penalty": settings.penalty,
         "epochs": settings.epochs,
         "objective_first_epoch": before,
         "rmse": figures.rmse,

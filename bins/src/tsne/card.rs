@@ -2,7 +2,7 @@
 use super::args::Settings;
 use super::rows::Rows;
 use super::train::words_of_list;
-use crate::dictionary::choices::name_of;
+use crate::args::choices::name_of;
 use crate::session::{Card, Picture};
 use anyhow::Result;
 use chandlery::tsne::Embedding;
@@ -48,7 +48,7 @@ pub fn of<'a>(
             "perplexity {}, {} distance, {iterations} iterations, early exaggeration {}",
             words_of_list(&embedding.config().perplexities()),
             name_of(&settings.metric),
-            settings.early_exaggeration
+            settings.descent.early_exaggeration
         ),
         results,
         pictures,

@@ -69,7 +69,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
                 let read = rows.read(&run.config().preparation).map_err(candle::Error::msg)?;
                 run = run.with_prepared_rows(&read)?;
             }
-            let made = run.iteration().saturating_sub(settings.early_iterations);
+            let made = run.iteration().saturating_sub(settings.descent.early_iterations);
             if let Some(all) = args.iterations {
                 ensure!(
                     all > made,
@@ -109,7 +109,7 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneRun> {
             TsneRun::from_neighbours(config, philox, &given.to_device(device)?)?
         }
         _ => {
-            let preparation = rows.preparation(&settings.prepare, settings.seed)?;
+            let preparation = rows.preparation(settings.prepare.steps(), settings.seed)?;
             let config = settings.config(preparation, rows.image);
             let config = TsneConfig { centre: rows.centre.clone(), ..config };
             match rows.raw() {
@@ -135,7 +135,7 @@ fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
     let config = session.trainer.config().clone();
     let before = session.place.reports.last().copied();
     let mut is_flat = before.is_some_and(|line| config.is_at_end(&line.progress));
-    let history = match session.info.settings.history {
+    let history = match session.info.settings.animation {
         true => Some(History::new(&session.folder, classes)?),
         false => None,
     };
@@ -200,7 +200,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneRun) 
     let results = json!({
         "data": rows.name,
         "n_rows": rows.n(),
-        "n_dims": settings.dims,
+        "n_dims": settings.descent.dims,
         "method": embedding.config().method_for(rows.n(), run.device.is_cuda()),
         "iterations": iterations,
         "span": last.map(|line| line.progress.span),
@@ -257,7 +257,7 @@ fn draw(
     let spinner = Spinner::new("drawing");
     let mut pictures = vec![output::write_pictures(folder, rows, classes, layout, settings, figures)?];
     drop(spinner);
-    if settings.history {
+    if settings.animation {
         let checks = lines.iter().map(|line| line.progress.iteration);
         let iterations: Vec<usize> = std::iter::once(0).chain(checks).collect();
         pictures.push(History::new(folder, classes)?.animate(&iterations)?);

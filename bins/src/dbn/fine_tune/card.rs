@@ -1,6 +1,6 @@
 //! The model card of a fine-tuned network.
-use super::args::FineTuneSettings;
 use super::measure::Measured;
+use crate::args::fine_tune::FineTuneSettings;
 use crate::data::Data;
 use crate::data::OfModel;
 use crate::dbn::sizes;

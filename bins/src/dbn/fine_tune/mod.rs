@@ -2,24 +2,22 @@
 //!
 //! | module    | what                                                        |
 //! |-----------|-------------------------------------------------------------|
-//! | [`args`]  | the command line                                            |
 //! | `plan`    | the rows, the network at its first step, and how it learns  |
 //! | `measure` | test errors, and those of principal components              |
 //! | `draw`    | learning curves, reconstructions, codes in the plane        |
 //! | `card`    | the model card                                              |
-pub mod args;
 mod card;
 mod draw;
 pub(super) mod measure;
 mod plan;
 
 use super::{saved, sizes, streams};
+use crate::args::fine_tune::{FineTuneArgs, FineTuneSettings};
 use crate::data::{Data, OfModel};
 use crate::report::{Outcome, seconds};
 use crate::rows;
 use crate::session::{Asked, Ended, Epochs, Kind, Place, PlaceOf, Run, RunInfo, Session};
 use anyhow::{Context, Result, ensure};
-use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
 use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainer};
 use chandlery::{Philox, Trainer};

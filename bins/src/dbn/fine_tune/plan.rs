@@ -1,6 +1,6 @@
 //! From the settings to the trainer: the rows, the network, and how it is trained.
 use super::super::streams;
-use super::args::FineTuneSettings;
+use crate::args::fine_tune::FineTuneSettings;
 use crate::data::Data;
 use crate::options::plan_by_rows;
 use anyhow::{Result, anyhow, bail, ensure};
@@ -135,8 +135,8 @@ pub fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Res
     };
     let bits = network.layers.last().map(|layer| layer.activation) == Some(Activation::Sigmoid);
     let rate = settings.learning_rate.unwrap_or(match settings.optimizer {
-        super::args::OptimizerArg::Adam => 0.001,
-        super::args::OptimizerArg::Sgd => 0.1,
+        crate::args::fine_tune::OptimizerArg::Adam => 0.001,
+        crate::args::fine_tune::OptimizerArg::Sgd => 0.1,
     });
     let training = BackpropConfig {
         batch: settings.n_batch(),
