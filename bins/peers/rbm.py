@@ -38,7 +38,7 @@ def sklearn_epoch(rows):
 def our_epoch(bench, n_rows):
     """Seconds of an epoch by one run of the benchmark, which prints seconds for a million rows."""
     command = f"{bench} rbm --device cpu --size {N_VISIBLE}x{N_HIDDEN} --batch {BATCH} --precision f32"
-    command += " --momentum 0 --l2 0 --repeats 1 --json"
+    command += " --momentum 0 --weight-decay 0 --repeats 1 --json"
     (row,) = json.loads(subprocess.run(command.split(), check=True, capture_output=True, text=True).stdout)
     return row["seconds"] * n_rows / 1e6
 

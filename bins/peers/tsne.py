@@ -139,7 +139,7 @@ def main():
             file = Path(folder, f"{system}.npy")
             np.save(file, layout.astype(np.float32))
             figures = evaluator(np.load(file))
-            by_ours = ours("evaluate", "--embedding", str(file))
+            by_ours = ours("evaluate", str(file))
             if args.json:
                 print(json.dumps({"system": system, "n": len(rows), "seconds": seconds, **figures}), flush=True)
             else:

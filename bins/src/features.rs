@@ -37,12 +37,12 @@ pub fn report_beside(json: bool, out: &Path) -> Result<Report> {
 }
 
 impl Encoding<'_> {
-    /// Writes what `features` makes of blocks of raw rows, `[batch, width]`, and says so.
+    /// Writes what `features` makes of blocks of raw rows for each layer, side by side `[batch, width]`, and says so.
     pub fn write(
         self,
         report: &Report,
         device: &Device,
-        features: impl Fn(&Tensor) -> candle::Result<Tensor>,
+        features: impl Fn(&Tensor, usize) -> candle::Result<Tensor>,
     ) -> Result<Outcome> {
         let Self { out, rows: Rows { name: data, split, .. }, reads, layers: (layers, n_layers), width } =
             self;
@@ -59,7 +59,8 @@ impl Encoding<'_> {
                 return Ok(None);
             };
             bar.advance(rows.dim(0)? as u64);
-            of_data(data, features(&rows).map(Some).map_err(Into::into))
+            let each: candle::Result<Vec<_>> = layers.clone().map(|layer| features(&rows, layer)).collect();
+            of_data(data, each.and_then(|each| Tensor::cat(&each, 1)).map(Some).map_err(Into::into))
         };
         arrays::write(out, shape, next, split.labels.as_deref())?;
         bar.finish();

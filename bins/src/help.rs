@@ -20,25 +20,17 @@ zca[=EPSILON]: ZCA whitening; EPSILON (default 1e-5) is added to variances"
     };
 }
 
-/// The long help of `--prepare`, of `dbn`, `dae` and `tsne`.
+/// The long help of `--prepare`.
 pub const PREPARE: &str = concat!(
-    "Steps that prepare rows, in this order, separated by commas, such as log1p,standardise,pca=50; default: none, but \
-     for tables with values outside of 0 to 1: dae maps their columns by minmax, and dbn, if --visible is not given, by minmax where columns \
-     are on one scale and by standardise for Gaussian units elsewhere. They are fitted to the training rows and saved with the model.\n\n",
+    "Steps that prepare rows, in this order, separated by commas, such as log1p,standardise,pca=50; or none. They are fitted to the training rows \
+     and saved with the model.\n\nDefault: none, but\n\
+     for patches of images: row-mean in dictionary-learning (unless --fixed-dc or --nonnegative-atoms is given), row-mean,zca=0.1 in \
+     sparse-coding, rescale in sparse-autoencoder;\n\
+     for tables with values outside of 0 to 1: minmax in dae; in dbn, if --visible is not given, minmax for columns on one scale (the widest at \
+     most twice as wide as half of them), else standardise with --visible gaussian;\n\
+     for tsne evaluate: the fitted steps of the run.\n\n",
     steps!()
 );
-
-/// The same of programs that learn from patches.
-pub const PREPARE_PATCHES: &str = concat!(
-    "Steps that prepare rows, in this order, separated by commas, such as log1p,standardise; or none. Default: none for rows; for patches \
-     zca in sparse-coding and rescale in sparse-autoencoder. zca alone is row-mean,zca=0.1; use it with --decoder linear. Steps are fitted \
-     to the training rows and saved with the model.\n\n",
-    steps!()
-);
-
-/// The help of `--colour` where images are cut into patches.
-pub const COLOUR_OF_PATCHES: &str = "\
-Colour of images. Patches are grey unless this is rgb; rows that are not cut into patches keep their stored colour by default";
 
 /// For tests: the command lines of the examples at the end of a help text, in words.
 #[cfg(test)]
@@ -57,7 +49,7 @@ mod tests {
 
     #[test]
     fn the_steps_of_the_help_are_read_and_have_the_defaults_that_it_names() {
-        let (_, list) = PREPARE.split_once("\n\n").unwrap();
+        let (_, list) = PREPARE.rsplit_once("\n\n").unwrap();
         for line in list.lines() {
             let form = line.split_once(':').unwrap().0;
             let name = form.split(['[', '=']).next().unwrap();

@@ -6,6 +6,7 @@
 //! to a run folder ([`run_folder`]). All training commands start, interrupt and resume a run in the same way ([`session`]).
 // Both panic when their reader has gone; [`report`] has what does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
+pub mod args;
 pub mod arrays;
 mod atoms;
 pub mod bench;

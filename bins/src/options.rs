@@ -16,18 +16,19 @@ use chandlery_datasets::{Dataset, ImageShape, count};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Where rows come from.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct DataArgs {
-    /// Rows: mnist-sample (built in), mnist, fashion-mnist, hub:OWNER/NAME, a folder of idx files, parquet files, images, tables or
-    /// arrays, or a .npy, .npz, .safetensors, .parquet, .csv, .tsv or .txt file. The images of a folder must all have one size. The names of
-    /// sub-folders are the classes of the images in them; sub-folders `train` and `test` are splits; images in the folder itself
-    /// are rows without labels.
+    /// Data set: a name, a folder or a file. Names: mnist-sample and natural-images (built in), mnist, fashion-mnist, hub:OWNER/NAME. A folder
+    /// holds idx files, parquet files, images, tables or arrays; a file is a .npy, .npz, .safetensors, .parquet, .csv, .tsv or .txt file or an
+    /// image. Images that are rows must all have one size. The names of sub-folders are the classes of the images in them; sub-folders `train`
+    /// and `test` are splits; images in the folder itself are rows without labels.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
     /// Rows to test on, named as for --data: those that this data set keeps for tests, else all of them. Labels are matched by the
-    /// names of their classes. Default: the test split of --data.
+    /// names of their classes. Default: the test split of --data, or what the run was tested on.
     #[arg(long, value_name = "DATA")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_data: Option<String>,
@@ -38,7 +39,7 @@ pub struct DataArgs {
     /// What is cut out of images.
     #[command(flatten)]
     #[serde(flatten)]
-    pub crops: CropArgs,
+    pub cut: PatchArgs,
     /// Base folder of relative paths; default: the current folder.
     #[arg(skip)]
     #[serde(skip)]
@@ -53,11 +54,11 @@ impl DataArgs {
     pub fn open(&self) -> anyhow::Result<Dataset> {
         let base = self.base.as_deref();
         let (data, read) = (located(&self.data, base), self.read.located(base));
-        let mut dataset = match self.crops.crop {
+        let mut dataset = match self.cut.size() {
             None => {
                 anyhow::ensure!(
-                    self.crops.crops.is_none(),
-                    "--crops: give the size of the crops, too, such as --crop 64"
+                    self.cut.patches.is_none(),
+                    "--patches: give the size of the patches, too, such as --patch 64"
                 );
                 read.open(&data)?
             }
@@ -68,7 +69,7 @@ impl DataArgs {
                 let passed_over = images.leave_out_smaller(size).with_context(at)?;
                 if passed_over > 0 {
                     note(&format!(
-                        "--data {}: {} smaller than a crop of {size} left out, {} used",
+                        "--data {}: {} smaller than a patch of {size} left out, {} used",
                         self.data,
                         count(passed_over, "image"),
                         images.images().len()
@@ -76,9 +77,9 @@ impl DataArgs {
                 }
                 anyhow::ensure!(
                     self.test_data.is_none(),
-                    "--test-data: crops are tested on crops of every tenth image; leave out --test-data or --crop"
+                    "--test-data: patches are tested on patches of every tenth image; leave out --test-data or --patch"
                 );
-                images.into_crops(size, self.crops.crops.unwrap_or(CROPS), 0).with_context(at)?
+                images.into_crops(size, self.cut.patches.unwrap_or(PATCHES), 0).with_context(at)?
             }
         };
         dataset.name.clone_from(&self.data);
@@ -102,38 +103,84 @@ impl DataArgs {
     }
 }
 
-/// Crops when no number is given.
-const CROPS: usize = 100_000;
+/// Patches when no number is given.
+const PATCHES: usize = 100_000;
 
 /// Rows that are cut out of images at random.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
-pub struct CropArgs {
-    /// Rows are random crops of images, of this size in pixels: a side, or HEIGHTxWIDTH. The images may have different sizes: a folder of
-    /// images, an image file, natural-images (built in) or any data set of images; images smaller than a crop are left out. Crops are cut when they are read and are never stored;
-    /// they are grey unless --colour is rgb. Every tenth image is kept for the test rows.
-    #[arg(long, value_name = "SIZE")]
+pub struct PatchArgs {
+    /// Size of the patches that are cut from images at random, in pixels. A side, or HEIGHTxWIDTH; none: rows are whole images, which must all have
+    /// one size. Each patch is a row; patches are grey unless --colour is rgb. The images may have different sizes: a folder of images, an image
+    /// file, natural-images (built in) or any data set of images. dbn, dae and tsne cut patches when they read them and never store them, leave
+    /// out images smaller than a patch, and keep every tenth image for the test rows; their default is none. Of the other programs the default
+    /// is the size that MODEL reads, else 8 (sparse-coding: 12) for natural-images, an image file or a folder of images.
+    #[arg(long, value_name = "SIDE|HEIGHTxWIDTH|none")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub crop: Option<PatchSize>,
-    /// Number of crops in the training rows, with --crop; default: 100000.
+    pub patch: Option<PatchArg>,
+    /// Number of patches to cut. Default: that of the run if its data is used, else 100,000 in dbn, dae and tsne, 40,000 in dictionary-learning,
+    /// 20,000 in sparse-coding and 10,000 in sparse-autoencoder.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub crops: Option<usize>,
+    pub patches: Option<usize>,
 }
 
-impl CropArgs {
+impl PatchArgs {
+    /// The size of patches that was asked for.
+    pub fn size(&self) -> Option<PatchSize> {
+        match self.patch {
+            Some(PatchArg::Size(size)) => Some(size),
+            _ => None,
+        }
+    }
+
+    /// Whether whole images were asked for.
+    pub fn is_none(&self) -> bool {
+        matches!(self.patch, Some(PatchArg::Whole(_)))
+    }
+
     /// These options; those not given are taken from `other`.
     pub fn above(&self, other: &Self) -> Self {
-        Self { crop: self.crop.or(other.crop), crops: self.crops.or(other.crops) }
+        Self { patch: self.patch.or(other.patch), patches: self.patches.or(other.patches) }
+    }
+}
+
+/// What is cut out of images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PatchArg {
+    /// Patches of a size.
+    Size(PatchSize),
+    /// Nothing.
+    Whole(Nothing),
+}
+
+/// The word for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Nothing {
+    /// `none`.
+    None,
+}
+
+impl FromStr for PatchArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::Whole(Nothing::None)),
+            size => size.parse().map(Self::Size).map_err(|err| format!("{err}, or none")),
+        }
     }
 }
 
 /// The rows that a saved network is used on.
 #[derive(Debug, Clone, Args)]
 pub struct RowsArgs {
-    /// Data set, named as for `train --data`. Default: the data of the run if MODEL is the folder of a run, else mnist-sample.
+    /// Data set: a name, a folder or a file. Default: the data of the run if MODEL is the folder of a run, else mnist-sample.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
-    /// Rows to test on, named as for --data; default: the test split of --data, or what the run was tested on.
+    /// Rows to test on, named as for --data: those that this data set keeps for tests, else all of them. Labels are matched by the
+    /// names of their classes. Default: the test split of --data, or what the run was tested on.
     #[arg(long, value_name = "DATA")]
     pub test_data: Option<String>,
     /// How they are read.
@@ -141,7 +188,7 @@ pub struct RowsArgs {
     pub read: ReadArgs,
     /// What is cut out of images.
     #[command(flatten)]
-    pub crops: CropArgs,
+    pub cut: PatchArgs,
 }
 
 /// The saved model that a sub-command uses.
@@ -181,8 +228,8 @@ pub struct Common {
     /// How many threads it uses on the CPU.
     #[command(flatten)]
     pub threads: ThreadsArg,
-    /// Print one JSON object on standard output at the end, and everything else on standard error. For a command that makes a run, it is
-    /// the content of results.json.
+    /// Print JSON on standard output at the end, one object (an array of rows for most of bench), and everything else on standard error. For a
+    /// command that makes a run, it is the content of results.json.
     #[arg(long)]
     pub json: bool,
 }

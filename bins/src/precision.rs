@@ -1,4 +1,5 @@
 //! Precisions as command lines name them.
+use candle::DType;
 use chandlery::Precision;
 use chandlery::rbm::WeightStorage;
 
@@ -8,6 +9,29 @@ use chandlery::rbm::WeightStorage;
 /// When there is no such precision; the message names all.
 pub fn precision(name: &str) -> Result<String, String> {
     name.parse::<Precision>().map(|precision| precision.name().to_owned())
+}
+
+/// The name of a precision, or f64 for all numbers.
+///
+/// # Errors
+/// When there is no such precision; the message names all.
+pub fn precision_or_f64(name: &str) -> Result<String, String> {
+    match name {
+        "f64" => Ok(name.to_owned()),
+        name => precision(name).map_err(|_| format!("precision must be f32, tf32, bf16 or f64, got {name}")),
+    }
+}
+
+/// The type f32 or f64.
+///
+/// # Errors
+/// When it is neither.
+pub fn f32_or_f64(name: &str) -> Result<DType, String> {
+    match name {
+        "f32" => Ok(DType::F32),
+        "f64" => Ok(DType::F64),
+        name => Err(format!("precision must be f32 or f64, got {name}")),
+    }
 }
 
 /// How RBMs are computed: the precision of products and what weights are while they train.

@@ -20,7 +20,7 @@ pub struct ReadArgs {
     #[arg(long, value_name = "NAME|none")]
     pub label_column: Option<String>,
     /// Whether the first line of a table in text is a header; default: guessed.
-    #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
     /// What parts the fields of a table in text: comma, tab, semicolon, space (any number of spaces and tabs) or another character;
@@ -46,10 +46,10 @@ pub struct ReadArgs {
     /// Name of the test split, in the same way; for one file also another file beside it. Default: `test`, else `validation`, else none.
     #[arg(long, value_name = "NAME")]
     pub test_split: Option<String>,
-    /// Colour of images: as stored, converted to grey, or converted to red, green and blue.
+    /// Colour of images: as stored, converted to grey, or converted to red, green and blue. Patches of images are grey unless it is rgb.
     #[arg(long, value_enum, default_value_t = ColourArg::AsStored)]
     pub colour: ColourArg,
-    /// Use only the first ROWS rows of each split, or as many of each class of a folder of images; default: all rows.
+    /// Use only the first ROWS rows; of each split, or of each class of a folder of images. Default: all rows.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub max_rows: Option<usize>,
     /// What a program subtracts from numbers of more than 32 bits before they are rounded.
@@ -131,14 +131,6 @@ pub fn located(data: &str, base: Option<&Path>) -> String {
     match base.filter(|_| !is_name(data)).map(|base| base.join(data)) {
         Some(path) if Path::new(data).is_relative() && path.exists() => path.display().to_string(),
         _ => data.to_owned(),
-    }
-}
-
-fn yes_or_no(text: &str) -> Result<bool, String> {
-    match text {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err("must be yes or no".to_owned()),
     }
 }
 

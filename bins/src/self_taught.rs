@@ -22,7 +22,7 @@ use std::time::Instant;
 /// The experiment, whatever the features are.
 #[derive(Debug, Clone, Args)]
 pub struct TaskArgs {
-    /// Rows with labels, for training and for tests: mnist-sample (built in), mnist, or another data set.
+    /// Data set: a name, a folder or a file. Its rows must have labels.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
     /// How the data set is read.
@@ -34,7 +34,7 @@ pub struct TaskArgs {
     /// Classes that classifiers tell apart, at least two.
     #[arg(long, value_name = "FIRST-LAST", default_value = "0-4")]
     pub labelled_classes: Classes,
-    /// Maximum number of labelled training rows in all, balanced over the classes. Several numbers, such as 10,100,1000, repeat the comparison for
+    /// Number of labelled training rows to learn from, balanced over the classes. Several numbers, such as 10,100,1000, repeat the comparison for
     /// each. Default: all rows.
     #[arg(long, value_name = "ROWS,…", value_delimiter = ',', value_parser = at_least_one)]
     pub labelled: Vec<usize>,
@@ -44,7 +44,8 @@ pub struct TaskArgs {
     /// Number of runs, with seeds --seed, --seed + 1, …; prints means and standard deviations.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub seeds: usize,
-    /// Seed of every random draw, the first one with --seeds.
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
+    /// With --seeds, the first one.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Where and how it runs.

@@ -112,29 +112,29 @@ fn layers_that_do_not_fit_are_refused_with_what_does() {
 }
 
 #[test]
-fn crops_of_images_are_learned_from_and_kept_in_the_run() {
+fn patches_of_images_are_learned_from_and_kept_in_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let layers = ["--layers", "conv:5x6/pool2,patch:3/2x4", "--visible", "gaussian", "--prepare", "row-mean"];
-    let data = ["--data", "natural-images", "--crop", "22x22", "--crops", "300"];
+    let data = ["--data", "natural-images", "--patch", "22x22", "--patches", "300"];
     let rest = ["--epochs", "1", "--batch", "20", "--out", "run"];
     let stdout = DBN.succeed(at, &[&layers[..], &data, &rest].concat());
     assert!(stdout.contains("dbn 484-486-64"), "{stdout}");
     let kept = std::fs::read_to_string(at.join("run/run.json")).unwrap();
-    assert!(kept.contains("\"crop\": 22") && kept.contains("\"crops\": 300"), "{kept}");
-    // A sub-command cuts the same crops.
+    assert!(kept.contains("\"patch\": 22") && kept.contains("\"patches\": 300"), "{kept}");
+    // A sub-command cuts the same patches.
     let evaluated = DBN.json(at, &["reconstruct", "run"]);
     assert!(number(&evaluated, "squared_error") > 0.);
-    fails(at, &["--crops", "300"], "--crops: give the size of the crops, too, such as --crop 64");
+    fails(at, &["--patches", "300"], "--patches: give the size of the patches, too, such as --patch 64");
     fails(
         at,
-        &["--data", "natural-images", "--crop", "9999"],
+        &["--data", "natural-images", "--patch", "9999"],
         "no image is as large as a patch of 9999x9999; the largest of",
     );
 }
 
 #[test]
-fn images_smaller_than_a_crop_are_left_out_and_counted() {
+fn images_smaller_than_a_patch_are_left_out_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     std::fs::create_dir(at.join("images")).unwrap();
@@ -145,12 +145,12 @@ fn images_smaller_than_a_crop_are_left_out_and_counted() {
         picture.save(at.join(format!("images/{i:02}.png"))).unwrap();
     }
     let args =
-        ["train", "--data", "images", "--crop", "12", "--crops", "60", "--hidden", "5", "--epochs", "1"];
+        ["train", "--data", "images", "--patch", "12", "--patches", "60", "--hidden", "5", "--epochs", "1"];
     let output = DBN.command(at, &[&args[..], &["--batch", "10", "--out", "run"]].concat()).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{stderr}");
     assert!(
-        stderr.contains("--data images: 3 images smaller than a crop of 12x12 left out, 11 used"),
+        stderr.contains("--data images: 3 images smaller than a patch of 12x12 left out, 11 used"),
         "{stderr}"
     );
 }

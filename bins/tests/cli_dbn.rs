@@ -126,7 +126,7 @@ fn plain_contrastive_divergence_resumes_to_the_same_bits_too() {
         "2",
         "--sparsity-target",
         "0.1",
-        "--sparsity-cost",
+        "--sparsity-weight",
         "0.5",
         "--max-norm",
         "3",
@@ -238,11 +238,11 @@ fn reconstruct_sample_and_evaluate_use_a_trained_network() {
     };
     assert!(sample("a.png", "1") == sample("b.png", "1"));
     assert!(sample("a.png", "1") != sample("c.png", "2"));
-    let start = ["sample", "run", "--n", "4", "--steps", "1", "--start", "mnist-sample"];
+    let start = ["sample", "run", "--n", "4", "--steps", "1", "--start-from", "mnist-sample"];
     let json = DBN.json(folder.path(), &start);
-    assert_eq!((json["n"].as_u64(), json["start"].as_str()), (Some(4), Some("mnist-sample")));
-    let err = DBN.fail(folder.path(), &["sample", "run", "--start", "none-such"], 1);
-    assert!(err.starts_with("dbn: --start none-such: "), "{err}");
+    assert_eq!((json["n"].as_u64(), json["start_from"].as_str()), (Some(4), Some("mnist-sample")));
+    let err = DBN.fail(folder.path(), &["sample", "run", "--start-from", "none-such"], 1);
+    assert!(err.starts_with("dbn: --start-from none-such: "), "{err}");
 
     let evaluate = ["evaluate", "run", "--max-rows", "200"];
     let json = DBN.json(folder.path(), &evaluate);

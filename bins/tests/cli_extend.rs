@@ -145,19 +145,19 @@ fn an_extended_run_that_is_interrupted_goes_on_as_extended() {
 }
 
 #[test]
-fn a_dictionary_is_extended_by_iterations() {
+fn a_dictionary_is_extended_by_epochs() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    for online in [&[][..], &["--online", "50"]] {
+    for online in [&[][..], &["--online", "--batch", "50"]] {
         let new = ["train", "--data", "mnist-sample", "--max-rows", "200", "--atoms", "12", "--nonzero", "2"];
-        let out = ["--iterations", "2", "--out", "run", "--overwrite", "--device", "cpu"];
+        let out = ["--epochs", "2", "--out", "run", "--overwrite", "--device", "cpu"];
         DICTIONARY.succeed(folder.path(), &[&new[..], &out, online].concat());
-        let resume = |n: &'static str| ["train", "--resume", "run", "--device", "cpu", "--iterations", n];
+        let resume = |n: &'static str| ["train", "--resume", "run", "--device", "cpu", "--epochs", n];
         DICTIONARY.succeed(folder.path(), &resume("5"));
         assert_eq!(metrics(&run).len(), 5, "{online:?}");
         let err = DICTIONARY.fail(folder.path(), &resume("4"), 1);
-        let want = "--iterations: must be above the 5 that this run has made, got 4";
-        assert!(err.ends_with(want), "{err}");
+        let want = "--epochs: must be above the 5 of this run, got 4";
+        assert!(err.contains(want), "{err}");
         assert_eq!(metrics(&run).len(), 5, "{online:?}: a refused extension changed the run");
     }
 }

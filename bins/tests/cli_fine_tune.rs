@@ -133,7 +133,7 @@ fn what_is_wrong_is_said_before_anything_is_written() {
     DBN.refuse(at, &["fine-tune", "pre", "--classify", "--dropout", "1"], "of at least 0 and below 1");
 
     // The older name of --labelled.
-    let err = DBN_ON_CPU.fail(at, &tiny(&["--classify", "--labels", "5000", "--out", "run"]), 1);
+    let err = DBN_ON_CPU.fail(at, &tiny(&["--classify", "--labelled", "5000", "--out", "run"]), 1);
     assert!(err.starts_with("dbn: --labelled 5000: class 0 has ") && err.ends_with("ask for fewer"), "{err}");
     let err = DBN_ON_CPU.fail(at, &["fine-tune", "nowhere", "--classify", "--out", "run"], 1);
     assert!(err.starts_with("dbn: nowhere: no such folder"), "{err}");

@@ -47,7 +47,8 @@ fn a_small_machine_is_summed_exactly_and_annealing_finds_the_same() {
     let (lower, upper) = (number(&report, "test/lower"), number(&report, "test/upper"));
     assert!(lower <= test && test <= upper, "{report}, exact {test}");
 
-    let stdout = DBN_ON_CPU.succeed(folder.path(), &[&evaluate[..], &["--binarize", "threshold"]].concat());
+    let stdout =
+        DBN_ON_CPU.succeed(folder.path(), &[&evaluate[..], &["--binarize-by", "threshold"]].concat());
     assert!(stdout.contains("average log-likelihood, 300 test rows (thresholded): -"), "{stdout}");
 }
 
@@ -136,8 +137,8 @@ fn what_has_no_likelihood_is_said_in_one_line() {
     let report = DBN_ON_CPU.json(folder.path(), &evaluate)["log_likelihood"].clone();
     assert_eq!(report["rows"], "as they are");
     assert!(number(&report, "test/value") < 0., "{report}");
-    let err = DBN_ON_CPU.fail(folder.path(), &[&evaluate[..], &["--binarize", "draw"]].concat(), 1);
-    assert_eq!(err, "dbn: --binarize: rows must be of binary units, got gaussian; leave it out");
+    let err = DBN_ON_CPU.fail(folder.path(), &[&evaluate[..], &["--binarize-by", "draw"]].concat(), 1);
+    assert_eq!(err, "dbn: --binarize-by: rows must be of binary units, got gaussian; leave it out");
     let rectified = ["--hidden-unit", "rectified", "--overwrite"];
     DBN_ON_CPU.succeed(folder.path(), &[&gaussian[..], &rectified].concat());
     let err = DBN_ON_CPU.fail(folder.path(), &evaluate, 1);

@@ -96,7 +96,7 @@ fn steps_that_cannot_be_fitted_say_why() {
 #[test]
 fn codes_of_bytes_and_of_floats_are_the_same() {
     let folder = folder();
-    for mean in ["--remove-mean=true", "--remove-mean=false"] {
+    for mean in ["--prepare=row-mean", "--prepare=none"] {
         let out = &format!("run{mean}");
         let train = [
             "train",
@@ -106,13 +106,13 @@ fn codes_of_bytes_and_of_floats_are_the_same() {
             "20",
             "--nonzero",
             "3",
-            "--iterations",
+            "--epochs",
             "2",
             mean,
         ];
         DICTIONARY.succeed(folder.path(), &[&train[..], &["--device", "cpu", "--out", out]].concat());
         let [bytes, floats] = ["bytes.safetensors", "floats.safetensors"].map(|data| {
-            let encode = ["encode", out, data, "--device", "cpu", "--out", "codes.safetensors"];
+            let encode = ["encode", out, "--data", data, "--device", "cpu", "--out", "codes.safetensors"];
             number(&DICTIONARY.json(folder.path(), &encode), "rmse")
         });
         assert!((bytes - floats).abs() < 1e-3 * bytes && bytes > 1., "{mean}: {bytes} {floats}");
@@ -126,18 +126,18 @@ fn patches_may_be_in_colour_and_of_any_shape() {
         image::Rgb([(6 * x) as u8, (8 * y) as u8, ((x * y) % 256) as u8])
     });
     image.save(folder.path().join("colour.png")).unwrap();
-    let train = ["train", "--data", "colour.png", "--colour", "rgb", "--side", "3x5", "--patches", "600"];
-    let quick = ["--atoms", "48", "--nonzero", "3", "--iterations", "2", "--device", "cpu", "--out", "run"];
+    let train = ["train", "--data", "colour.png", "--colour", "rgb", "--patch", "3x5", "--patches", "600"];
+    let quick = ["--atoms", "48", "--nonzero", "3", "--epochs", "2", "--device", "cpu", "--out", "run"];
     let said = DICTIONARY.succeed(folder.path(), &[&train[..], &quick].concat());
     assert!(said.contains("600 patches of 3x5 pixels in colour without their means"), "{said}");
     let model = Dictionary::from_pretrained(folder.path().join("run"), &LoadOptions::default()).unwrap();
     assert_eq!(model.config().image, Some([3, 5, 3].into()));
     // Seven columns and lines of tiles, four times as large as patches, with gaps of 1 between and around them.
     assert_eq!(picture_size(&folder.path().join("run/dictionary.png")), (4 * (7 * 6 + 1), 4 * (7 * 4 + 1)));
-    let encode = ["encode", "run", "colour.png", "--device", "cpu", "--out", "codes.npz"];
+    let encode = ["encode", "run", "--data", "colour.png", "--device", "cpu", "--out", "codes.npz"];
     assert_eq!(
         DICTIONARY.fail(folder.path(), &encode, 1),
-        "dictionary-learning: colour.png: the atoms of this dictionary are patches of 3x5x3; images are coded with square grey patches \
+        "dictionary-learning: --data colour.png: the atoms of this dictionary are patches of 3x5x3; images are coded with square grey patches \
          only, others as rows of a file"
     );
 }
@@ -168,7 +168,7 @@ fn rows_made_as_the_card_says_give_the_features_of_encode() {
     for (data, said, rows) in cases {
         let run = format!("of-{data}");
         let train =
-            ["train", "--data", data, "--atoms", "5", "--beta", "0.01", "--epochs", "2", "--out", &run];
+            ["train", "--data", data, "--atoms", "5", "--penalty", "0.01", "--epochs", "2", "--out", &run];
         SPARSE_CODING.succeed(folder.path(), &train);
         has(&folder.path().join(&run).join("README.md"), &[said]);
         SPARSE_CODING
@@ -189,7 +189,8 @@ fn rows_made_as_the_card_says_give_the_features_of_encode() {
 fn a_penalty_at_encoding_may_differ_from_that_of_training() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
-    let train = ["train", "--data", "bytes.safetensors", "--atoms", "20", "--beta", "0.3", "--epochs", "2"];
+    let train =
+        ["train", "--data", "bytes.safetensors", "--atoms", "20", "--penalty", "0.3", "--epochs", "2"];
     SPARSE_CODING.succeed(folder.path(), &[&train[..], &["--out", "run"]].concat());
     let encoded = |more: &[&str]| {
         let args = [&["encode", "run", "--out", "x.safetensors"], more].concat();
@@ -198,8 +199,8 @@ fn a_penalty_at_encoding_may_differ_from_that_of_training() {
     };
     let nonzero = |rows: &[Vec<f32>]| rows.iter().flatten().filter(|&&x| x != 0.).count();
     let trained = encoded(&[]);
-    assert_eq!(encoded(&["--beta", "0.3"]), trained);
-    let (loose, none) = (encoded(&["--beta", "0.03"]), encoded(&["--beta", "1e6"]));
+    assert_eq!(encoded(&["--penalty", "0.3"]), trained);
+    let (loose, none) = (encoded(&["--penalty", "0.03"]), encoded(&["--penalty", "1e6"]));
     assert!(nonzero(&loose) > nonzero(&trained) && nonzero(&trained) > 0 && nonzero(&none) == 0);
-    SPARSE_CODING.refuse(folder.path(), &["encode", "run", "--beta=-1"], "must be a number of at least 0");
+    SPARSE_CODING.refuse(folder.path(), &["encode", "run", "--penalty=-1"], "must be a number of at least 0");
 }

@@ -10,7 +10,7 @@ use common::{BENCH, DBN, SPARSE_AUTOENCODER, has, metrics, number, picture_size,
 use std::path::Path;
 
 /// Sixteen features of 1200 patches of 6×6 pixels, thirty iterations.
-const TINY: [&str; 8] = ["--hidden", "16", "--side", "6", "--patches", "1200", "--iterations", "30"];
+const TINY: [&str; 8] = ["--hidden", "16", "--patch", "6", "--patches", "1200", "--iterations", "30"];
 
 fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
     ["train"].iter().chain(&TINY).copied().chain(more.iter().copied()).collect()
@@ -58,9 +58,11 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
 fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_and_can_be_extended() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    for (whole, stopped, how) in
-        [("a", "b", &[][..]), ("c", "d", &["--double"]), ("e", "f", &["--chunk", "500"])]
-    {
+    for (whole, stopped, how) in [
+        ("a", "b", &[][..]),
+        ("c", "d", &["--precision", "f64"]),
+        ("e", "f", &["--resident-bytes", "0", "--chunk-bytes", "18000"]),
+    ] {
         SPARSE_AUTOENCODER.succeed(folder.path(), &tiny(&[&["--out", whole], how].concat()));
         let args = [&["--out", stopped, "--stop-after-steps", "7"], how].concat();
         let err = SPARSE_AUTOENCODER.fail(folder.path(), &tiny(&args), 130);
@@ -78,7 +80,8 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_and_can_be_extended() {
 #[test]
 fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_being_told_it() {
     let folder = tempfile::tempdir().unwrap();
-    let digits = ["--data", "mnist-sample", "--max-rows", "400", "--hidden", "20", "--sparsity", "0.1"];
+    let digits =
+        ["--data", "mnist-sample", "--max-rows", "400", "--hidden", "20", "--sparsity-target", "0.1"];
     let train = ["train", "--weight-decay", "3e-3", "--iterations", "40", "--out", "run"];
     let made = SPARSE_AUTOENCODER.json(folder.path(), &[&train[..], &digits].concat());
     assert_eq!(made["n_visible"].as_u64(), Some(784));
@@ -89,7 +92,7 @@ fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_bei
     let table = SPARSE_AUTOENCODER.succeed(folder.path(), &["encode", "run", "--out", "-"]);
     assert!(table.starts_with("f0,f1,") && table.lines().next().is_some_and(|line| line.ends_with(",label")));
     assert_eq!(table.lines().count(), 1 + tensors["features"].dims()[0], "rows and nothing else");
-    let cost = ["--sparsity", "0.1", "--weight-decay", "3e-3"];
+    let cost = ["--sparsity-target", "0.1", "--weight-decay", "3e-3"];
     let result = SPARSE_AUTOENCODER.json(folder.path(), &[&["evaluate", "run"][..], &cost].concat());
     let (test, train) = (number(&result, "squared_error"), number(&made, "squared_error"));
     assert!(test > 0. && test < 2. * train, "{test}, on training rows {train}");
@@ -102,7 +105,11 @@ fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_bei
 #[test]
 fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    SPARSE_AUTOENCODER.refuse(folder.path(), &["--sparsity", "0"], "must be a number above 0 and below 1");
+    SPARSE_AUTOENCODER.refuse(
+        folder.path(),
+        &["--sparsity-target", "0"],
+        "must be a number above 0 and below 1",
+    );
     SPARSE_AUTOENCODER.refuse(folder.path(), &["--weight-decay=-1"], "must be a number of at least 0");
     let err = SPARSE_AUTOENCODER.fail(
         folder.path(),
@@ -110,7 +117,7 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
         1,
     );
     assert!(
-        err.ends_with("--patches: mnist-sample holds rows, not images; leave it out, or give --side"),
+        err.ends_with("--patches: mnist-sample holds rows, not images; leave it out, or give --patch"),
         "{err}"
     );
     assert!(!folder.path().join("run").exists());

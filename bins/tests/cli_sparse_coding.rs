@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Forty atoms for 1200 whitened patches of 6×6 pixels, three passes.
 const TINY: [&str; 10] =
-    ["--atoms", "40", "--side", "6", "--patches", "1200", "--batch", "200", "--epochs", "3"];
+    ["--atoms", "40", "--patch", "6", "--patches", "1200", "--batch", "200", "--epochs", "3"];
 
 fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
     ["train"].iter().chain(&TINY).copied().chain(more.iter().copied()).collect()
@@ -44,7 +44,8 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     assert!(lengths.iter().all(|&square| square <= 1.00001), "{lengths:?}");
     let grey = Tensor::full(7u8, (2, 36), &Cpu).unwrap();
     assert_eq!(model.encode(&grey).unwrap().dims(), [2, 40]);
-    let err = DICTIONARY.fail(folder.path(), &["encode", "run", "natural-images", "--device", "cpu"], 1);
+    let err =
+        DICTIONARY.fail(folder.path(), &["encode", "run", "--data", "natural-images", "--device", "cpu"], 1);
     let want = "this is a model of type sparse-coding, not a dictionary; use it with `sparse-coding`";
     assert!(err.ends_with(want), "{err}");
 }
@@ -56,7 +57,7 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_and_can_be_extended() {
     for (whole, stopped, update) in
         [("a", "b", "block-coordinate"), ("c", "d", "projected-gradient"), ("e", "f", "lagrange-dual")]
     {
-        let update = ["--update", update];
+        let update = ["--rule", update];
         SPARSE_CODING.succeed(folder.path(), &tiny(&[&["--out", whole], &update[..]].concat()));
         let args = [&["--out", stopped, "--stop-after-steps", "8"], &update[..]].concat();
         let err = SPARSE_CODING.fail(folder.path(), &tiny(&args), 130);
@@ -102,8 +103,8 @@ fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_bei
 #[test]
 fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    SPARSE_CODING.refuse(folder.path(), &["--beta=-1"], "must be a number of at least 0");
-    SPARSE_CODING.refuse(folder.path(), &["--update", "newton"], "lagrange-dual");
+    SPARSE_CODING.refuse(folder.path(), &["--penalty=-1"], "must be a number of at least 0");
+    SPARSE_CODING.refuse(folder.path(), &["--rule", "newton"], "lagrange-dual");
     SPARSE_CODING.succeed(folder.path(), &tiny(&["--out", "patches"]));
     let encoded = SPARSE_CODING.json(folder.path(), &["encode", "patches", "--data", "natural-images"]);
     assert_eq!(encoded["n_features"].as_u64(), Some(40), "patches of the size of the model's");
@@ -112,7 +113,7 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     let args = ["train", "--data", "mnist-sample", "--patches", "9", "--out", "run"];
     let err = SPARSE_CODING.fail(folder.path(), &args, 1);
     assert!(
-        err.ends_with("--patches: mnist-sample holds rows, not images; leave it out, or give --side"),
+        err.ends_with("--patches: mnist-sample holds rows, not images; leave it out, or give --patch"),
         "{err}"
     );
     assert!(!folder.path().join("run").exists());
@@ -145,8 +146,7 @@ fn with_waves() -> tempfile::TempDir {
 #[test]
 fn penalised_coefficients_denoise_an_image() {
     let folder = with_waves();
-    let noisy =
-        ["denoise", "grey.png", "--sigma", "20", "--add-noise", "--iterations", "0", "--atoms", "100"];
+    let noisy = ["denoise", "grey.png", "--sigma", "20", "--add-noise", "--epochs", "0", "--atoms", "100"];
     let result = SPARSE_CODING.json(folder.path(), &[&noisy[..], &["--penalty", "1.5"]].concat());
     let (before, after) = (number(&result, "psnr_noisy"), number(&result, "psnr"));
     assert!(after > before + 4., "{before} → {after}");
@@ -159,7 +159,7 @@ fn penalised_coefficients_denoise_an_image() {
 fn penalised_coefficients_fill_in_missing_pixels() {
     let folder = with_waves();
     let at = |name: &str| folder.path().join(name);
-    let small = ["--side", "6", "--atoms", "64", "--iterations", "3", "--rounds", "1"];
+    let small = ["--patch", "6", "--atoms", "64", "--epochs", "3", "--rounds", "1"];
     let random = ["inpaint", "grey.png", "--missing", "0.4"];
     let result = SPARSE_CODING.json(folder.path(), &[&random[..], &small].concat());
     // By the mean of the image the error of a missing pixel is 55 levels, and of all 35: 17 dB.
@@ -194,11 +194,11 @@ fn both_programs_restore_by_the_same_code_with_codes_of_their_own() {
     let folder = with_waves();
     let at = |name: &str| folder.path().join(name);
     let small = [
-        "--side",
+        "--patch",
         "6",
         "--atoms",
         "40",
-        "--iterations",
+        "--epochs",
         "2",
         "--overwrite",
         "--save-dictionary",
@@ -240,7 +240,7 @@ fn both_programs_restore_by_the_same_code_with_codes_of_their_own() {
 fn a_basis_of_whitened_patches_restores_pixels() {
     let folder = with_waves();
     let whitened =
-        ["train", "--data", "grey.png", "--side", "6", "--patches", "3000", "--atoms", "60", "--out", "run"];
+        ["train", "--data", "grey.png", "--patch", "6", "--patches", "3000", "--atoms", "60", "--out", "run"];
     SPARSE_CODING.succeed(folder.path(), &whitened);
     let restore = |command: &[&str]| {
         let result = SPARSE_CODING.json(folder.path(), &[command, &["--dictionary", "run"]].concat());

@@ -52,9 +52,9 @@ fn decoded_rows_go_to_standard_output() {
     let folder = folder();
     let cpu = |args: &[&'static str]| [args, &["--device", "cpu"]].concat();
     let train =
-        ["train", "--data", "x.csv", "--atoms", "4", "--nonzero", "2", "--iterations", "1", "--out", "run"];
+        ["train", "--data", "x.csv", "--atoms", "4", "--nonzero", "2", "--epochs", "1", "--out", "run"];
     DICTIONARY.succeed(folder.path(), &cpu(&train));
-    DICTIONARY.succeed(folder.path(), &cpu(&["encode", "run", "x.csv"]));
+    DICTIONARY.succeed(folder.path(), &cpu(&["encode", "run", "--data", "x.csv"]));
     let rows = DICTIONARY.succeed(folder.path(), &cpu(&["decode", "run", "codes.safetensors", "--out", "-"]));
     assert!(rows.starts_with("f0,f1,f2,f3\n") && rows.lines().count() == 41, "{rows}");
 }
@@ -78,9 +78,9 @@ fn files_can_be_read_by_whom_the_system_lets_read_new_files() {
     DBN_ON_CPU.succeed(folder.path(), &["encode", "pre", "--out", "f.safetensors"]);
     DBN_ON_CPU.succeed(folder.path(), &["predict", "classes", "--out", "p.safetensors"]);
     let atoms =
-        ["train", "--data", "x.csv", "--atoms", "4", "--nonzero", "2", "--iterations", "1", "--out", "run"];
+        ["train", "--data", "x.csv", "--atoms", "4", "--nonzero", "2", "--epochs", "1", "--out", "run"];
     DICTIONARY.succeed(folder.path(), &[&atoms[..], &["--device", "cpu"]].concat());
-    let codes = ["encode", "run", "x.csv", "--out", "c.safetensors", "--device", "cpu"];
+    let codes = ["encode", "run", "--data", "x.csv", "--out", "c.safetensors", "--device", "cpu"];
     DICTIONARY.succeed(folder.path(), &codes);
     for name in ["f.safetensors", "p.safetensors", "c.safetensors", "run/model.safetensors"] {
         assert_eq!(mode(name), mode("x.csv"), "{name}");
@@ -144,7 +144,7 @@ fn completions_name_the_commands_and_options_of_a_program() {
         (DBN, ["fine-tune", "--hidden"]),
         (DICTIONARY, ["inpaint", "--atoms"]),
         (BENCH, ["rbm", "--repeats"]),
-        (SPARSE_AUTOENCODER.bare(), ["self-taught", "--sparsity"]),
+        (SPARSE_AUTOENCODER.bare(), ["self-taught", "--sparsity-target"]),
     ] {
         for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
             let script = program.succeed(folder.path(), &["completions", shell]);
@@ -195,7 +195,7 @@ fn a_flat_folder_of_images_is_rows_without_labels() {
 fn a_damaged_image_is_refused_without_a_panic_and_a_jpeg_can_be_written() {
     let folder = tempfile::tempdir().unwrap();
     images(folder.path());
-    let cpu = ["--device", "cpu", "--sigma", "9", "--side", "2", "--atoms", "8", "--iterations", "1"];
+    let cpu = ["--device", "cpu", "--sigma", "9", "--patch", "2", "--atoms", "8", "--epochs", "1"];
     let denoise =
         |image: &'static str, out: &'static str| [&["denoise", image, "--out", out][..], &cpu].concat();
     // A palette whose length is no multiple of three, on which a decoder panics.
@@ -226,13 +226,13 @@ fn a_dictionary_takes_the_images_of_a_folder_whole_or_in_patches() {
     let folder = tempfile::tempdir().unwrap();
     images(&folder.path().join("flat"));
     let train = |more: &[&'static str]| {
-        let args = ["train", "--data", "flat", "--atoms", "6", "--nonzero", "2", "--iterations", "1"];
+        let args = ["train", "--data", "flat", "--atoms", "6", "--nonzero", "2", "--epochs", "1"];
         let out = ["--out", "run", "--overwrite", "--device", "cpu"];
         DICTIONARY.json(folder.path(), &[&args[..], &out, more].concat())
     };
-    let whole = train(&["--rows"]);
+    let whole = train(&["--patch", "none"]);
     assert_eq!((whole["n_rows"].as_u64(), whole["n_features"].as_u64()), (Some(12), Some(20)));
-    let patches = train(&["--side", "3", "--patches", "50"]);
+    let patches = train(&["--patch", "3", "--patches", "50"]);
     assert_eq!((patches["n_rows"].as_u64(), patches["n_features"].as_u64()), (Some(50), Some(9)));
-    DICTIONARY.refuse(folder.path(), &["train", "--rows", "--side", "3"], "cannot be used with");
+    DICTIONARY.refuse(folder.path(), &["train", "--patch", "3x"], "each at least 1, or none");
 }

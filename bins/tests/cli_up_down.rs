@@ -99,8 +99,8 @@ fn a_run_learns_the_labels_and_leaves_a_whole_folder() {
     assert!(std::fs::read(at("s.png")).unwrap() != sevens, "the label changes nothing");
     assert_eq!(sample(&["--n", "3"])["n"].as_u64(), Some(30));
     assert_eq!(picture_size(&at("s.png")), (side(3), side(10)));
-    let started = sample(&["--label", "4", "--n", "5", "--start", "mnist-sample"]);
-    assert_eq!(started["start"].as_str(), Some("mnist-sample"));
+    let started = sample(&["--label", "4", "--n", "5", "--start-from", "mnist-sample"]);
+    assert_eq!(started["start_from"].as_str(), Some("mnist-sample"));
     let err = DBN.fail(base(), &["sample", "run", "--label", "10", "--device", "cpu"], 1);
     assert_eq!(err, "dbn: --label: must be below the network's 10 classes, got 10");
     let err = DBN.fail(

@@ -61,7 +61,7 @@ fn open(folder: &Path, whole: &Whole) -> Result<(), String> {
     let (program, command) = whole.spec.split_once(' ').unwrap();
     let ended = match command {
         "encode" if program == DICTIONARY => {
-            run(program, &["encode", &at("run"), "x.csv", "--out", &at("codes.npz")])
+            run(program, &["encode", &at("run"), "--data", "x.csv", "--out", &at("codes.npz")])
         }
         "encode" => run(program, &["encode", &at("run"), "--out", &at("features.csv")]),
         "evaluate" => run(program, &["evaluate", &at("run"), "--data", "x.csv"]),
@@ -216,11 +216,11 @@ const LAST: &str = "run/checkpoint/trainer.safetensors";
 /// What was asked for of every training command, resumed and extended, and of one that is used, and checkpoints.
 fn runs() -> Vec<Whole> {
     let data = ["--data", "x.csv", "--batch", "8", "--epochs", "2"];
-    let atoms = ["train", "--data", "x.csv", "--atoms", "5", "--nonzero", "2", "--iterations", "3"];
+    let atoms = ["train", "--data", "x.csv", "--atoms", "5", "--nonzero", "2", "--epochs", "3"];
     let classify = ["fine-tune", "pre", "--classify", "--patience", "2"];
     let up_down = ["up-down", "pre", "--top-epochs", "1", "--k", "1,2"];
     let network = ["train", "--hidden", "4,3", "--persistent", "--l1", "1e-5"];
-    let online = [&atoms[..], &["--online", "8"]].concat();
+    let online = [&atoms[..], &["--online", "--batch", "8"]].concat();
     let tuned = ["fine-tune", "dae", "--classify"];
     let hidden = ["train", "--hidden", "3"];
     let neighbours = ["train", "--data", "x.csv", "--perplexity", "4", "--early-iterations", "50"];
@@ -259,7 +259,7 @@ fn models() -> Vec<Whole> {
     let epoch = ["--batch", "8", "--epochs", "1"];
     let hidden = ["train", "--hidden", "3"];
     let classify = ["fine-tune", "pre", "--classify"];
-    let atoms = ["train", "--atoms", "5", "--nonzero", "2", "--iterations", "1"];
+    let atoms = ["train", "--atoms", "5", "--nonzero", "2", "--epochs", "1"];
     let layout = ["train", "--perplexity", "4", "--early-iterations", "5", "--iterations", "10"];
     let used: [(&str, Vec<&str>, &[&str]); 7] = [
         (DBN, [&hidden[..], &data, &epoch].concat(), &["encode", "evaluate"]),
@@ -287,9 +287,9 @@ fn models() -> Vec<Whole> {
 
 /// Files of codes of both formats, of rows and of images, and the arrays within an archive.
 fn codes() -> Vec<Whole> {
-    let atoms = ["--atoms", "5", "--nonzero", "2", "--iterations", "1"];
+    let atoms = ["--atoms", "5", "--nonzero", "2", "--epochs", "1"];
     let of_rows = run_files(DICTIONARY, &[&["train", "--data", "x.csv"][..], &atoms].concat(), None);
-    let cut = ["train", "--data", "x.csv", "--remove-mean=true"];
+    let cut = ["train", "--data", "x.csv", "--prepare=row-mean"];
     let of_means = run_files(DICTIONARY, &[&cut[..], &atoms].concat(), None);
     let with_codes = |mut files: Vec<(String, Vec<u8>)>, data: &str, name: &str| {
         let folder = tempfile::tempdir().unwrap();
@@ -300,7 +300,7 @@ fn codes() -> Vec<Whole> {
         }
         let image = image::GrayImage::from_fn(6, 4, |x, y| image::Luma([(40 * x + 9 * y) as u8]));
         image.save(at("image.png")).unwrap();
-        run(DICTIONARY, &["encode", &at("run"), &at(data), "--out", &at(name)]).unwrap();
+        run(DICTIONARY, &["encode", &at("run"), "--data", &at(data), "--out", &at(name)]).unwrap();
         files.push((name.to_owned(), std::fs::read(at(name)).unwrap()));
         files
     };
@@ -341,7 +341,7 @@ fn of_patches() -> Vec<(String, Vec<u8>)> {
     let path = folder.path().join("image.png");
     image::GrayImage::from_fn(9, 8, |x, y| image::Luma([(31 * x + 17 * y * y) as u8])).save(&path).unwrap();
     let path = path.display().to_string();
-    let atoms = ["--atoms", "5", "--nonzero", "2", "--iterations", "1", "--side", "2", "--patches", "40"];
+    let atoms = ["--atoms", "5", "--nonzero", "2", "--epochs", "1", "--patch", "2", "--patches", "40"];
     run_files(DICTIONARY, &[&["train", "--data", &path][..], &atoms].concat(), None)
 }
 

@@ -44,7 +44,7 @@ pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
             "natural-images" => Err(Error::format(
                 "data 'natural-images'",
                 "is a set of photographs, whose crops or patches are rows",
-                "ask for crops, or write ./natural-images for a folder",
+                "ask for patches, or write ./natural-images for a folder",
             )),
             _ if is_of_hub(spec) => of_hub(spec, options),
             _ if path.is_dir() => crate::folder::open(path, options),

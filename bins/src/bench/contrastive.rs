@@ -1,8 +1,8 @@
 //! What the benchmarks of contrastive divergence share: options, and the timing of a trainer on rows that stream from host memory.
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::stream::{Stream, synthetic_rows};
 use super::timing::{Seconds, time_of_one};
-use crate::options::{below_one, not_negative};
+use crate::options::{at_least_one, below_one, not_negative};
 use crate::precision::RbmPrecision;
 use anyhow::Result;
 use candle::Device;
@@ -23,29 +23,29 @@ pub(super) const MIN_STEPS: usize = 10;
 /// Options of contrastive divergence.
 #[derive(Debug, Args)]
 pub(super) struct CdArgs {
-    /// Rows per minibatch.
-    #[arg(long, value_name = "N", default_value_t = 192, value_parser = clap::value_parser!(u32).range(1..=65536))]
-    batch: u32,
-    /// Gibbs steps per update (CD-k).
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    k: u32,
-    /// Momentum, at least 0 and below 1; a step with momentum reads and writes a velocity of the weights' size.
+    /// Rows of a minibatch.
+    #[arg(long, value_name = "ROWS", default_value_t = 192, value_parser = at_least_one)]
+    batch: usize,
+    /// Gibbs steps of the model phase (CD-k).
+    #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
+    k: usize,
+    /// Momentum, at least 0 and below 1. A step with momentum reads and writes a velocity of the weights' size.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0.9, value_parser = below_one)]
     momentum: f64,
     /// L2 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 2e-4, value_parser = not_negative)]
-    l2: f64,
+    weight_decay: f64,
 }
 
 impl CdArgs {
     /// Rows of a minibatch.
     pub fn batch(&self) -> usize {
-        self.batch as usize
+        self.batch
     }
 
     /// Gibbs steps of an update.
     pub fn k(&self) -> usize {
-        self.k as usize
+        self.k
     }
 
     /// Whether steps have one Gibbs step, as in the paper and the floors.
@@ -62,10 +62,10 @@ impl CdArgs {
     pub fn config(&self, precision: RbmPrecision) -> RbmTrainConfig {
         RbmTrainConfig {
             batch: self.batch(),
-            k: self.k as usize,
+            k: self.k,
             learning_rate: Schedule::constant(0.01),
             momentum: Schedule::constant(self.momentum),
-            l2: self.l2,
+            l2: self.weight_decay,
             precision: precision.products,
             weights: precision.weights,
             ..RbmTrainConfig::default()
@@ -81,7 +81,7 @@ impl CdArgs {
     pub fn words_of_step(&self) -> String {
         format!(
             "CD-{} with momentum {} and L2 {}, minibatches of {}",
-            self.k, self.momentum, self.l2, self.batch
+            self.k, self.momentum, self.weight_decay, self.batch
         )
     }
 
@@ -98,7 +98,7 @@ impl CdArgs {
         trainer: &mut RbmTrainer,
         rows: &Split,
         device: &Device,
-        common: &CommonArgs,
+        common: &TimingArgs,
     ) -> Result<Seconds> {
         let config = FeedConfig { resident_bytes: None, ..FeedConfig::new(self.batch(), 0) };
         let mut feed = Feed::new(rows, device, config)?;

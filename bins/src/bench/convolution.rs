@@ -1,9 +1,10 @@
 //! A convolution and both of its gradients.
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::floor::Gpu;
 use super::table::{Column, Table, or_dash, share};
 use super::timing::{Seconds, time_of_one};
 use crate::device::describe;
+use crate::options::at_least_one;
 use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
@@ -26,8 +27,8 @@ const MIN_CALLS: usize = 3;
 #[derive(Debug, Args)]
 pub struct ConvolutionArgs {
     #[command(flatten)]
-    common: CommonArgs,
-    /// Sizes (height x width x channels of an image, filters, their side), several separated by commas.
+    timing: TimingArgs,
+    /// Sizes, several separated by commas. Height x width x channels of an image, filters, their side.
     #[arg(
         long,
         value_name = "HxWxC:N:SIZE",
@@ -35,9 +36,9 @@ pub struct ConvolutionArgs {
         default_value = "128x128x1:32:16,56x56x24:32:10"
     )]
     size: Vec<Layer>,
-    /// Images of a call.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536))]
-    batch: u32,
+    /// Rows of a minibatch. Here the images of a call.
+    #[arg(long, value_name = "ROWS", default_value_t = 32, value_parser = at_least_one)]
+    batch: usize,
     /// Zeros around the images, so that maps have their height and width.
     #[arg(long)]
     same: bool,
@@ -108,8 +109,8 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 pub(super) fn run(args: &ConvolutionArgs) -> Result<()> {
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     let padding = if args.same { Padding::Same } else { Padding::Valid };
     report.line(&format!(
         "a convolution of {} images and its gradients in f32, milliseconds a call, on {}",
@@ -127,7 +128,7 @@ pub(super) fn run(args: &ConvolutionArgs) -> Result<()> {
 
 fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Padding) -> Result<Vec<Row>> {
     let shape = ConvolutionShape::new(layer.image, layer.n_filters, layer.size, padding)?;
-    let batch = args.batch as usize;
+    let batch = args.batch;
     let draw = |rows: usize, cols: usize, stream| normal((rows, cols), device, Philox::new(0, stream));
     let x = draw(batch, shape.n_visible(), 0)?;
     let hidden = draw(batch, shape.n_hidden(), 1)?;
@@ -135,7 +136,7 @@ fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Paddi
     let (maps, images, gradient) = (hidden.zeros_like()?, x.zeros_like()?, w.zeros_like()?);
     let places = convolution_gradient_places(device, shape, batch, DType::F32)?;
     let parts = Tensor::zeros((places, w.elem_count()), DType::F32, device)?;
-    let repeats = args.common.repeats;
+    let repeats = args.timing.repeats;
 
     let of_candle = candles(&x, &w, shape)?;
     let candle = match of_candle {

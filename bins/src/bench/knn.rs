@@ -1,10 +1,11 @@
 //! The search for nearest neighbours, of rows on the device.
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::table::{Column, Table};
 use super::timing::{Seconds, time};
 use super::tsne::Rows;
 use crate::choices::MetricArg;
 use crate::device::describe;
+use crate::options::at_least_one;
 use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::DType;
@@ -15,20 +16,20 @@ use serde::Serialize;
 #[derive(Debug, Args)]
 pub struct KnnArgs {
     #[command(flatten)]
-    common: CommonArgs,
-    /// What is searched: a data set (its training and test rows together), blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians on a curved sheet);
-    /// several separated by commas.
+    timing: TimingArgs,
+    /// Data set: a name, a folder or a file. Also blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians on a curved sheet); several are separated by
+    /// commas. Training and test rows are taken together.
     #[arg(
         long,
-        value_name = "NAME",
+        value_name = "DATA,…",
         value_delimiter = ',',
         default_value = "blobs:20000x50,blobs:20000x256"
     )]
     data: Vec<Rows>,
-    /// Neighbours of each row.
-    #[arg(long, value_name = "K", default_value_t = 90)]
-    k: usize,
-    /// How far two rows are from each other.
+    /// Number of neighbours of each row.
+    #[arg(long, value_name = "N", default_value_t = 90, value_parser = at_least_one)]
+    neighbours: usize,
+    /// How rows are compared.
     #[arg(long, value_enum, default_value_t)]
     metric: MetricArg,
 }
@@ -61,8 +62,8 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 pub(super) fn run(args: &KnnArgs) -> Result<()> {
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     report.line(&format!("k nearest neighbours, rows and results on {}, ms", describe(&device)))?;
     let mut table = Table::new(&report, COLUMNS)?;
     for of in &args.data {
@@ -70,15 +71,15 @@ pub(super) fn run(args: &KnnArgs) -> Result<()> {
         let scale = if rows.dtype() == DType::U8 { 1. / 255. } else { 1. };
         let rows = (rows.to_device(&device)?.to_dtype(DType::F32)? * scale)?.contiguous()?;
         let (n, n_features) = rows.dims2()?;
-        let Seconds { median, min, max } = time(&device, args.common.repeats, || {
-            chandlery_ops::tsne::knn(&rows, args.k, args.metric.0)?;
+        let Seconds { median, min, max } = time(&device, args.timing.repeats, || {
+            chandlery_ops::tsne::knn(&rows, args.neighbours, args.metric.0)?;
             Ok(())
         })?;
         table.add(Row {
             data: of.name(),
             n,
             n_features,
-            k: args.k,
+            k: args.neighbours,
             ms: median * 1e3,
             ms_min: min * 1e3,
             ms_max: max * 1e3,

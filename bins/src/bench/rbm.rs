@@ -1,5 +1,5 @@
 //! Contrastive divergence at the four sizes of Raina, Madhavan and Ng 2009, table 2.
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::contrastive::{CdArgs, MIN_STEPS, RUN_SECONDS};
 use super::floor::{Gpu, RbmFloor};
 use super::size::Size;
@@ -21,17 +21,22 @@ use serde::Serialize;
 #[derive(Debug, Args)]
 pub struct RbmArgs {
     #[command(flatten)]
-    common: CommonArgs,
-    /// Sizes (visible x hidden units), several separated by commas.
+    timing: TimingArgs,
+    /// Sizes, several separated by commas. Visible x hidden units.
     #[arg(
         long,
-        value_name = "VxH",
+        value_name = "VxH,…",
         value_delimiter = ',',
         default_value = "576x1024,1024x4096,2304x16000,4096x11008"
     )]
     size: Vec<Size>,
-    /// Precision of the matrix products (f32, tf32, bf16; bf16-stochastic: of bf16 weights without f32 masters), several separated by commas.
-    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32,tf32,bf16,bf16-stochastic")]
+    /// Precision of the matrix products; f32, tf32, bf16 or bf16-stochastic (bf16 weights without f32 masters), several separated by commas.
+    #[arg(
+        long,
+        value_name = "PRECISION,…",
+        value_delimiter = ',',
+        default_value = "f32,tf32,bf16,bf16-stochastic"
+    )]
     precision: Vec<RbmPrecision>,
     #[command(flatten)]
     cd: CdArgs,
@@ -89,8 +94,8 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 pub(super) fn run(args: &RbmArgs) -> anyhow::Result<()> {
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     report.line(&format!("{}, on {}", args.cd.words(), describe(&device)))?;
     let floor = match device {
         Device::Cpu => "the matrix products alone, timed in this run",
@@ -121,7 +126,7 @@ fn measure(
     let config = RbmConfig::new(size.n_visible, size.n_hidden);
     let batch = args.cd.batch();
     let floor_seconds = match device {
-        Device::Cpu => Some(products(&args.common, size, (batch, args.cd.k()), precision.products)?),
+        Device::Cpu => Some(products(&args.timing, size, (batch, args.cd.k()), precision.products)?),
         _ => args.cd.one_step().then(|| {
             RbmFloor::of(&config, &[], batch)
                 .stored(precision.weights)
@@ -131,7 +136,7 @@ fn measure(
     let rbm = Rbm::init(config, Philox::new(0, 0), device)?;
     let mut trainer = RbmTrainer::new(&rbm, args.cd.config(precision), Philox::new(0, 1))?;
     drop(rbm);
-    let Seconds { median, min, max } = args.cd.time(&mut trainer, split, device, &args.common)?;
+    let Seconds { median, min, max } = args.cd.time(&mut trainer, split, device, &args.timing)?;
     let known = KNOWN.iter().find(|known| known.size == size && args.cd.of_paper());
     Ok(Row {
         model: "rbm",
@@ -151,7 +156,7 @@ fn measure(
 
 /// Seconds for 1 million examples of the matrix products of CD-k on the CPU, without units, biases and updates of the weights.
 fn products(
-    common: &CommonArgs,
+    common: &TimingArgs,
     size: Size,
     (batch, k): (usize, usize),
     precision: Precision,

@@ -1,5 +1,5 @@
 //! One training pass over 10,000 rows at the eight sizes of Klaus and Welles 2014, tables 3 to 6, and the run of 400 iterations.
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::floor::Gpu;
 use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
@@ -34,17 +34,17 @@ const CPU_FLOP: f64 = 3e11;
 #[derive(Debug, Args)]
 pub struct SparseAutoencoderArgs {
     #[command(flatten)]
-    common: CommonArgs,
-    /// Sizes (visible x hidden units), several separated by commas; default: those of Klaus and Welles 2014, on a CPU up to 1024x512.
-    #[arg(long, value_name = "VxH", value_delimiter = ',')]
+    timing: TimingArgs,
+    /// Sizes, several separated by commas. Visible x hidden units; default: those of Klaus and Welles 2014, on a CPU up to 1024x512.
+    #[arg(long, value_name = "VxH,…", value_delimiter = ',')]
     size: Vec<super::size::Size>,
-    /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
-    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32")]
+    /// Precision of the matrix products; f32, tf32 or bf16, several separated by commas.
+    #[arg(long, value_name = "PRECISION,…", value_delimiter = ',', default_value = "f32")]
     precision: Vec<Precision>,
     /// Time a run of 400 iterations of L-BFGS over 10,000 patches of 8x8 pixels instead of single passes; --json then prints one object.
     #[arg(long)]
     training: bool,
-    /// Write the patches and the first parameters of that run to this folder, for `bins/peers/sparse_autoencoder.py`.
+    /// Write what is computed on to this folder. Patches and first parameters of that run, for `bins/peers/sparse_autoencoder.py`.
     #[arg(long, value_name = "DIR", requires = "training")]
     dump: Option<PathBuf>,
 }
@@ -116,8 +116,8 @@ pub(super) fn run(args: &SparseAutoencoderArgs) -> Result<()> {
     if args.training {
         return train(args);
     }
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     report.line(&format!("one training pass over {ROWS} rows, seconds, on {}", describe(&device)))?;
     report.line("serial: our loop on one thread; C, Matlab, CUDA: of the paper; floor: of an H200")?;
     let fits = |&(v, h): &(usize, usize)| !device.is_cpu() || flop(v, h) < CPU_FLOP;
@@ -146,7 +146,7 @@ fn measure(
     let rows = uniform((ROWS, v), device, Philox::new(0, 0))?.affine(0.8, 0.1)?;
     let theta = SparseAutoencoder::init(model.clone(), Philox::new(0, 1), device)?.flat()?;
     let cost = Cost::new(model.clone(), config, &rows, None, DType::F32, device)?;
-    let Seconds { median, min, max } = time(device, args.common.repeats, || {
+    let Seconds { median, min, max } = time(device, args.timing.repeats, || {
         cost.evaluate(&theta)?;
         Ok(())
     })?;
@@ -209,8 +209,8 @@ struct TrainingRow {
 }
 
 fn train(args: &SparseAutoencoderArgs) -> Result<()> {
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     let images = ImageSet::open("natural-images", &DataOptions::default())?;
     let split = PatchSampler::new(images, 8usize, ROWS, 0)?.into_split()?;
     let preparation = Preparation::fit(&split, &[StepConfig::Rescale], 0)?;
@@ -223,7 +223,7 @@ fn train(args: &SparseAutoencoderArgs) -> Result<()> {
     }
     let fit = SparseAutoencoderLbfgsTrainConfig::default();
     let mut last = None;
-    let Seconds { median, min, max } = time(&device, args.common.repeats, || {
+    let Seconds { median, min, max } = time(&device, args.timing.repeats, || {
         let mut run = SparseAutoencoderLbfgsTrainer::new(&first, fit, &rows)?;
         run.fit()?;
         last = Some(run);

@@ -1,11 +1,12 @@
 //! Sparse coding: activations of natural patches to a duality gap, and one update of activations and basis, beside table 4 of Raina, Madhavan
 //! and Ng 2009.
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::floor::Gpu;
 use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
 use crate::arrays;
 use crate::device::describe;
+use crate::precision::f32_or_f64;
 use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
@@ -29,7 +30,7 @@ const HALVINGS: usize = 12;
 #[derive(Debug, Args)]
 pub struct SparseCodingArgs {
     #[command(flatten)]
-    common: CommonArgs,
+    timing: TimingArgs,
     /// Problems, several separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "paper")]
     problem: Vec<Problem>,
@@ -42,15 +43,15 @@ pub struct SparseCodingArgs {
     /// Use so many signals in place of those of the problem.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     signals: Option<u32>,
-    /// Write the signals and atoms of each problem to this folder, for `bins/peers/sparse_coding.py`.
+    /// Write what is computed on to this folder. Signals and atoms of each problem, for `bins/peers/sparse_coding.py`.
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
     /// Time one update of activations and basis in minibatches of 1000 signals, in place of activations.
     #[arg(long)]
     update: bool,
-    /// Compute in f64.
-    #[arg(long)]
-    double: bool,
+    /// Precision of the matrix products; f64 computes everything in f64.
+    #[arg(long, value_name = "f32|f64", default_value = "f32", value_parser = f32_or_f64)]
+    precision: DType,
 }
 
 /// Signals, atoms and samples, patches and atoms from the package `natural-images`; each patch has mean 0 and deviation 1, and atoms are
@@ -170,8 +171,8 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 pub(super) fn run(args: &SparseCodingArgs) -> Result<()> {
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     report.line(&format!(
         "sparse coding of natural patches to a relative duality gap of 1e-4, on {}",
         describe(&device)
@@ -185,7 +186,7 @@ pub(super) fn run(args: &SparseCodingArgs) -> Result<()> {
         let signals = patches(&images, side, m, 10, &device)?;
         let atoms = patches(&images, side, n, 11, &device)?;
         let atoms = atoms.broadcast_div(&atoms.sqr()?.sum_keepdim(1)?.sqrt()?)?;
-        let dtype = if args.double { DType::F64 } else { DType::F32 };
+        let dtype = args.precision;
         let (signals, atoms) = (signals.to_dtype(dtype)?, atoms.to_dtype(dtype)?);
         if let Some(folder) = &args.dump {
             std::fs::create_dir_all(folder).with_context(|| format!("--dump {}", folder.display()))?;
@@ -247,7 +248,7 @@ fn measure(
     let lasso = Lasso { solver: solver.solver(), ..Lasso::new(beta) };
     let mut last = None;
     let seconds = match args.update {
-        false => time(device, args.common.repeats, || {
+        false => time(device, args.timing.repeats, || {
             last = Some(lasso.solve(signals, atoms, None)?);
             Ok(())
         })?,
@@ -297,7 +298,7 @@ fn update(
     let ((m, p), n) = (signals.dims2()?, atoms.dim(0)?);
     let model = SparseCoding::from_tensor(SparseCodingConfig::new(n, p, beta), atoms.clone())?;
     let config = SparseCodingTrainConfig::default();
-    time(device, args.common.repeats, || {
+    time(device, args.timing.repeats, || {
         let mut trainer = SparseCodingTrainer::new(&model, config.clone(), Philox::new(0, 1))?;
         for first in (0..m).step_by(BATCH) {
             trainer.partial_fit(&signals.narrow(0, first, BATCH.min(m - first))?.contiguous()?)?;

@@ -1,10 +1,11 @@
 //! t-SNE from rows in host memory to a layout in host memory, by stage, with the quality of the layout.
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
-use crate::choices::MethodArg;
 use crate::device::describe;
+use crate::options::at_least_one;
 use crate::report::Report;
+use crate::tsne::args::DescentArgs;
 use anyhow::{Context, Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::evaluation::layout as quality;
@@ -25,38 +26,23 @@ const BLOCK: usize = 65_536;
 #[derive(Debug, Args)]
 pub struct TsneArgs {
     #[command(flatten)]
-    common: CommonArgs,
-    /// What is laid out: a data set (its training and test rows together), blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians on a curved sheet);
-    /// several separated by commas.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "mnist-sample")]
+    timing: TimingArgs,
+    /// Data set: a name, a folder or a file. Also blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians on a curved sheet); several are separated by
+    /// commas. Training and test rows are taken together.
+    #[arg(long, value_name = "DATA,…", value_delimiter = ',', default_value = "mnist-sample")]
     data: Vec<Rows>,
-    /// Take the first N rows only.
-    #[arg(long, value_name = "N")]
-    first: Option<usize>,
-    /// Dimensions of the layout: 2 or 3.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
-    dims: u8,
-    /// How repulsion is found.
-    #[arg(long, value_enum, default_value_t)]
-    method: MethodArg,
-    /// The largest distance of the nodes of the FFT's grid, in units of the layout.
-    #[arg(long, value_name = "D", default_value_t = TsneConfig::default().node_distance)]
-    node_distance: f32,
-    /// How coarse the tree is, 0 to 1.
-    #[arg(long, value_name = "THETA", default_value_t = TsneConfig::default().theta)]
-    theta: f32,
-    /// Iterations of the early phase and after it.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [TsneConfig::default().early_iterations, TsneConfig::default().iterations])]
-    iterations: Vec<usize>,
-    /// Momentum of the early phase and after it.
-    #[arg(long, value_name = "M,M", value_delimiter = ',', default_values_t = [TsneConfig::default().early_momentum, TsneConfig::default().momentum])]
-    momentum: Vec<f64>,
-    /// Learning rate; by the number of rows if not given.
-    #[arg(long, value_name = "RATE")]
-    learning_rate: Option<f64>,
-    /// Leave out the measures of quality, which take longer than the layout.
+    /// Use only the first ROWS rows; of training and test rows together. Default: all rows.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    max_rows: Option<usize>,
+    /// The layout, and how it is found.
+    #[command(flatten)]
+    descent: DescentArgs,
+    /// Iterations, which are no epochs: each computes the gradient from all rows at least once. So many after the early ones.
+    #[arg(long, value_name = "N", default_value_t = TsneConfig::default().iterations, value_parser = at_least_one)]
+    iterations: usize,
+    /// Skip the measures of quality, whose time grows with the square of the number of rows.
     #[arg(long)]
-    no_scores: bool,
+    skip_measures: bool,
 }
 
 /// What is laid out.
@@ -233,8 +219,8 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 pub(super) fn run(args: &TsneArgs) -> Result<()> {
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     report.line(&format!(
         "t-SNE at perplexity 30, host memory to host memory, seconds, on {}",
         describe(&device)
@@ -251,34 +237,18 @@ pub(super) fn run(args: &TsneArgs) -> Result<()> {
 
 fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
     let (mut rows, mut labels) = of.make()?;
-    if let Some(first) = args.first.filter(|&first| first < rows.dim(0).unwrap_or(0)) {
+    if let Some(first) = args.max_rows.filter(|&first| first < rows.dim(0).unwrap_or(0)) {
         rows = rows.narrow(0, 0, first)?.contiguous()?;
         labels = labels.map(|labels| labels.narrow(0, 0, first)).transpose()?;
     }
-    let (&[early_iterations, iterations], &[early_momentum, momentum]) =
-        (&args.iterations[..], &args.momentum[..])
-    else {
-        bail!("iterations and momentum must be two numbers each, of the early phase and after it");
-    };
-    let config = TsneConfig {
-        n_dims: args.dims.into(),
-        method: args.method.method(),
-        node_distance: args.node_distance,
-        theta: args.theta,
-        early_iterations,
-        iterations,
-        early_momentum,
-        momentum,
-        learning_rate: args.learning_rate,
-        ..TsneConfig::default()
-    };
+    let config = args.descent.config(args.iterations);
     let (n, n_features) = rows.dims2()?;
     let method = config.method_for(n, device.is_cuda());
     let tsne = Tsne { config, philox: Philox::new(15, 9) };
     let mut last = (Tensor::zeros((0, 2), DType::F32, &Device::Cpu)?, StageSeconds::default(), None);
     let mut first = None;
     let runs = || {
-        time(device, args.common.repeats, || {
+        time(device, args.timing.repeats, || {
             let begin = Instant::now();
             let there = rows.to_device(device)?;
             let mut run = TsneTrainer::new(tsne.config.clone(), tsne.philox, &there)?;
@@ -291,13 +261,13 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
     let (timed, taken) = chandlery_ops::core::most_memory(device, runs)?;
     let Seconds { median, min, max } = timed?;
     let of_rows = (rows.elem_count() * rows.dtype().size_in_bytes()) as u64;
-    let (paper_seconds, cuml) = of.known(n, args.dims);
+    let (paper_seconds, cuml) = of.known(n, args.descent.dims as u8);
     let mut row = Row {
         model: "t-sne",
         data: of.name(),
         n,
         n_features,
-        n_dims: args.dims,
+        n_dims: args.descent.dims as u8,
         method,
         seconds: median,
         seconds_min: min,
@@ -314,7 +284,7 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         cuml,
         device: describe(device),
     };
-    if !args.no_scores {
+    if !args.skip_measures {
         let layout = last.0.to_device(device)?;
         let read =
             tsne.config.preparation.apply(&rows.to_device(device)?)?.to_dtype(DType::F32)?.contiguous()?;

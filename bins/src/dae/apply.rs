@@ -1,8 +1,9 @@
 //! The commands `encode`, `evaluate` and `reconstruct`: what one does with a model after training.
-use super::args::{EncodeArgs, EvaluateArgs, NoisyRowsArgs, ReconstructArgs};
+use super::args::{EvaluateArgs, NoisyRowsArgs, ReconstructArgs};
 use super::draw;
 use super::measure::{Errors, Noise};
 use super::saved;
+use crate::args::used::{EncodeArgs, LayerChoice};
 use crate::features::{Encoding, report_beside};
 use crate::report::{Outcome, Report};
 use crate::rows::Rows;
@@ -20,25 +21,29 @@ use std::path::Path;
 
 /// Writes features of every row of a split.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    let report = report_beside(args.common.json, &args.out)?;
-    let device = args.common.open_device()?;
-    let stack = saved::load(&args.model.model, &device)?;
+    let report = report_beside(args.of.common.json, &args.out)?;
+    let device = args.of.common.open_device()?;
+    let stack = saved::load(&args.of.model.model, &device)?;
     let layers = &stack.config().layers;
-    let layer = args.layer.unwrap_or(layers.len());
+    let (first, layer) = match args.layer {
+        None => (layers.len(), layers.len()),
+        Some(LayerChoice::One(layer)) => (layer, layer),
+        Some(LayerChoice::All) => (1, layers.len()),
+    };
     ensure!(
         layer <= layers.len(),
         "--layer: must be between 1 and {} for this model, got {layer}",
         layers.len()
     );
-    let rows = Rows::for_model(&args.data, &args.model.model, Some(args.split))?;
+    let rows = args.of.open()?;
     let encoding = Encoding {
         out: &args.out,
         rows: &rows,
         reads: stack.config().into(),
-        layers: (layer..=layer, layers.len()),
-        width: layers[layer - 1].n_hidden,
+        layers: (first..=layer, layers.len()),
+        width: layers[first - 1..layer].iter().map(|layer| layer.n_hidden).sum(),
     };
-    encoding.write(&report, &device, |rows| stack.features(rows, layer))
+    encoding.write(&report, &device, |rows, layer| stack.features(rows, layer))
 }
 
 /// A model, rows to measure it on, and their noise.
@@ -52,10 +57,10 @@ struct Task {
 
 impl Task {
     fn open(args: &NoisyRowsArgs) -> Result<Self> {
-        let device = args.common.open_device()?;
-        let stack = saved::load(&args.model.model, &device)?;
+        let device = args.used.common.open_device()?;
+        let stack = saved::load(&args.used.model.model, &device)?;
         let noise = noise_of(args)?;
-        let Rows { name: data, split, .. } = Rows::for_model(&args.data, &args.model.model, args.split)?;
+        let Rows { name: data, split, .. } = args.used.open()?;
         Ok(Self { device, stack, data, split, noise })
     }
 }
@@ -68,9 +73,9 @@ fn noise_of(args: &NoisyRowsArgs) -> Result<Noise> {
         #[serde(default)]
         corruption: Vec<String>,
     }
-    let of_run = match data_and_settings::<OfRun>(Path::new(&args.model.model)) {
+    let of_run = match data_and_settings::<OfRun>(Path::new(&args.used.model.model)) {
         // A run is not needed where all is said.
-        Err(_) if args.data.data.is_some() => None,
+        Err(_) if args.used.data.data.is_some() => None,
         run => run?.map(|(_, settings)| settings),
     };
     let (seed, of_layers) = of_run.map_or((0, Vec::new()), |run| (run.seed, run.corruption));
@@ -82,13 +87,13 @@ fn noise_of(args: &NoisyRowsArgs) -> Result<Noise> {
 
 /// Prints the errors of reconstructions.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
-    let report = Report::new(args.of.common.json);
+    let report = Report::new(args.of.used.common.json);
     let Task { device, stack, data, split, noise } = Task::open(&args.of)?;
     let errors = Errors::of(&stack, &split, noise, &device)?;
     let rows = format!("{} of {data}", count(errors.n_samples, "row"));
     report.line(&errors.words(&rows, noise.corruption))?;
     report.finish(&json!({
-        "model": args.of.model.model,
+        "model": args.of.used.model.model,
         "data": data,
         "layers": saved::sizes(stack.config()),
         "corruption": noise.corruption.to_string(),
@@ -102,22 +107,22 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
 
 /// Draws rows, the same corrupted, and their reconstructions.
 pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
-    let report = Report::new(args.of.common.json);
-    check_writable(&args.out).context("--out")?;
+    let report = Report::new(args.of.used.common.json);
+    check_writable(&args.picture.out).context("--out")?;
     let Task { device, stack, data, split, noise } = Task::open(&args.of)?;
     let shape = stack.config().image.or(split.image).filter(can_draw);
     let Some(shape) = shape.filter(|shape| shape.n_features() == split.n_features()) else {
         bail!("--data: rows must be images to be drawn, got {} of {data}", count(split.n_features(), "value"))
     };
-    let n = draw::reconstructions(&stack, &split, noise, args.n, shape, &device, &args.out)?;
+    let n = draw::reconstructions(&stack, &split, noise, args.picture.n, shape, &device, &args.picture.out)?;
     report.line(&format!(
         "{} of {data} with {} and their reconstructions in {}",
         count(n, "row"),
         noise.corruption,
-        args.out.display()
+        args.picture.out.display()
     ))?;
     report.finish(&json!({
-        "out": args.out,
+        "out": args.picture.out,
         "data": data,
         "corruption": noise.corruption.to_string(),
         "n_samples": n,

@@ -1,16 +1,15 @@
 //! The command line of `dae`.
+use crate::args::fine_tune::FineTuneArgs;
+use crate::args::prepare::PrepareArgs;
+use crate::args::used::{EncodeArgs, PictureArgs, UseArgs};
 use crate::completions::CompletionsArgs;
-use crate::fine_tune::args::FineTuneArgs;
-use crate::help::PREPARE;
 use crate::options::{
-    Common, DataArgs, LossArg, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative,
+    Common, DataArgs, LossArg, ModelArgs, above_zero, at_least_one, below_one, not_negative,
 };
 use crate::precision::precision;
-use crate::rows::SplitArg;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::dae::DaeTrainConfig;
 use chandlery::feedforward::Activation;
-use chandlery_datasets::preparation::StepConfig;
 use chandlery_ops::layers::Corruption;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -80,18 +79,18 @@ pub enum Command {
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
-    /// Number of hidden units of each layer, lowest layer first; several make a stack.
+    /// Number of hidden units. One number for each layer, lowest layer first; several make a stack.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500", value_parser = at_least_one)]
     pub hidden: Vec<usize>,
-    /// Noise on the inputs of a layer, in training only: one for all layers, or one for each, lowest first. salt-and-pepper:P sets a share P of
-    /// the inputs to 0 or 1 at random, masking:P sets a share P to 0, gaussian:S adds noise of standard deviation S, and none adds none. P is
-    /// from 0 to 1; the inputs of the lowest layer are the prepared rows.
+    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a share P to 0, gaussian:S adds noise of standard
+    /// deviation S, none adds none. P is from 0 to 1. On the inputs of a layer, in training only: one for all layers, or one for each,
+    /// lowest first; the inputs of the lowest layer are the prepared rows.
     #[arg(long, value_name = "NOISE,…", value_delimiter = ',', default_value = "salt-and-pepper:0.3", value_parser = noise)]
     pub corruption: Vec<String>,
     /// Give the decoder weights of its own, in place of the transposed weights of the encoder.
     #[arg(long)]
     pub untied: bool,
-    /// Reconstruction loss of layers whose inputs lie between 0 and 1; default: cross-entropy. Layers with other inputs always use
+    /// Reconstruction loss. Default: cross-entropy for layers whose inputs lie between 0 and 1. Layers with other inputs always use
     /// squared-error; cross-entropy is an error if the prepared rows lie outside 0 to 1.
     #[arg(long, value_enum)]
     pub loss: Option<LossArg>,
@@ -101,10 +100,10 @@ pub struct Settings {
     /// Epochs per layer; the command line has them beside.
     #[arg(skip)]
     pub epochs: Option<usize>,
-    /// Rows per step; the last step of an epoch takes what is left. Default: 8.
+    /// Rows of a minibatch. The last one of an epoch takes what is left. Default: 8.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub batch: Option<usize>,
-    /// Learning rate, constant over the run. Default: 0.1 for a layer with sigmoid units and inputs between 0 and 1, else 0.001.
+    /// Learning rate, above 0. It is constant over the run. Default: 0.1 for a layer with sigmoid units and inputs between 0 and 1, else 0.001.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
     /// Momentum, at least 0 and below 1.
@@ -113,11 +112,10 @@ pub struct Settings {
     /// L2 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
     pub weight_decay: f64,
-    /// Steps that prepare rows, in this order, separated by commas, such as log1p,pca=50. Default: none, or minmax for a table
-    /// with values outside of 0 to 1.
-    #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub prepare: Vec<StepConfig>,
+    /// How rows are prepared.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub prepare: PrepareArgs,
     /// Precision of the matrix products; weights and sums are always f32.
     #[arg(long, value_name = "f32|tf32|bf16", default_value = "f32", value_parser = precision)]
     pub precision: String,
@@ -135,9 +133,9 @@ pub struct TrainArgs {
     /// How the model is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Epochs per layer. Default: 5; for few rows as many as make 2500 steps.
+    /// Epochs: passes over the training rows. Default: 5 for each layer; for few rows as many as make 2500 steps.
     /// With --resume, a larger number extends the run, even a finished one: the layer in training and those above it get so many epochs.
-    #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.
     #[command(flatten)]
@@ -175,10 +173,12 @@ pub struct DenoiseArgs {
     /// Image files of the size that the autoencoder reads.
     #[arg(value_name = "IMAGE", required = true)]
     pub images: Vec<PathBuf>,
-    /// Treat the images as clean: corrupt them first, and report the errors before and after. Noise as for `train --corruption`.
+    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a share P to 0, gaussian:S adds noise of standard
+    /// deviation S, none adds none.
+    /// Treats the images as clean: they are corrupted first, and the errors before and after are reported.
     #[arg(long, value_name = "NOISE", value_parser = noise)]
     pub corruption: Option<String>,
-    /// Seed of --corruption.
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Folder to write the restored images to, each as a .png with the name of its original, and comparison.png: the originals, with
@@ -190,51 +190,20 @@ pub struct DenoiseArgs {
     pub common: Common,
 }
 
-/// Arguments of `dae encode`.
-#[derive(Debug, Args)]
-pub struct EncodeArgs {
-    /// The autoencoder.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// Where rows come from.
-    #[command(flatten)]
-    pub data: RowsArgs,
-    /// Rows to encode.
-    #[arg(long, value_enum, default_value_t = SplitArg::Train)]
-    pub split: SplitArg,
-    /// Layer whose features are written; 1 is the lowest. Default: the top layer.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub layer: Option<usize>,
-    /// File to write, .npy, .csv or .safetensors; the last two also hold the labels. - writes CSV to standard output.
-    #[arg(long, value_name = "FILE", default_value = "features.safetensors")]
-    pub out: PathBuf,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
-}
-
 /// The rows that a saved model is measured on, and their noise.
 #[derive(Debug, Args)]
 pub struct NoisyRowsArgs {
-    /// The autoencoder.
+    /// Model and rows.
     #[command(flatten)]
-    pub model: ModelArgs,
-    /// Where rows come from.
-    #[command(flatten)]
-    pub data: RowsArgs,
-    /// Rows to use; default: the test rows if there are any, else the training rows.
-    #[arg(long, value_enum)]
-    pub split: Option<SplitArg>,
-    /// Noise on the prepared rows, as for `train --corruption`; default: that of the lowest layer in training if MODEL is the folder of a run,
+    pub used: UseArgs,
+    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a share P to 0, gaussian:S adds noise of standard
+    /// deviation S, none adds none. On the prepared rows. Default: that of the lowest layer in training if MODEL is the folder of a run,
     /// else salt-and-pepper:0.3.
     #[arg(long, value_name = "NOISE", value_parser = noise)]
     pub corruption: Option<String>,
-    /// Seed of the noise; default: the seed of the run, else 0.
+    /// Seed of every random draw: the same seed on the same device gives the same bits. Default: the seed of the run, else 0.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
 }
 
 /// Arguments of `dae evaluate`.
@@ -251,12 +220,9 @@ pub struct ReconstructArgs {
     /// Model, rows and noise.
     #[command(flatten)]
     pub of: NoisyRowsArgs,
-    /// Number of rows in the picture.
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = at_least_one)]
-    pub n: usize,
-    /// Picture to write: below each line of originals the corrupted rows, and below these their reconstructions.
-    #[arg(long, value_name = "FILE", default_value = "reconstructions.png")]
-    pub out: PathBuf,
+    /// What is drawn.
+    #[command(flatten)]
+    pub picture: PictureArgs,
 }
 
 /// Units of the hidden layers.

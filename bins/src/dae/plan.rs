@@ -20,10 +20,10 @@ pub fn choose(train: &Split, settings: &mut Settings) -> Result<Vec<String>> {
     let n = train.n_samples();
     let said = plan_by_rows(DaeTrainConfig::PLAN, n, &mut settings.batch, &mut settings.epochs);
     let mut notes = Vec::from_iter(said);
-    if settings.prepare.is_empty()
+    if settings.prepare.prepare.is_none()
         && let Some(OutsideUnit { range: (min, max), .. }) = OutsideUnit::of(train, settings.seed)?
     {
-        settings.prepare = vec![StepConfig::MinMax];
+        settings.prepare.choose([StepConfig::MinMax]);
         notes.push(format!(
             "values from {min} to {max}: --prepare minmax, chosen for this table; --prepare standardise is the other way"
         ));
@@ -33,7 +33,8 @@ pub fn choose(train: &Split, settings: &mut Settings) -> Result<Vec<String>> {
 
 /// A trainer at its first step.
 pub fn new_trainer(data: &Data, settings: &Settings, device: &Device) -> Result<StackedDaeTrainer> {
-    let preparation = Preparation::fit(&data.train, &settings.prepare, settings.seed).context("--prepare")?;
+    let preparation =
+        Preparation::fit(&data.train, settings.prepare.steps(), settings.seed).context("--prepare")?;
     let n_visible = preparation.n_outputs(data.train.n_features())?;
     let read = Values::of(&RowStatistics::of(&data.train, &preparation, settings.seed)?, settings)?;
     let layers = layers(n_visible, read, settings);

@@ -1,25 +1,23 @@
 //! Arguments of the sub-commands of `dbn` that share this module.
 use super::likelihood::LikelihoodArgs;
-use crate::help::PREPARE;
+use crate::args::prepare::PrepareArgs;
+use crate::args::used::{PictureArgs, UseArgs};
 use crate::layer_arg::LayerArg;
 use crate::options::{
     Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, image_shape, inside_zero_one,
     not_negative,
 };
 use crate::precision::rbm_precision;
-use crate::rows::SplitArg;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::rbm::{HiddenUnit, RbmTrainConfig, VisibleUnit};
 use chandlery_datasets::ImageShape;
-use chandlery_datasets::preparation::StepConfig;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// The long help of `--layers`.
 const LAYERS: &str = "\
-Layers, lowest first, in place of --hidden. Examples for 28x28 images: patch:8/4x16,patch:3/1x24,dense:50 and \
+Layers, lowest first. In place of --hidden. Examples for 28x28 images: patch:8/4x16,patch:3/1x24,dense:50 and \
 conv:9x24/pool2,conv:5x40/pool2,dense:50.
 
 dense:N, or N: N hidden units, each connected to the whole layer below.
@@ -33,22 +31,22 @@ Above a patch or conv layer, sizes count positions of that layer. A patch or con
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
-    /// Number of hidden units of each layer, lowest layer first.
+    /// Number of hidden units. One number for each layer, lowest layer first.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500,500", value_parser = at_least_one)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<usize>,
-    /// Layers, lowest first, in place of --hidden, such as patch:8/4x16,patch:3/1x24,dense:50 for 28x28 images.
+    /// Layers, lowest first. In place of --hidden, such as patch:8/4x16,patch:3/1x24,dense:50 for 28x28 images.
     #[arg(long, value_name = "LAYER,…", value_delimiter = ',', conflicts_with = "hidden", long_help = LAYERS)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerArg>,
     /// Epochs per layer, from the option `--epochs` of [`TrainArgs`].
     #[arg(skip)]
     pub epochs: Option<usize>,
-    /// Rows per step, which is also the number of persistent chains. Default: 100; for fewer than 4000 rows a fortieth of them, at least
+    /// Rows of a minibatch. It is also the number of persistent chains. Default: 100; for fewer than 4000 rows a fortieth of them, at least
     /// 10.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub batch: Option<usize>,
-    /// Initial learning rate, which falls linearly to --final-learning-rate over a layer's epochs: one for all layers, or one for each, lowest
+    /// Learning rate, above 0. It falls linearly to --final-learning-rate over a layer's epochs; one for all layers, or one for each, lowest
     /// first. Default: 0.1, or 0.001 if the layer has Gaussian or rectified units; convolutional layers use ten times these rates. A table
     /// of at most 100 columns for which --prepare standardise was chosen: 0.01.
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = above_zero)]
@@ -74,27 +72,25 @@ pub struct Settings {
     pub l1: f64,
     /// L2 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 2e-4, value_parser = not_negative)]
-    pub l2: f64,
+    pub weight_decay: f64,
     /// Largest Euclidean norm of a hidden unit's weights; default: no limit.
     #[arg(long, value_name = "NORM", value_parser = above_zero)]
     pub max_norm: Option<f64>,
-    /// Target mean activation of each hidden unit, above 0 and below 1; needs --sparsity-cost.
-    #[arg(long, value_name = "ACTIVATION", requires = "sparsity_cost", value_parser = inside_zero_one)]
+    /// Target mean activation of each hidden unit, above 0 and below 1. Needs --sparsity-weight.
+    #[arg(long, value_name = "ACTIVATION", requires = "sparsity_weight", value_parser = inside_zero_one)]
     pub sparsity_target: Option<f64>,
-    /// Weight of the sparsity penalty, above 0: each step adds COST x (ACTIVATION - running mean activation) to the gradient of the
+    /// Weight of the sparsity penalty, at least 0. Each step adds WEIGHT x (ACTIVATION - running mean activation) to the gradient of the
     /// hidden biases. Needs --sparsity-target.
-    #[arg(long, value_name = "COST", requires = "sparsity_target", value_parser = above_zero)]
-    pub sparsity_cost: Option<f64>,
+    #[arg(long, value_name = "WEIGHT", requires = "sparsity_target", value_parser = not_negative)]
+    pub sparsity_weight: Option<f64>,
     /// Visible units of the lowest layer: bernoulli for rows in [0, 1], gaussian for real values. Default: bernoulli, or gaussian as said at
     /// --prepare.
     #[arg(long, value_enum)]
     pub visible: Option<Visible>,
-    /// Steps that prepare rows, in this order, separated by commas, such as log1p,pca=50. Default: none. For a
-    /// table with values outside of 0 to 1, if --visible is not given: minmax for columns on one scale (the widest at most twice as wide as
-    /// half of them), else standardise with --visible gaussian.
-    #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub prepare: Vec<StepConfig>,
+    /// How rows are prepared.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub prepare: PrepareArgs,
     /// Units of the hidden layers.
     #[arg(long, value_enum, default_value_t = Hidden::Bernoulli)]
     pub hidden_unit: Hidden,
@@ -155,10 +151,10 @@ pub struct TrainArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Epochs per layer. Default: 60; for few rows as many as make 2400 steps.
+    /// Epochs: passes over the training rows. Default: 60 for each layer; for few rows as many as make 2400 steps.
     /// With --resume, a larger number extends the run: the layer in training and all layers above it train for N epochs in all, over
     /// which the learning rate falls. Finished lower layers stay as they are. In a finished run, only the top layer trains on.
-    #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.
     #[command(flatten)]
@@ -180,93 +176,27 @@ impl TrainArgs {
     }
 }
 
-/// Arguments of `dbn encode`.
-#[derive(Debug, Args)]
-pub struct EncodeArgs {
-    /// The network.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// Where rows come from.
-    #[command(flatten)]
-    pub data: RowsArgs,
-    /// Rows to encode.
-    #[arg(long, value_enum, default_value_t = SplitArg::Train)]
-    pub split: SplitArg,
-    /// Layer whose features are written, from 1 for the lowest; all: the default layer and all below it, side by side.
-    /// Default: the top layer of a network of `train`, the code layer of a deep autoencoder, the last hidden layer of a
-    /// classifier, and the layer joined with the labels in a network of `up-down`.
-    #[arg(long, value_name = "N|all")]
-    pub layer: Option<LayerChoice>,
-    /// File to write, .npy, .csv or .safetensors; the last two also hold the labels. - writes CSV to standard output.
-    #[arg(long, value_name = "FILE", default_value = "features.safetensors")]
-    pub out: PathBuf,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
-}
-
-/// The layers whose features are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LayerChoice {
-    /// One, counted from 1.
-    One(usize),
-    /// The one that is written by default and all below it.
-    All,
-}
-
-impl FromStr for LayerChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "all" => Ok(Self::All),
-            text => at_least_one(text).map(Self::One).map_err(|err| format!("{err}, or all")),
-        }
-    }
-}
-
 /// Arguments of `dbn reconstruct`.
 #[derive(Debug, Args)]
 pub struct ReconstructArgs {
-    /// The network.
+    /// Model and rows.
     #[command(flatten)]
-    pub model: ModelArgs,
-    /// Where rows come from.
+    pub of: UseArgs,
+    /// What is drawn.
     #[command(flatten)]
-    pub data: RowsArgs,
-    /// Rows to reconstruct; default: the test rows if there are any, else the training rows.
-    #[arg(long, value_enum)]
-    pub split: Option<SplitArg>,
-    /// Number of rows in the picture.
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = at_least_one)]
-    pub n: usize,
-    /// Picture to write: each line of originals has its reconstructions below it.
-    #[arg(long, value_name = "FILE", default_value = "reconstructions.png")]
-    pub out: PathBuf,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
+    pub picture: PictureArgs,
 }
 
 /// Arguments of `dbn predict`.
 #[derive(Debug, Args)]
 pub struct PredictArgs {
-    /// The classifier or network with labels.
+    /// The classifier or network with labels, and rows.
     #[command(flatten)]
-    pub model: ModelArgs,
-    /// Where rows come from.
-    #[command(flatten)]
-    pub data: RowsArgs,
-    /// Rows to classify; default: the test rows if there are any, else the training rows.
-    #[arg(long, value_enum)]
-    pub split: Option<SplitArg>,
+    pub of: UseArgs,
     /// File to write: .csv has a line for each row with its class and the probability of each class, .safetensors the arrays
     /// `probabilities` and `classes`. - writes CSV to standard output.
     #[arg(long, value_name = "FILE", default_value = "predictions.csv")]
     pub out: PathBuf,
-    /// Where and how it runs.
-    #[command(flatten)]
-    pub common: Common,
 }
 
 /// Arguments of `dbn sample`.
@@ -275,7 +205,7 @@ pub struct SampleArgs {
     /// The network.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Samples to draw, per class for a network with labels; default: 100, or 10 per class if all classes are drawn.
+    /// Number of rows in the picture. Of a network with labels so many samples per class; default: 100, or 10 per class if all classes are drawn.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub n: Option<usize>,
     /// Class to sample, for a network with labels (`dbn up-down`); default: all classes, one line each.
@@ -284,14 +214,14 @@ pub struct SampleArgs {
     /// Gibbs steps in the top layer for each sample.
     #[arg(long, value_name = "STEPS", default_value_t = 1000, value_parser = at_least_one)]
     pub steps: usize,
-    /// Data set, named as for `train --data`, whose rows start the Gibbs chains (its test rows if it has any). Recommended: from random
+    /// What to start from. A data set, named as for --data of `train`, whose rows start the Gibbs chains (its test rows if it has any). Recommended: from random
     /// states, the default, a network trained on MNIST draws mostly images of one digit.
     #[arg(long, value_name = "DATA")]
-    pub start: Option<String>,
-    /// Seed of the draws.
+    pub start_from: Option<String>,
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Image shape of a sample, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; default: the shape of the training data.
+    /// Shape of an image, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; default: the shape of the training data.
     #[arg(long, value_name = "SHAPE", value_parser = image_shape)]
     pub image: Option<ImageShape>,
     /// Picture to write.
@@ -311,7 +241,8 @@ pub struct EvaluateArgs {
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Seed of every random draw: binary rows, AIS, and the choice of held-out rows if there is no test split. Default: the seed of the run, else 0.
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
+    /// Default: the seed of the run, else 0.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// How the log-likelihood is measured.

@@ -1,8 +1,9 @@
 //! The command line of `dbn`.
-use super::args::{EncodeArgs, EvaluateArgs, PredictArgs, ReconstructArgs, SampleArgs, TrainArgs};
+use super::args::{EvaluateArgs, PredictArgs, ReconstructArgs, SampleArgs, TrainArgs};
 use super::up_down::UpDownArgs;
+use crate::args::fine_tune::FineTuneArgs;
+use crate::args::used::EncodeArgs;
 use crate::completions::CompletionsArgs;
-use crate::fine_tune::args::FineTuneArgs;
 use clap::{Parser, Subcommand};
 
 /// Command lines of the program, at the end of its help.
@@ -16,8 +17,8 @@ Examples:
 const TRAIN: &str = "\
 Examples:
   dbn train --data mnist --hidden 500,500,2000 --out runs/NET
-  dbn train --layers conv:9x24/pool2,dense:50 --sparsity-target 0.05 --sparsity-cost 1
-  dbn train --data FOLDER --crop 32 --visible gaussian --prepare row-mean
+  dbn train --layers conv:9x24/pool2,dense:50 --sparsity-target 0.05 --sparsity-weight 1
+  dbn train --data FOLDER --patch 32 --visible gaussian --prepare row-mean
   dbn train --resume runs/NET --epochs 90";
 /// The same of `encode`.
 const ENCODE: &str = "\
@@ -108,8 +109,8 @@ mod tests {
             ("--learning-rate", "0", "must be a number above 0"),
             ("--learning-rate", "nan", "must be a number above 0"),
             ("--momentum", "1", "must be a number of at least 0 and below 1"),
-            ("--l2", "-1e-4", "must be a number of at least 0"),
-            ("--l2", "inf", "must be a number of at least 0"),
+            ("--weight-decay", "-1e-4", "must be a number of at least 0"),
+            ("--weight-decay", "inf", "must be a number of at least 0"),
             ("--sparsity-target", "1", "must be a number above 0 and below 1"),
             ("--device", "gpu", "must be cpu, cuda or cuda:N"),
             ("--visible", "binary", "possible values: bernoulli, gaussian"),
@@ -126,7 +127,7 @@ mod tests {
     fn flags_that_belong_together_are_asked_for_together() {
         let parse = |flags: &[&str]| crate::session::args::parse::<Cli>(["dbn"].iter().chain(flags));
         assert!(parse(&["--sparsity-target", "0.1"]).is_err());
-        assert!(parse(&["--sparsity-target", "0.1", "--sparsity-cost", "1"]).is_ok());
+        assert!(parse(&["--sparsity-target", "0.1", "--sparsity-weight", "1"]).is_ok());
         assert!(parse(&["--resume", "runs/a"]).is_ok());
         assert!(parse(&["--resume", "runs/a", "--epochs", "9"]).is_ok());
         for flags in [["--batch", "9"], ["--data", "mnist"], ["--out", "b"]] {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn either_option_names_the_layers() {
+    fn numbers_of_hidden_units_are_kept_as_they_were_given_and_are_dense_layers() {
         let settings = Cli::try_parse_from(["dbn", "--hidden", "7,5"]).unwrap().train.settings();
         assert_eq!(settings.all_layers(), [LayerArg::Dense(7), LayerArg::Dense(5)]);
     }

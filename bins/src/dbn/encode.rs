@@ -1,9 +1,8 @@
 //! The command `encode`: features of a data set to a file.
-use super::args::{EncodeArgs, LayerChoice};
 use super::saved::Saved;
+use crate::args::used::{EncodeArgs, LayerChoice};
 use crate::features::{Encoding, report_beside};
 use crate::report::Outcome;
-use crate::rows::Rows;
 use anyhow::{Result, ensure};
 use candle::Tensor;
 use chandlery::Layered;
@@ -11,13 +10,13 @@ use std::ops::RangeInclusive;
 
 /// Writes features of every row of a split.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    let report = report_beside(args.common.json, &args.out)?;
-    let device = args.common.open_device()?;
-    let saved = Saved::load(&args.model.model, &device)?;
+    let report = report_beside(args.of.common.json, &args.out)?;
+    let device = args.of.common.open_device()?;
+    let saved = Saved::load(&args.of.model.model, &device)?;
     let layers = Layers::of(&saved);
-    let chosen = layers.chosen(args.layer, &args.model.model)?;
+    let chosen = layers.chosen(args.layer, &args.of.model.model)?;
     let n_layers = layers.widths.len();
-    let rows = Rows::for_model(&args.data, &args.model.model, Some(args.split))?;
+    let rows = args.of.open()?;
     let encoding = Encoding {
         out: &args.out,
         rows: &rows,
@@ -25,10 +24,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         layers: (chosen.clone(), n_layers),
         width: chosen.clone().map(|layer| layers.widths[layer - 1]).sum(),
     };
-    encoding.write(&report, &device, |rows| {
-        let each = chosen.clone().map(|layer| features(&saved, rows, layer));
-        Tensor::cat(&each.collect::<candle::Result<Vec<_>>>()?, 1)
-    })
+    encoding.write(&report, &device, |rows, layer| features(&saved, rows, layer))
 }
 
 /// The layers of a model that have features, lowest first.

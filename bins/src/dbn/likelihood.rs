@@ -49,7 +49,7 @@ pub struct LikelihoodArgs {
     pub burn_in: usize,
     /// How grey levels become 0 or 1: draw (with the grey level as the probability of 1) or threshold (1 from one half on); default: draw.
     #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]
-    pub binarize: Option<BinarizeArg>,
+    pub binarize_by: Option<BinarizeArg>,
     /// Draws of the middle layer per row, at least 2, for the lower bound of a network with two layers.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_two, requires = "log_likelihood")]
     pub draws: usize,
@@ -124,7 +124,7 @@ impl LikelihoodArgs {
                 BackFromArg::Samples => BackFrom::Samples,
             },
             burn_in: self.burn_in,
-            threshold: self.binarize == Some(BinarizeArg::Threshold),
+            threshold: self.binarize_by == Some(BinarizeArg::Threshold),
             draws: self.draws,
         }
     }
@@ -136,8 +136,8 @@ impl LikelihoodArgs {
         }
         let visible = dbn.layers()[0].config().visible;
         ensure!(
-            !visible.is_gaussian() || self.binarize.is_none(),
-            "--binarize: rows must be of binary units, got {visible}; leave it out"
+            !visible.is_gaussian() || self.binarize_by.is_none(),
+            "--binarize-by: rows must be of binary units, got {visible}; leave it out"
         );
         Ok(())
     }

@@ -24,15 +24,15 @@ pub fn choose(train: &Split, settings: &mut Settings) -> Result<Vec<String>> {
         settings.persistent.get_or_insert(false);
     }
     if settings.visible.is_none()
-        && settings.prepare.is_empty()
+        && settings.prepare.prepare.is_none()
         && !settings.binarize
         && let Some(OutsideUnit { range: (min, max), one_scale }) = OutsideUnit::of(train, settings.seed)?
     {
         let other = if one_scale {
-            settings.prepare = vec![StepConfig::MinMax];
+            settings.prepare.choose([StepConfig::MinMax]);
             "--visible gaussian --prepare standardise"
         } else {
-            settings.prepare = vec![StepConfig::Standardise];
+            settings.prepare.choose([StepConfig::Standardise]);
             settings.visible = Some(Visible::Gaussian);
             // The usual rate of real-valued units is for rows of many values, where larger steps run away.
             if settings.learning_rate.is_empty()
@@ -57,7 +57,7 @@ const FEW_COLUMNS_RATE: f64 = 0.01;
 
 /// How rows are read, as options.
 fn chosen(settings: &Settings) -> String {
-    let steps: Vec<String> = settings.prepare.iter().map(ToString::to_string).collect();
+    let steps: Vec<String> = settings.prepare.steps().iter().map(ToString::to_string).collect();
     let visible = match settings.visible {
         Some(Visible::Gaussian) => "--visible gaussian ",
         _ => "",
@@ -115,10 +115,10 @@ pub fn training_of(config: &DbnConfig, settings: &Settings) -> Result<Vec<RbmTra
 fn prepare(train: &Split, settings: &Settings) -> Result<(Preparation, RowStatistics)> {
     let gaussian = settings.visible_units().is_gaussian();
     // Columns of deviation 1 stay what they are, also where some are constant.
-    let unit = gaussian && settings.prepare.last() != Some(&StepConfig::Standardise);
+    let unit = gaussian && settings.prepare.steps().last() != Some(&StepConfig::Standardise);
     let unit = unit.then_some(StepConfig::UnitVariance);
-    let steps: Vec<StepConfig> = settings.prepare.iter().copied().chain(unit).collect();
-    let flag = if settings.prepare.is_empty() { "--visible gaussian" } else { "--prepare" };
+    let steps: Vec<StepConfig> = settings.prepare.steps().iter().copied().chain(unit).collect();
+    let flag = if settings.prepare.steps().is_empty() { "--visible gaussian" } else { "--prepare" };
     let preparation = Preparation::fit(train, &steps, settings.seed).context(flag)?;
     let statistics = RowStatistics::of(train, &preparation, settings.seed)?;
     ensure!(
@@ -147,7 +147,7 @@ fn image_under_places(train: &Split, settings: &Settings) -> Result<Option<Image
         StepConfig::Whiten(whitening) => whitening.kind == WhiteningKind::Pca,
         _ => false,
     };
-    if let Some(step) = settings.prepare.iter().find(moves) {
+    if let Some(step) = settings.prepare.steps().iter().find(moves) {
         bail!(
             "--layers: layer 1: --prepare must leave the pixels of images where they are for {lowest}, got {step}, which makes components of \
              them; use zca, or dense layers"
@@ -193,13 +193,13 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<RbmTrain
         k: settings.k,
         persistent,
         l1: settings.l1,
-        l2: settings.l2,
+        l2: settings.weight_decay,
         max_norm: settings.max_norm,
-        sparsity: settings.sparsity_target.zip(settings.sparsity_cost).map(|(target, cost)| SparsityConfig {
-            target,
-            cost,
-            decay: 0.9,
-        }),
+        sparsity: settings
+            .sparsity_target
+            .zip(settings.sparsity_weight)
+            .filter(|(_, weight)| *weight > 0.)
+            .map(|(target, cost)| SparsityConfig { target, cost, decay: 0.9 }),
         binarize: settings.binarize,
         precision: precision.products,
         weights: precision.weights,

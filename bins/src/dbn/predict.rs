@@ -39,20 +39,20 @@ impl Format {
 
 /// Writes the classes of every row of a split.
 pub fn predict(args: &PredictArgs) -> Result<Outcome> {
-    let report = Report::beside(args.common.json, &args.out)?;
+    let report = Report::beside(args.of.common.json, &args.out)?;
     let format = Format::of(&args.out).context("--out")?;
     check_writable(&args.out).context("--out")?;
-    let device = args.common.open_device()?;
-    let saved = Saved::load(&args.model.model, &device)?;
+    let device = args.of.common.open_device()?;
+    let saved = Saved::load(&args.of.model.model, &device)?;
     let classes = match &saved {
         Saved::Classifier(network) => network.config().classes(),
         Saved::Labelled(dbn) => Some(dbn.config().classes()),
         Saved::Plain(_) | Saved::Autoencoder(_) => None,
     };
-    let classes = classes.ok_or_else(|| saved.refused(&args.model.model, "predict"))?;
+    let classes = classes.ok_or_else(|| saved.refused(&args.of.model.model, "predict"))?;
     let (n_classes, names) = (classes.n, classes.names);
-    let dataset = of_classes(args.data.open(&args.model.model)?, Some(classes))?;
-    let Rows { name: data, split, .. } = Rows::of(dataset, args.split)?;
+    let dataset = of_classes(args.of.data.open(&args.of.model.model)?, Some(classes))?;
+    let Rows { name: data, split, .. } = Rows::of(dataset, args.of.split)?;
     let n_samples = split.n_samples();
     let bar = Progress::rows(n_samples as u64, 0);
     let mut blocks = Blocks::new(&split, saved.reads(), &device)?;

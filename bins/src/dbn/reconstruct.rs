@@ -12,18 +12,18 @@ use serde_json::json;
 
 /// The command `reconstruct`.
 pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
-    check_writable(&args.out).context("--out")?;
-    let device = args.common.open_device()?;
-    let saved = Saved::load(&args.model.model, &device)?;
+    let report = Report::new(args.of.common.json);
+    check_writable(&args.picture.out).context("--out")?;
+    let device = args.of.common.open_device()?;
+    let saved = Saved::load(&args.of.model.model, &device)?;
     let network: &dyn GivesBack = match &saved {
         Saved::Plain(dbn) => dbn,
         Saved::Labelled(dbn) => dbn,
         Saved::Autoencoder(network) => network,
-        Saved::Classifier(_) => return Err(saved.refused(&args.model.model, "reconstruct")),
+        Saved::Classifier(_) => return Err(saved.refused(&args.of.model.model, "reconstruct")),
     };
     let reads = saved.reads();
-    let Rows { name: data, split, image, .. } = Rows::for_model(&args.data, &args.model.model, args.split)?;
+    let Rows { name: data, split, image, .. } = args.of.open()?;
     let mut blocks = Blocks::new(&split, reads.clone(), &device)?;
     let mut sum = 0.;
     while let Some(rows) = blocks.next()? {
@@ -39,11 +39,11 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     ))?;
     let shape = image.filter(can_draw).or(drawable(reads.clone()));
     if let Some(shape) = shape {
-        draw_reconstructions(network, &reads, &split, shape, args.n, &device, &args.out)?;
-        report.line(&format!("{}", args.out.display()))?;
+        draw_reconstructions(network, &reads, &split, shape, args.picture.n, &device, &args.picture.out)?;
+        report.line(&format!("{}", args.picture.out.display()))?;
     }
     report.finish(&json!({
-        "out": shape.map(|_| &args.out),
+        "out": shape.map(|_| &args.picture.out),
         "data": data,
         "n_samples": split.n_samples(),
         "squared_error": error,

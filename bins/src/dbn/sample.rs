@@ -46,7 +46,7 @@ fn sample_plain(args: &SampleArgs, dbn: &Dbn) -> Result<Outcome> {
     )?;
     let spinner = Spinner::new("sampling");
     let (n, inputs) = (args.n.unwrap_or(SAMPLES.0), dbn.config().n_inputs());
-    let start = args.start.as_deref().map(|start| start_rows(start, inputs, n)).transpose()?;
+    let start = args.start_from.as_deref().map(|start| start_rows(start, inputs, n)).transpose()?;
     let n = start.as_ref().map_or(n, Split::n_samples);
     draw_samples(dbn, shape, n, args.steps, start.as_ref(), args.seed, &args.out)?;
     drop(spinner);
@@ -55,7 +55,7 @@ fn sample_plain(args: &SampleArgs, dbn: &Dbn) -> Result<Outcome> {
         "out": args.out,
         "n": n,
         "steps": args.steps,
-        "start": args.start,
+        "start_from": args.start_from,
         "seed": args.seed,
     }))?;
     Ok(Outcome::Done)
@@ -84,13 +84,13 @@ fn sample_labelled(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Res
     let spinner = Spinner::new("sampling");
     let philox = Philox::new(args.seed, streams::SAMPLES);
     let n = labels.elem_count();
-    let samples = match args.start.as_deref() {
+    let samples = match args.start_from.as_deref() {
         None => dbn.sample(&labels, args.steps, philox)?,
         Some(start) => {
             let split = start_rows(start, dbn.config().n_inputs(), n)?;
             ensure!(
                 split.n_samples() == n,
-                "--start {start}: there must be {}, one for each sample, got {}; lower --n",
+                "--start-from {start}: there must be {}, one for each sample, got {}; lower --n",
                 count(n, "row"),
                 split.n_samples()
             );
@@ -108,7 +108,7 @@ fn sample_labelled(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Res
         "n": n,
         "label": args.label,
         "steps": args.steps,
-        "start": args.start,
+        "start_from": args.start_from,
         "seed": args.seed,
     }))?;
     Ok(Outcome::Done)
@@ -116,11 +116,11 @@ fn sample_labelled(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Res
 
 /// Up to `n` rows of a data set, of its test split where it has one, to begin chains at.
 pub fn start_rows(data: &str, want: usize, n: usize) -> Result<Split> {
-    let dataset =
-        chandlery_datasets::open(data, &DataOptions::default()).with_context(|| format!("--start {data}"))?;
+    let dataset = chandlery_datasets::open(data, &DataOptions::default())
+        .with_context(|| format!("--start-from {data}"))?;
     ensure!(
         dataset.n_features() == want,
-        "--start {data}: rows must have the network's {want} inputs, got {}",
+        "--start-from {data}: rows must have the network's {want} inputs, got {}",
         dataset.n_features()
     );
     let split = dataset.test.unwrap_or(dataset.train);

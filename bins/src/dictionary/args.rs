@@ -1,13 +1,13 @@
 //! The command line of `dictionary-learning`.
 use super::choices::{ReplaceArg, SparseFormat, StartArg};
+use crate::args::prepare::PrepareArgs;
+use crate::args::restore::{DenoiseArgs, InpaintArgs};
 use crate::choices::{Method, Rule};
 use crate::completions::CompletionsArgs;
-use crate::help::COLOUR_OF_PATCHES;
 use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative, whole_number};
-use crate::restore::args::{DenoiseArgs, InpaintArgs};
+use crate::patch_rows::InputArgs;
 use crate::rows::SplitArg;
 use crate::session::SessionArgs;
-use chandlery_datasets::patches::PatchSize;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -16,27 +16,27 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   dictionary-learning --out runs/DICTIONARY   # 256 atoms of 8x8 patches
-  dictionary-learning encode runs/DICTIONARY IMAGE --out codes.safetensors
+  dictionary-learning encode runs/DICTIONARY --data IMAGE --out codes.safetensors
   dictionary-learning decode runs/DICTIONARY codes.safetensors
   dictionary-learning denoise IMAGE --sigma 25 --add-noise";
 /// The same of `train`.
 const TRAIN: &str = "\
 Examples:
-  dictionary-learning train --data FOLDER --side 12 --atoms 512 --nonzero 8
+  dictionary-learning train --data FOLDER --patch 12 --atoms 512 --nonzero 8
   dictionary-learning train --data mnist-sample --atoms 300 --pursuit ols --rule ksvd
-  dictionary-learning train --online --iterations 4
-  dictionary-learning train --resume runs/DICTIONARY --iterations 100";
+  dictionary-learning train --online --epochs 4
+  dictionary-learning train --resume runs/DICTIONARY --epochs 100";
 /// The same of `encode`.
 const ENCODE: &str = "\
 Examples:
-  dictionary-learning encode runs/DICTIONARY IMAGE --out codes.safetensors
-  dictionary-learning encode runs/DICTIONARY mnist --split test --nonzero 5 --out codes.npz
-  dictionary-learning encode runs/DICTIONARY mnist --out codes.npz --sparse-format csr";
+  dictionary-learning encode runs/DICTIONARY --data IMAGE --out codes.safetensors
+  dictionary-learning encode runs/DICTIONARY --data mnist --split train --nonzero 5 --out codes.npz
+  dictionary-learning encode runs/DICTIONARY --data mnist --out codes.npz --sparse-format csr";
 
 /// Dictionary learning: train atoms such that a few of them, chosen by a greedy pursuit, represent each row; the weights are its sparse code.
 /// Then use them to encode rows and to denoise and inpaint images.
 ///
-/// Without a sub-command it trains: `dictionary-learning --iterations 10` is `dictionary-learning train --iterations 10`.
+/// Without a sub-command it trains: `dictionary-learning --epochs 10` is `dictionary-learning train --epochs 10`.
 #[derive(Debug, Parser)]
 #[command(name = "dictionary-learning", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
@@ -67,46 +67,13 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Where signals come from. The run folder keeps these arguments.
-#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
-#[command(mut_arg("colour", |arg| arg.help(COLOUR_OF_PATCHES)))]
-pub struct SignalArgs {
-    /// Images to cut patches from, or rows.
-    /// Images: natural-images (built in), a folder of images of any sizes, or an image file. Rows: mnist-sample, mnist,
-    /// fashion-mnist, hub:OWNER/NAME, a folder of idx files, a folder with a sub-folder of images for each class, or a .npy, .npz,
-    /// .safetensors, .parquet, .csv or .tsv file.
-    #[arg(long, value_name = "DATA", default_value = "natural-images")]
-    pub data: String,
-    /// Height and width of the patches cut from images, in pixels: one number for square patches; default: 8.
-    /// If the rows of a data set are images and --side is given, patches are cut from them.
-    #[arg(long, value_name = "SIDE|HEIGHTxWIDTH")]
-    pub side: Option<PatchSize>,
-    /// Make each image of a folder a row, instead of cutting patches from it; all images must have the same size.
-    #[arg(long, conflicts_with_all = ["side", "patches"])]
-    pub rows: bool,
-    /// Number of patches to cut.
-    #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = at_least_one)]
-    pub patches: usize,
-    /// Subtract its mean from each row; default: true for patches unless --fixed-dc is given, false for rows.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub remove_mean: Option<bool>,
-    /// How a data set is read.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub read: ReadArgs,
-    /// Base folder of relative paths; default: the current folder.
-    #[arg(skip)]
-    #[serde(skip)]
-    pub base: Option<PathBuf>,
-}
-
 /// Default number of passes over the rows.
-const ITERATIONS: usize = 50;
+const EPOCHS: usize = 50;
 
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
-    /// Number of atoms in the dictionary.
+    /// Number of atoms.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub atoms: usize,
     /// Largest number of atoms in a code.
@@ -116,47 +83,48 @@ pub struct Settings {
     /// Training then keeps the dictionary whose codes need the fewest atoms. Default: codes have --nonzero atoms.
     #[arg(long, value_name = "RMS", value_parser = above_zero)]
     pub error: Option<f64>,
-    /// Pursuit that chooses a code's atoms; default: omp, or ols with --online, which learns faster with it.
+    /// Pursuit that chooses a code's atoms. Default: omp, or ols with --online, which learns faster with it.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
-    /// Allow only coefficients of at least 0; needs omp or ols.
-    #[arg(long)]
-    pub nonnegative: bool,
+    /// Allow only coefficients of at least 0. Default: false; true in self-taught.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub nonnegative: Option<bool>,
     /// Keep the numbers of every atom at least 0: with --nonnegative, a nonnegative matrix
     /// factorisation with sparse codes. New atoms have numbers below 0 set to 0 and are scaled to
     /// norm 1. Needs --rule sgk or nsgk, or --online. Rows keep their means.
     #[arg(long)]
     pub nonnegative_atoms: bool,
-    /// Rule that updates the atoms; default: ak-svd, or sgk with --nonnegative-atoms. Not with
-    /// --online, which has its own.
+    /// Rule that updates the atoms. Default: ak-svd, or sgk with --nonnegative-atoms. Not with --online, which has its own.
     #[arg(long, value_enum, conflicts_with = "online")]
     pub rule: Option<Rule>,
     /// Atoms updated together from one error matrix, 1 to --atoms; default: all, or 1 with
     /// --nonnegative-atoms. Not with --rule mod or --online.
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "online")]
     pub group: Option<usize>,
-    /// Passes over the rows.
-    #[arg(skip = ITERATIONS)]
-    pub iterations: usize,
-    /// Learn online from minibatches of this many rows (512 if no number is given) instead of all rows at once.
-    /// Online learning (Mairal et al. 2010) needs fewer passes.
-    #[arg(long, value_name = "ROWS", num_args = 0..=1, default_missing_value = "512", value_parser = at_least_one)]
-    pub online: Option<usize>,
-    /// With --online, how fast old minibatches lose weight, at least 0; with 0 all minibatches weigh the same.
-    /// After t minibatches, about the last t/RATE determine the atoms. Default: 20.
+    /// Passes over the rows, from the option `--epochs` of [`TrainArgs`].
+    #[arg(skip = EPOCHS)]
+    pub epochs: usize,
+    /// Learn online, from minibatches instead of all rows at once. Online learning (Mairal et al. 2010) needs fewer epochs.
+    #[arg(long)]
+    pub online: bool,
+    /// Rows of a minibatch. Needs --online.
+    #[arg(long, value_name = "ROWS", default_value_t = 512, value_parser = at_least_one, requires = "online")]
+    pub batch: usize,
+    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE determine the atoms; with 0 all minibatches
+    /// weigh the same. Needs --online; default: 20.
     #[arg(long, value_name = "RATE", value_parser = not_negative, requires = "online")]
     pub forgetting: Option<f64>,
-    /// With --online, sweeps over the atoms per minibatch; default: 1.
+    /// Sweeps of the update over the atoms per minibatch. Needs --online; default: 1.
     #[arg(long, value_name = "N", value_parser = at_least_one, requires = "online")]
     pub sweeps: Option<usize>,
-    /// Initial dictionary: rows drawn at random, or for patches the overcomplete cosine transform.
+    /// Start of training. The initial dictionary: rows drawn at random, or for patches the overcomplete cosine transform.
     #[arg(long, value_enum, default_value_t = StartArg::Random)]
     pub start: StartArg,
-    /// Initial dictionary from a run or file, which also sets the number of atoms.
+    /// What to start from. The initial dictionary, in place of --start; it also sets the number of atoms.
     /// The folder of a run (or any folder with config.json and model.safetensors), OWNER/NAME on the hub, or a .npy,
     /// .csv or .safetensors file with one atom per row (the tensor `dictionary`, or the only matrix).
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "atoms"])]
-    pub init: Option<String>,
+    pub start_from: Option<String>,
     /// Make the first atom constant and keep it fixed, to represent the mean of a row; rows keep their means.
     #[arg(long)]
     pub fixed_dc: bool,
@@ -177,6 +145,10 @@ pub struct Settings {
     /// --online.
     #[arg(long, value_name = "WEIGHT", default_value_t = 0., value_parser = not_negative, conflicts_with = "online")]
     pub coherence_penalty: f64,
+    /// How rows are prepared.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub prepare: PrepareArgs,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -185,8 +157,13 @@ pub struct Settings {
 impl Settings {
     /// How a code's atoms are chosen.
     pub fn method(&self) -> Method {
-        let usual = if self.online.is_some() { Method::Ols } else { Method::Omp };
+        let usual = if self.online { Method::Ols } else { Method::Omp };
         self.pursuit.unwrap_or(usual)
+    }
+
+    /// Whether coefficients are at least 0.
+    pub fn is_nonnegative(&self) -> bool {
+        self.nonnegative.unwrap_or(false)
     }
 
     /// How atoms are updated from all rows.
@@ -203,15 +180,16 @@ impl Settings {
 /// Arguments of `dictionary-learning train`.
 #[derive(Debug, Args)]
 pub struct TrainArgs {
-    /// Where signals come from.
+    /// Where rows come from.
     #[command(flatten)]
-    pub signals: SignalArgs,
+    pub input: InputArgs,
     /// How the dictionary is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Passes over the rows; default: 50. With --resume, a larger number extends the run, even a finished one, to N passes in all.
+    /// Epochs: passes over the training rows. Default: 50. With --resume, a larger number extends the run, even a finished one, to N epochs in
+    /// all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub iterations: Option<usize>,
+    pub epochs: Option<usize>,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,
@@ -219,18 +197,17 @@ pub struct TrainArgs {
 
 /// Arguments of `dictionary-learning encode`.
 #[derive(Debug, Args)]
-#[command(mut_arg("colour", |arg| arg.help(COLOUR_OF_PATCHES)))]
 pub struct EncodeArgs {
     /// The dictionary: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy, .csv or .safetensors file.
     /// A folder holds config.json and model.safetensors. A file holds a matrix with one atom per row; its codes have 10 atoms
     /// unless --nonzero is given.
     #[arg(value_name = "MODEL")]
     pub model: String,
-    /// What to encode: an image file, a folder of images, natural-images, or rows as for `train --data`. Images are cut into patches, which
-    /// needs a dictionary of square grey patches.
-    #[arg(value_name = "DATA")]
-    pub data: String,
-    /// Split of a data set of rows; default: train.
+    /// Data set: a name, a folder or a file. All patches of an image are encoded, in order, which needs a dictionary of square grey patches.
+    /// Default: the data of the run if MODEL is the folder of a run, else natural-images.
+    #[arg(long, value_name = "DATA")]
+    pub data: Option<String>,
+    /// Rows to use; default: the test rows if there are any, else the training rows. Patches have no splits.
     #[arg(long, value_enum)]
     pub split: Option<SplitArg>,
     /// How a data set is read.
@@ -246,7 +223,7 @@ pub struct EncodeArgs {
     /// Pursuit that chooses a code's atoms; default: as in training.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
-    /// Distance in pixels between neighbouring patches of an image; default: the side of a patch, so that patches tile the image.
+    /// Distance in pixels between neighbouring patches, at most the side of a patch; default: that side, so that patches tile the image.
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     pub step: Option<usize>,
     /// File to write, .npz or .safetensors.
@@ -307,16 +284,16 @@ mod tests {
 
     #[test]
     fn without_a_sub_command_it_trains() {
-        let flags = ["--atoms", "30", "--rule", "sgk", "--iterations", "7", "--device", "cpu"];
+        let flags = ["--atoms", "30", "--rule", "sgk", "--epochs", "7", "--device", "cpu"];
         let short = parse(&flags).unwrap();
         let long = parse(&[&["train"][..], &flags].concat()).unwrap();
         assert!(short.command.is_none());
         let Some(Command::Train(train)) = long.command else { unreachable!() };
         assert_eq!(short.train.settings, train.settings);
         assert_eq!((train.settings.atoms, train.settings.rule()), (30, Rule::Sgk));
-        assert_eq!((short.train.iterations, train.iterations), (Some(7), Some(7)));
-        assert_eq!(parse(&["--online"]).unwrap().train.settings.online, Some(512));
-        assert_eq!(train.signals.data, "natural-images");
+        assert_eq!((short.train.epochs, train.epochs), (Some(7), Some(7)));
+        let settings = parse(&["--online"]).unwrap().train.settings;
+        assert_eq!((settings.online, settings.batch), (true, 512));
     }
 
     #[test]
@@ -328,7 +305,7 @@ mod tests {
             (&["--coherence-penalty=-1"], "must be a number of at least 0"),
             (&["--rule=svd"], "possible values: ksvd, ak-svd, sgk, nsgk, mod"),
             (&["denoise", "x.png", "--sigma=nan"], "must be a number above 0"),
-            (&["denoise", "x.png", "--side=1"], "1 is not in 2..=64"),
+            (&["denoise", "x.png", "--patch=1"], "1 is not in 2..=64"),
             (&["inpaint", "x.png", "--missing=1"], "must be a number above 0 and below 1"),
             (
                 &["inpaint", "x.png", "--missing=0.4", "--pursuit=look-ahead-ols"],
@@ -344,13 +321,13 @@ mod tests {
 
     #[test]
     fn flags_that_contradict_or_need_each_other_are_told_so() {
-        assert!(parse(&["--resume", "runs/a", "--iterations", "9"]).is_ok());
+        assert!(parse(&["--resume", "runs/a", "--epochs", "9"]).is_ok());
         let others = [
             ["--atoms", "9"],
             ["--data", "mnist"],
-            ["--side", "9"],
+            ["--patch", "9"],
             ["--patches", "9"],
-            ["--remove-mean=true", "--overwrite"],
+            ["--prepare=none", "--overwrite"],
             ["--max-rows", "9"],
             ["--out", "b"],
         ];
@@ -358,16 +335,17 @@ mod tests {
             let err = parse(&[&["--resume", "runs/a"][..], &flags].concat()).unwrap_err();
             assert!(err.to_string().contains("cannot be used with"), "{flags:?}: {err}");
         }
-        let cases: [(&[&str], &str); 14] = [
+        let cases: [(&[&str], &str); 15] = [
             (&["--online", "--rule=ksvd"], "cannot be used with"),
             (&["--online", "--group=3"], "cannot be used with"),
             (&["--online", "--min-uses=3"], "cannot be used with"),
             (&["--online", "--coherence-penalty=3"], "cannot be used with"),
             (&["--forgetting=3"], "--online"),
             (&["--sweeps=3"], "--online"),
+            (&["--batch=3"], "--online"),
             (&["--max-idle=3"], "--online"),
-            (&["--init=runs/a", "--start=dct"], "cannot be used with"),
-            (&["--init=runs/a", "--atoms=9"], "cannot be used with"),
+            (&["--start-from=runs/a", "--start=dct"], "cannot be used with"),
+            (&["--start-from=runs/a", "--atoms=9"], "cannot be used with"),
             (&["denoise", "x.png", "--add-noise"], "--sigma"),
             (&["denoise", "x.png", "--sigma=9", "--add-noise", "--clean=y.png"], "cannot be used with"),
             (&["denoise", "x.png", "--dictionary=d", "--atoms=9"], "cannot be used with"),
@@ -383,8 +361,8 @@ mod tests {
     #[test]
     fn settings_come_back_from_json_as_they_went() {
         let train = parse(&["--rule", "nsgk", "--max-coherence", "0.9", "--max-rows", "7"]).unwrap().train;
-        let text = serde_json::to_string(&(&train.settings, &train.signals)).unwrap();
-        let back: (Settings, SignalArgs) = serde_json::from_str(&text).unwrap();
-        assert_eq!(back, (train.settings, train.signals));
+        let text = serde_json::to_string(&(&train.settings, &train.input)).unwrap();
+        let back: (Settings, InputArgs) = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, (train.settings, train.input));
     }
 }

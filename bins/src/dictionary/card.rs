@@ -1,5 +1,5 @@
 //! The model card of a run.
-use super::args::{Settings, SignalArgs};
+use super::args::Settings;
 use super::signals::Signals;
 use crate::atoms::card::dictionary;
 use crate::choices::name_of;
@@ -23,15 +23,14 @@ pub struct Measured<'a> {
 /// The card of a dictionary that was learned from `signals`.
 pub fn of<'a>(
     config: &DictionaryConfig,
-    input: &SignalArgs,
     signals: &Signals,
     settings: &Settings,
     measured: &Measured<'_>,
     pictures: &'a [Picture],
 ) -> Result<Card<'a>> {
     let how = match settings.online {
-        Some(batch) => format!("online, in minibatches of {batch}"),
-        None => format!("by {}", name_of(&settings.rule())),
+        true => format!("online, in minibatches of {}", settings.batch),
+        false => format!("by {}", name_of(&settings.rule())),
     };
     let unit = signals.unit();
     let end =
@@ -39,11 +38,11 @@ pub fn of<'a>(
     let Measured { before, after, coherence } = measured;
     let scale = scale_of(&signals.rows.split, &config.preparation)?;
     Ok(Card {
-        learned: format!("Learned {how} on `{}`: {}.", input.data, signals.words()),
+        learned: format!("Learned {how} on `{}`: {}.", signals.rows.name, signals.words()),
         settings: format!(
             "{}{}, codes of up to {} by {}{end}",
-            count(settings.iterations, "iteration"),
-            match (settings.nonnegative_atoms, settings.nonnegative) {
+            count(settings.epochs, "epoch"),
+            match (settings.nonnegative_atoms, settings.is_nonnegative()) {
                 (true, true) => ", atoms and coefficients of at least 0 (a nonnegative matrix factorisation)",
                 (true, false) => ", atoms of at least 0",
                 (false, true) => ", coefficients of at least 0",
@@ -58,7 +57,7 @@ pub fn of<'a>(
              | atoms per code | {:.2} | {:.2} |\n\
              | atoms used | {} | {} of {} |\n\
              | largest cosine of two atoms | | {coherence:.3} |\n\n\
-             ![root mean square error by iteration](curves.svg)",
+             ![root mean square error by epoch](curves.svg)",
             figure(before.rmse, 4),
             figure(after.rmse, 4),
             before.mean_count,

@@ -11,6 +11,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::codes::{CodesFile, Cut};
 use chandlery::dictionary::Dictionary;
 use chandlery::dictionary::image::{BandSum, PatchGrid};
+use chandlery::dictionary::pixels::keeps_directions;
 use chandlery::pictures::planes;
 use chandlery_datasets::count;
 use serde_json::json;
@@ -47,6 +48,10 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
             0
         }
         Target::Pictures(cut, paths) => {
+            ensure!(
+                keeps_directions(&config.preparation),
+                "--out: codes of patches that were prepared otherwise than by row-mean do not become pictures; name a .npy, .csv or .safetensors file"
+            );
             decoder.pictures(cut, &paths, &args.codes)?;
             cut.images.len()
         }

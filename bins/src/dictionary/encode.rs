@@ -1,13 +1,16 @@
 //! The command `encode`: sparse codes of a data set to a file.
-use super::args::EncodeArgs;
+use super::args::{EncodeArgs, Settings};
 use super::choices::SparseFormat;
-use super::signals::{Signals, usual};
+use super::signals::{Signals, fitted};
+use super::train::KIND;
 use crate::atoms::given::{given, is_file};
 use crate::atoms::summary::Summary;
+use crate::options::located;
+use crate::patch_rows::{DATA, InputArgs};
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, figure, of_data};
 use crate::restore::check_step;
-use crate::rows::{Rows, SplitArg, images};
+use crate::rows::{Rows, images};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
@@ -16,6 +19,7 @@ use chandlery::dictionary::measure::{Figures, Measure};
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{DictionaryConfig, PursuitMethod, image::PatchGrid};
 use chandlery_datasets::count;
+use chandlery_datasets::patches::ImageSet;
 use chandlery_datasets::preparation::remove_mean;
 use chandlery_datasets::whole::write_whole;
 use chandlery_datasets::{ImageShape, Preparation};
@@ -40,6 +44,12 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let dictionary = given(&args.model, &device)?;
     let config = dictionary.config();
     let coder = coder(args, config)?;
+    let asked = InputArgs { data: args.data.clone(), read: args.read.clone(), ..InputArgs::default() };
+    let input = asked.or_those_of::<Settings>(&args.model, &KIND)?;
+    let name = input.data.as_deref().unwrap_or(DATA);
+    let base = input.base.as_deref();
+    let (data, read) = (located(name, base), input.read.located(base));
+    let holds_images = !input.cut.is_none() && images::are_in(&data)?;
     let started = Instant::now();
     let mut codes = Gathered {
         coder,
@@ -48,44 +58,37 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         parts: Vec::new(),
         measure: Measure::new(config.n_atoms),
     };
-    if let (true, Some(shape), None) = (images::are_in(&args.data)?, config.image, patch_side(config)) {
+    if let (true, Some(shape), None) = (holds_images, config.image, patch_side(config)) {
         bail!(
-            "{}: the atoms of this dictionary are patches of {shape}; images are coded with square grey patches only, others as rows of a file",
-            args.data
+            "--data {name}: the atoms of this dictionary are patches of {shape}; images are coded with square grey patches only, others as rows of a file"
         )
     }
-    let (unit, cut) = if let (true, Some(side)) = (images::are_in(&args.data)?, patch_side(config)) {
+    let (unit, cut) = if let (true, Some(side)) = (holds_images, patch_side(config)) {
         ensure!(
             args.split.is_none(),
-            "--split: {} is cut into patches, which have no splits; leave it out",
-            args.data
+            "--split: {name} is cut into patches, which have no splits; leave it out"
         );
-        ("grey levels", Some(encode_images(args, side, &device, &mut codes)?))
+        ("grey levels", Some(encode_images(args, images::open(&data, &read)?, side, &device, &mut codes)?))
     } else {
-        ensure!(
-            args.step.is_none(),
-            "--step: is for patches of images, and {} holds rows; leave it out",
-            args.data
-        );
-        let dataset = args.read.open(&args.data)?;
+        ensure!(args.step.is_none(), "--step: is for patches of images, and {name} holds rows; leave it out");
+        let dataset = read.open(&data)?;
         let n_inputs = config.n_inputs();
         ensure!(
             dataset.n_features() == n_inputs,
-            "{}: rows must have the {n_inputs} values of an atom, got {}",
-            args.data,
+            "--data {name}: rows must have the {n_inputs} values of an atom, got {}",
             dataset.n_features()
         );
-        let rows = Rows::of(dataset, Some(args.split.unwrap_or(SplitArg::Train)))?;
+        let rows = Rows { name: name.to_owned(), ..Rows::of(dataset, args.split)? };
         // A file of atoms says nothing of it.
         if is_file(&args.model) {
-            codes.preparation = usual(&rows.split, false)?;
+            codes.preparation = fitted(&rows.split, &[], 0)?;
         }
         let signals = Signals { rows, preparation: codes.preparation.clone() };
         let bar = Progress::rows(signals.rows.split.n_samples() as u64, 0);
         bar.label("coding".to_owned());
         let mut blocks = signals.blocks(&device)?;
         while let Some(rows) = blocks.next_raw()? {
-            of_data(&args.data, codes.add(&rows))?;
+            of_data(name, codes.add(&rows))?;
             bar.advance(rows.dim(0)? as u64);
         }
         bar.finish();
@@ -147,20 +150,25 @@ fn patch_side(config: &DictionaryConfig) -> Option<usize> {
 }
 
 /// All patches of all images, in their order; and where they were cut.
-fn encode_images(args: &EncodeArgs, side: usize, device: &Device, codes: &mut Gathered) -> Result<Cut> {
+fn encode_images(
+    args: &EncodeArgs,
+    set: ImageSet,
+    side: usize,
+    device: &Device,
+    codes: &mut Gathered,
+) -> Result<Cut> {
     let step = args.step.unwrap_or(side);
     check_step(step, side)?;
     // A file of atoms says nothing of it: pixels are grey levels.
     if is_file(&args.model) {
         codes.preparation = Preparation::scale(255.)?;
     }
-    let set = images::open(&args.data, &args.read)?;
     let mut coded = Vec::with_capacity(set.images().len());
     let bar = Progress::iterations(set.images().len() as u64, 0);
     bar.label("coding images".to_owned());
     for image in set.images() {
         let (height, width) = (image.height(), image.width());
-        let at = || format!("{}: image {}", args.data, image.name());
+        let at = || format!("--data: image {}", image.name());
         let grid = PatchGrid::new(height, width, side, step).with_context(at)?;
         let plane = Tensor::from_vec(image.to_f32(), (height, width), device)?;
         for band in grid.bands(BAND) {

@@ -28,7 +28,7 @@ pub fn coder(settings: &Settings, n_features: usize) -> SparseCoder {
         method: settings.method().into(),
         n_nonzero: settings.nonzero,
         error: settings.error.map(|rms| ErrorTarget::Absolute(rms * root)),
-        nonnegative: settings.nonnegative,
+        nonnegative: settings.is_nonnegative(),
     }
 }
 
@@ -55,7 +55,7 @@ pub fn check(settings: &Settings) -> Result<()> {
         );
     }
     ensure!(
-        !settings.nonnegative || matches!(settings.method(), Method::Omp | Method::Ols),
+        !settings.is_nonnegative() || matches!(settings.method(), Method::Omp | Method::Ols),
         "--nonnegative: --pursuit must be omp or ols with it, got {}",
         name_of(&settings.method())
     );
@@ -88,7 +88,7 @@ pub fn first_dictionary(
     device: &Device,
     folder: Option<&Path>,
 ) -> Result<Dictionary> {
-    let n_features = signals.rows.split.n_features();
+    let n_features = signals.n_features()?;
     let config = DictionaryConfig {
         method: settings.method().into(),
         nonnegative_atoms: settings.nonnegative_atoms,
@@ -98,14 +98,14 @@ pub fn first_dictionary(
     };
     let philox = Philox::new(settings.seed, streams::START);
     let none = Tensor::zeros((1, n_features), DType::F32, device)?;
-    let (how, rows) = match (&settings.init, settings.start) {
+    let (how, rows) = match (&settings.start_from, settings.start) {
         (Some(name), _) => {
             let name = folder.map_or(name.clone(), |folder| folder.join(START).display().to_string());
-            let atoms = given_by("--init", &name, device)?.atoms().clone();
+            let atoms = given_by("--start-from", &name, device)?.atoms().clone();
             let values = atoms.dim(1)?;
             ensure!(
                 values == n_features,
-                "--init {name}: its atoms must have the {n_features} values of a row, got {values}"
+                "--start-from {name}: its atoms must have the {n_features} values of a row, got {values}"
             );
             (Init::Given(atoms), none)
         }
@@ -121,19 +121,19 @@ pub fn first_dictionary(
 }
 
 /// How a dictionary is learned from all signals.
-pub fn train_config(settings: &Settings, signals: &Signals) -> DictionaryTrainConfig {
+pub fn train_config(settings: &Settings, signals: &Signals) -> Result<DictionaryTrainConfig> {
     let usual = DictionaryTrainConfig::default();
-    DictionaryTrainConfig {
+    Ok(DictionaryTrainConfig {
         rule: settings.rule().into(),
         group: settings.group(),
-        iterations: settings.iterations,
-        coder: Some(coder(settings, signals.rows.split.n_features())),
+        iterations: settings.epochs,
+        coder: Some(coder(settings, signals.n_features()?)),
         replace: settings.replace.into(),
         min_uses: settings.min_uses.unwrap_or(usual.min_uses),
         max_coherence: max_coherence(settings, usual.max_coherence),
         coherence_penalty: settings.coherence_penalty,
         n_fixed: usize::from(settings.fixed_dc),
-    }
+    })
 }
 
 /// The limit on the cosine of two atoms; 1 is none, which a rounding must not pass.
@@ -142,17 +142,17 @@ fn max_coherence(settings: &Settings, usual: Option<f64>) -> Option<f64> {
 }
 
 /// How a dictionary is learned from minibatches.
-pub fn online_config(settings: &Settings, signals: &Signals) -> OnlineDictionaryTrainConfig {
+pub fn online_config(settings: &Settings, signals: &Signals) -> Result<OnlineDictionaryTrainConfig> {
     let usual = OnlineDictionaryTrainConfig::default();
-    OnlineDictionaryTrainConfig {
-        coder: Some(coder(settings, signals.rows.split.n_features())),
+    Ok(OnlineDictionaryTrainConfig {
+        coder: Some(coder(settings, signals.n_features()?)),
         forgetting: settings.forgetting.unwrap_or(usual.forgetting),
         sweeps: settings.sweeps.unwrap_or(usual.sweeps),
         replace: settings.replace.into(),
         max_idle: settings.max_idle.unwrap_or(usual.max_idle),
         max_coherence: max_coherence(settings, usual.max_coherence),
         n_fixed: usize::from(settings.fixed_dc),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn no_first_atom_is_noise_where_enough_rows_differ() {
         // Patches of digits: four of ten are flat, and many strokes are alike.
-        let flags = ["dictionary-learning", "--data", "mnist-sample", "--side", "8", "--patches", "5000"];
+        let flags = ["dictionary-learning", "--data", "mnist-sample", "--patch", "8", "--patches", "5000"];
         let args = Cli::try_parse_from(flags).unwrap().train;
-        let signals = Signals::open(&args.signals, 0).unwrap();
+        let signals = Signals::open(&args.input, &args.settings.prepare, 0).unwrap();
         let atoms = first_dictionary(&args.settings, &signals, &Device::Cpu, None).unwrap().atoms().clone();
         let rows = signals.all(&Device::Cpu).unwrap();
         let lengths = rows.sqr().unwrap().sum_keepdim(1).unwrap().sqrt().unwrap();

@@ -2,19 +2,23 @@
 //!
 //! Pixels are grey levels from 0 to 255 whatever they are stored as, so that an error can be read as one; rows that are no images keep their own
 //! unit.
-use super::args::SignalArgs;
+use crate::args::prepare::PrepareArgs;
 use crate::options::located;
+use crate::patch_rows::{DATA, InputArgs};
 use crate::progress::Progress;
 use crate::rows::{Rows, SplitArg, images, in_order};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::dictionary::measure::{Figures, Measure};
+use chandlery::dictionary::pixels::keeps_directions;
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery_datasets::preparation::{Preparation, StepConfig};
 use chandlery_datasets::{Feed, RowType, Split};
 
 /// Side of a patch when none is asked for.
 const SIDE: usize = 8;
+/// Number of patches when none is asked for.
+const PATCHES: usize = 40_000;
 /// Rows that are read at once.
 const BLOCK: usize = 8192;
 
@@ -29,16 +33,19 @@ pub struct Signals {
 
 impl Signals {
     /// Opens what was asked for; patches are drawn with `seed`.
-    pub fn open(args: &SignalArgs, seed: u64) -> Result<Self> {
+    pub fn open(args: &InputArgs, prepare: &PrepareArgs, seed: u64) -> Result<Self> {
+        let name = args.data.as_deref().unwrap_or(DATA);
         let base = args.base.as_deref();
-        let (data, read) = (located(&args.data, base), args.read.located(base));
-        let rows = if !args.rows && (args.side.is_some() || images::are_in(&data)?) {
-            let size = args.side.unwrap_or(SIDE.into());
-            Rows::cut((&args.data, &data), &read, size, args.patches, seed)?
+        let (data, read) = (located(name, base), args.read.located(base));
+        let (cut, mut prepare) = (&args.cut, prepare.clone());
+        let rows = if !cut.is_none() && (cut.size().is_some() || images::are_in(&data)?) {
+            prepare.choose([StepConfig::RowMean]);
+            let size = cut.size().unwrap_or(SIDE.into());
+            Rows::cut((name, &data), &read, size, cut.patches.unwrap_or(PATCHES), seed)?
         } else {
-            Rows { name: args.data.clone(), ..Rows::of(read.open(&data)?, Some(SplitArg::Train))? }
+            Rows { name: name.to_owned(), ..Rows::of(read.open(&data)?, Some(SplitArg::Train))? }
         };
-        let preparation = usual(&rows.split, args.remove_mean.unwrap_or(rows.patches))?;
+        let preparation = fitted(&rows.split, prepare.steps(), seed)?;
         Ok(Self { rows, preparation })
     }
 
@@ -87,11 +94,17 @@ impl Signals {
         format!("{}{colour}{mean}", self.rows.words())
     }
 
+    /// Values of a signal.
+    pub fn n_features(&self) -> Result<usize> {
+        Ok(self.preparation.n_outputs(self.rows.split.n_features())?)
+    }
+
     /// The unit of errors, in words.
     pub fn unit(&self) -> &'static str {
-        match is_grey_levels(&self.rows.split) {
-            true => "grey levels",
-            false => "units of the rows",
+        match (keeps_directions(&self.preparation), is_grey_levels(&self.rows.split)) {
+            (false, _) => "units of the prepared rows",
+            (true, true) => "grey levels",
+            (true, false) => "units of the rows",
         }
     }
 }
@@ -101,12 +114,11 @@ fn is_grey_levels(split: &Split) -> bool {
     split.image.is_some() || split.row_type() == RowType::U8
 }
 
-/// What makes signals of rows where no dictionary says so: grey levels where values are such, and row means subtracted or not.
-pub fn usual(split: &Split, remove_mean: bool) -> Result<Preparation> {
+/// What makes signals of rows where no dictionary says so: grey levels where values are such, then `steps`, fitted to the rows.
+pub fn fitted(split: &Split, steps: &[StepConfig], seed: u64) -> Result<Preparation> {
     let scale = is_grey_levels(split).then_some(StepConfig::Scale(255.));
-    let mean = remove_mean.then_some(StepConfig::RowMean);
-    let steps: Vec<StepConfig> = scale.into_iter().chain(mean).collect();
-    Ok(Preparation::of(&steps)?)
+    let steps: Vec<StepConfig> = scale.into_iter().chain(steps.iter().copied()).collect();
+    Preparation::fit(split, &steps, seed).context("--prepare")
 }
 
 /// Signals block by block.
@@ -152,11 +164,11 @@ mod tests {
             [(&bytes, image, 255.), (&bytes, None, 255.), (&floats, image, 255.), (&floats, None, 1.)];
         for (split, image, want) in cases {
             let split = split.clone().with_image(image).unwrap();
-            let preparation = usual(&split, false).unwrap();
+            let preparation = fitted(&split, &[], 0).unwrap();
             let signals = signals(split, preparation);
             assert_eq!(values(&signals.all(&Cpu).unwrap()), [0., want]);
         }
-        let preparation = usual(&floats, true).unwrap();
+        let preparation = fitted(&floats, &[StepConfig::RowMean], 0).unwrap();
         let centred = signals(floats, preparation);
         assert_eq!(values(&centred.all(&Cpu).unwrap()), [-0.5, 0.5]);
     }

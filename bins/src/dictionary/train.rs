@@ -1,5 +1,5 @@
 //! The command `train`: a dictionary from all signals at once, or from minibatches.
-use super::args::{Settings, SignalArgs, TrainArgs};
+use super::args::{Settings, TrainArgs};
 use super::plan::{self, START, first_dictionary};
 use super::signals::Signals;
 use super::{card, streams};
@@ -7,10 +7,9 @@ use crate::atoms::given::given_by;
 use crate::atoms::summary::Summary;
 use crate::atoms::{self, draw};
 use crate::choices::name_of;
+use crate::patch_rows::Input;
 use crate::report::{Outcome, figure, of_data, seconds};
-use crate::session::{
-    self, Asked, Ended, Epochs, FeedArgs, Kind, Made, Nothing, Run, RunInfo, Session, Trained, check_more,
-};
+use crate::session::{Asked, Ended, Epochs, FeedArgs, Kind, Made, Nothing, Run, RunInfo, Session, Trained};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineDictionaryTrainer};
@@ -18,17 +17,17 @@ use chandlery::pictures::can_draw;
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Model, Philox};
 use chandlery_datasets::count;
+use chandlery_datasets::preparation::StepConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::marker::PhantomData;
-use std::path::Path;
 use std::time::Instant;
 
-/// What an iteration came to: a line of `metrics.jsonl`.
+/// What an epoch came to: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct IterationReport {
+pub struct EpochReport {
     /// Counted from 1.
-    pub iteration: usize,
+    pub epoch: usize,
     /// Root mean square error in the unit of the signals: of new codes over the new atoms; for minibatches of each one's codes over the
     /// atoms before it, over the pass.
     pub rmse: f64,
@@ -40,20 +39,8 @@ pub struct IterationReport {
     pub replaced: usize,
     /// Largest |cosine| of two atoms.
     pub coherence: f64,
-    /// Time of the iteration.
+    /// Time of the epoch.
     pub seconds: f64,
-}
-
-/// Where signals come from.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Input {
-    pub signals: SignalArgs,
-}
-
-impl session::info::Input for Input {
-    fn meant_from(&mut self, base: &Path) {
-        self.signals.base = Some(base.to_owned());
-    }
 }
 
 /// The command with the trainer `T`: of all signals at once, or of minibatches.
@@ -62,13 +49,14 @@ struct Train<T>(PhantomData<T>);
 type Batch = Train<DictionaryTrainer>;
 type Online = Train<OnlineDictionaryTrainer>;
 
-const KIND: Kind = Kind { command: "dictionary-learning train", folder: "dictionary-learning" };
+/// Its names.
+pub const KIND: Kind = Kind { command: "dictionary-learning train", folder: "dictionary-learning" };
 
 impl Run for Batch {
     type Input = Input;
     type Settings = Settings;
     type Trainer = DictionaryTrainer;
-    type Line = IterationReport;
+    type Line = EpochReport;
     type Extra = Nothing;
     const KIND: Kind = KIND;
 }
@@ -77,7 +65,7 @@ impl Run for Online {
     type Input = Input;
     type Settings = Settings;
     type Trainer = OnlineDictionaryTrainer;
-    type Line = IterationReport;
+    type Line = EpochReport;
     type Extra = Nothing;
     const KIND: Kind = KIND;
 }
@@ -85,45 +73,43 @@ impl Run for Online {
 /// Trains a dictionary, or resumes that, and leaves a run folder.
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut asked = Asked::<Batch>::new(&args.session, || given(args))?;
-    asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
-    let signals = Signals::open(&asked.input.signals, asked.settings.seed)?;
-    match asked.settings.online {
-        None => from_all(asked, &signals, args.iterations),
-        Some(batch) => from_minibatches(asked.by(), &signals, args.iterations, batch),
-    }
+    asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, all| settings.epochs = all)?;
+    let signals = Signals::open(&asked.input.rows, &asked.settings.prepare, asked.settings.seed)?;
+    if asked.settings.online { from_minibatches(asked.by(), &signals) } else { from_all(asked, &signals) }
 }
 
 /// What the command line asks for.
 fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
-    let (mut settings, mut signals) = (args.settings.clone(), args.signals.clone());
-    settings.iterations = args.iterations.unwrap_or(settings.iterations);
-    if let Some(name) = &settings.init {
-        settings.atoms = given_by("--init", name, &Device::Cpu)?.config().n_atoms;
+    let mut settings = args.settings.clone();
+    settings.epochs = args.epochs.unwrap_or(settings.epochs);
+    if let Some(name) = &settings.start_from {
+        settings.atoms = given_by("--start-from", name, &Device::Cpu)?.config().n_atoms;
     }
     plan::check(&settings)?;
+    let takes_mean = settings.prepare.steps().contains(&StepConfig::RowMean);
     if settings.fixed_dc {
         ensure!(
-            signals.remove_mean != Some(true),
-            "--fixed-dc: no row would use a constant atom with --remove-mean; leave out one of them"
+            !takes_mean,
+            "--fixed-dc: no row would use a constant atom with --prepare row-mean; leave out one of them"
         );
-        signals.remove_mean = Some(false);
+        settings.prepare.choose([]);
     }
     if settings.nonnegative_atoms {
         ensure!(
-            signals.remove_mean != Some(true),
-            "--nonnegative-atoms: rows without their means are not sums of such atoms; leave out --remove-mean"
+            !takes_mean,
+            "--nonnegative-atoms: rows without their means are not sums of such atoms; leave out row-mean of --prepare"
         );
-        signals.remove_mean = Some(false);
+        settings.prepare.choose([]);
     }
-    Ok((Input { signals }, settings))
+    Ok((Input { rows: args.input.clone() }, settings))
 }
 
-/// Learns from all signals at once; an iteration is a step.
-fn from_all(asked: Asked<Batch>, signals: &Signals, all: Option<usize>) -> Result<Outcome> {
+/// Learns from all signals at once; an epoch is a step.
+fn from_all(asked: Asked<Batch>, signals: &Signals) -> Result<Outcome> {
     let new = |settings: &Settings, device: &Device| {
         let first = first_dictionary(settings, signals, device, None)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);
-        let config = plan::train_config(settings, signals);
+        let config = plan::train_config(settings, signals)?;
         Ok(DictionaryTrainer::new(first, &signals.rows.split.raw(device)?, config, philox)?)
     };
     let rows = signals.rows.of_run()?;
@@ -133,19 +119,18 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, all: Option<usize>) -> Resul
         |settings, path, device| {
             let raw = signals.rows.split.raw(device)?;
             let (mut trainer, place) = DictionaryTrainer::load(path, &raw, device)?;
-            check_more(all, trainer.last().iteration, "")?;
-            trainer.set_iterations(settings.iterations)?;
+            trainer.set_iterations(settings.epochs)?;
             Ok((trainer, place))
         },
     )?;
     begin(&session, signals)?;
-    let (n, to_error) = (session.info.settings.iterations, session.info.settings.error.is_some());
+    let (n, to_error) = (session.info.settings.epochs, session.info.settings.error.is_some());
     let ended = session.iterations(n, |trainer, done| {
         let started = Instant::now();
-        let made = trainer.step().with_context(|| format!("iteration {}", done + 1))?;
+        let made = trainer.step().with_context(|| format!("epoch {}", done + 1))?;
         let Some(made) = made else { return Ok(None) };
-        let line = IterationReport {
-            iteration: made.iteration,
+        let line = EpochReport {
+            epoch: made.iteration,
             rmse: made.rmse,
             mean_count: made.mean_count,
             used: made.used,
@@ -165,37 +150,29 @@ fn from_all(asked: Asked<Batch>, signals: &Signals, all: Option<usize>) -> Resul
     finish(&run, signals, &dictionary)
 }
 
-/// Learns from minibatches in a seeded order; an iteration is a pass.
-fn from_minibatches(
-    mut asked: Asked<Online>,
-    signals: &Signals,
-    all: Option<usize>,
-    batch: usize,
-) -> Result<Outcome> {
-    let mut feed =
-        asked.feed(FeedArgs::default(), &signals.rows.split, ("--online", batch), asked.settings.seed)?;
-    asked.settings.online = Some(feed.config().batch);
+/// Learns from minibatches in a seeded order.
+fn from_minibatches(mut asked: Asked<Online>, signals: &Signals) -> Result<Outcome> {
+    let Settings { batch, seed, .. } = asked.settings;
+    let mut feed = asked.feed(FeedArgs::default(), &signals.rows.split, ("--batch", batch), seed)?;
+    asked.settings.batch = feed.config().batch;
     let new = |settings: &Settings, device: &Device| {
         let first = first_dictionary(settings, signals, device, None)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);
-        Ok(OnlineDictionaryTrainer::new(first, plan::online_config(settings, signals), philox)?)
+        Ok(OnlineDictionaryTrainer::new(first, plan::online_config(settings, signals)?, philox)?)
     };
     let rows = signals.rows.of_run()?;
     let mut session = asked.open(
         rows,
         |settings, device| of_data(&signals.rows.name, new(settings, device)),
-        |_, path, device| {
-            let (trainer, place) = OnlineDictionaryTrainer::load(path, device)?;
-            check_more(all, trainer.batches() / feed.n_batches(), "")?;
-            Ok((trainer, place))
-        },
+        |_, path, device| Ok(OnlineDictionaryTrainer::load(path, device)?),
     )?;
     begin(&session, signals)?;
-    let (n, to_error) = (session.info.settings.iterations, session.info.settings.error.is_some());
-    let epochs = Epochs { feed: &mut feed, n, earlier: 0, label: &|pass| format!("pass {}/{n}", pass + 1) };
+    let (n, to_error) = (session.info.settings.epochs, session.info.settings.error.is_some());
+    let epochs =
+        Epochs { feed: &mut feed, n, earlier: 0, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
     let ended = session.epochs(epochs, |trainer, metrics, pace, _| {
-        let line = IterationReport {
-            iteration: pace.epoch + 1,
+        let line = EpochReport {
+            epoch: pace.epoch + 1,
             rmse: metrics.rmse,
             mean_count: metrics.mean_count,
             used: metrics.used,
@@ -219,7 +196,7 @@ fn from_minibatches(
 fn begin<R: Run<Input = Input, Settings = Settings>>(session: &Session<R>, signals: &Signals) -> Result<()> {
     let settings = &session.info.settings;
     // A run that was killed before it kept it does so now.
-    if settings.init.is_some() && !session.folder.join(START).join("config.json").exists() {
+    if settings.start_from.is_some() && !session.folder.join(START).join("config.json").exists() {
         let first = first_dictionary(settings, signals, &session.device, None)?;
         first.save_pretrained(&session.folder.of_model(START)?)?;
     }
@@ -233,13 +210,13 @@ fn begin<R: Run<Input = Input, Settings = Settings>>(session: &Session<R>, signa
     session.announce(&words, settings.seed)
 }
 
-/// An iteration in one line; where codes end at an error, how many atoms that takes is what is learned.
-fn words(line: &IterationReport, total: usize, unit: &str, to_error: bool) -> String {
+/// An epoch in one line; where codes end at an error, how many atoms that takes is what is learned.
+fn words(line: &EpochReport, total: usize, unit: &str, to_error: bool) -> String {
     let width = total.to_string().len();
-    let IterationReport { iteration, rmse, mean_count, used, replaced, coherence, .. } = line;
+    let EpochReport { epoch, rmse, mean_count, used, replaced, coherence, .. } = line;
     let length = if to_error { format!("  {mean_count:>6.2} atoms per code") } else { String::new() };
     format!(
-        "iteration {iteration:>width$}/{total}  RMSE {:>8} {unit}{length}  {used:>4} atoms used  {replaced:>3} replaced  \
+        "epoch {epoch:>width$}/{total}  RMSE {:>8} {unit}{length}  {used:>4} atoms used  {replaced:>3} replaced  \
          coherence {coherence:.3}  {}",
         figure(*rmse, 4),
         milliseconds(line.seconds)
@@ -254,9 +231,9 @@ fn milliseconds(s: f64) -> String {
 /// The dictionary, its measure, pictures, curves and the model card.
 fn finish<R>(run: &Trained<R>, signals: &Signals, dictionary: &Dictionary) -> Result<Outcome>
 where
-    R: Run<Input = Input, Settings = Settings, Line = IterationReport>,
+    R: Run<Input = Input, Settings = Settings, Line = EpochReport>,
 {
-    let RunInfo { input, settings, n_rows, .. } = &run.info;
+    let RunInfo { settings, n_rows, .. } = &run.info;
     let reports = &run.place.reports;
     dictionary.save_pretrained(&run.folder.of_model("")?)?;
     let curves = learning_curves(reports, signals.unit(), settings.error.is_some())?;
@@ -265,7 +242,9 @@ where
     let first = first_dictionary(settings, signals, &run.device, Some(run.folder.path()))?;
     let before = signals.measure(&coder, first.atoms())?;
     let after = signals.measure(&coder, dictionary.atoms())?;
-    let pictured = match signals.rows.split.image.filter(can_draw) {
+    let config = dictionary.config();
+    let pictured = match config.image.filter(|tile| can_draw(tile) && tile.n_features() == config.n_features)
+    {
         Some(tile) => {
             let file = run.folder.file("dictionary.png")?;
             Some(draw::atoms(dictionary.atoms(), &after.energy, tile, &file)?)
@@ -286,30 +265,30 @@ where
         mean_count: after.mean_count,
         ..Summary::new(run.folder.path(), dictionary.config(), signals.unit(), &run.device)
     };
-    let in_iterations: f64 = reports.iter().map(|line| line.seconds).sum();
+    let in_epochs: f64 = reports.iter().map(|line| line.seconds).sum();
     let results = summary.with(json!({
         "data": signals.rows.name,
         "n_rows": n_rows,
         "error": settings.error,
-        "rule": settings.online.map_or_else(|| name_of(&settings.rule()), |_| "online".to_owned()),
-        "iterations": settings.iterations,
+        "rule": if settings.online { "online".to_owned() } else { name_of(&settings.rule()) },
+        "epochs": settings.epochs,
         "rmse_start": before.rmse,
         "rmse": after.rmse,
         "used": after.used,
         "coherence": coherence,
-        "seconds_iteration": in_iterations / reports.len().max(1) as f64,
+        "seconds_epoch": in_epochs / reports.len().max(1) as f64,
     }))?;
     let measured = card::Measured { before: &before, after: &after, coherence };
     let pictures: Vec<_> = pictured.into_iter().map(atoms::card::picture).collect();
-    let card = card::of(dictionary.config(), &input.signals, signals, settings, &measured, &pictures)?;
+    let card = card::of(dictionary.config(), signals, settings, &measured, &pictures)?;
     run.finish(settings.seed, results, &card)
 }
 
-/// Errors, coherence and, where codes end at an error, their lengths by iteration, as SVG.
-fn learning_curves(reports: &[IterationReport], unit: &str, to_error: bool) -> Result<String> {
-    let panel = |title: &str, y_label: &str, name: &str, y: &dyn Fn(&IterationReport) -> f64| {
-        let points = reports.iter().map(|line| (line.iteration as f64, y(line)));
-        Panel::new(title, "iteration", y_label, vec![Curve::new(name, points)])
+/// Errors, coherence and, where codes end at an error, their lengths by epoch, as SVG.
+fn learning_curves(reports: &[EpochReport], unit: &str, to_error: bool) -> Result<String> {
+    let panel = |title: &str, y_label: &str, name: &str, y: &dyn Fn(&EpochReport) -> f64| {
+        let points = reports.iter().map(|line| (line.epoch as f64, y(line)));
+        Panel::new(title, "epoch", y_label, vec![Curve::new(name, points)])
     };
     let rmse = format!("root mean square, {unit}");
     let mut panels = vec![panel("error of the codes", &rmse, "RMSE", &|line| line.rmse)];

@@ -1,6 +1,6 @@
 //! The model card of a fine-tuned network.
-use super::args::FineTuneSettings;
 use super::measure::Measured;
+use crate::args::fine_tune::FineTuneSettings;
 use crate::rows::{Data, OfModel};
 use crate::session::card::scale_of;
 use crate::session::{Card, Picture};

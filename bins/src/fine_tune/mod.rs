@@ -2,23 +2,21 @@
 //!
 //! | module    | what                                                        |
 //! |-----------|-------------------------------------------------------------|
-//! | [`args`]  | the command line                                            |
 //! | `plan`    | the rows, the network at its first step, and how it learns  |
 //! | `measure` | test errors, and those of principal components              |
 //! | `draw`    | learning curves, reconstructions, codes in the plane        |
 //! | `card`    | the model card                                              |
-pub mod args;
 mod card;
 mod draw;
 pub mod measure;
 mod plan;
 
+use crate::args::fine_tune::{FineTuneArgs, FineTuneSettings};
 use crate::report::{Outcome, seconds};
 use crate::rows::{self, Data, OfModel};
 use crate::session::{Asked, Ended, Epochs, Kind, Place, Run, RunInfo, Session};
 use crate::sizes;
 use anyhow::{Context, Result, ensure};
-use args::{FineTuneArgs, FineTuneSettings};
 use candle::{Device, Tensor};
 use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainer};
 use chandlery::{MinibatchTrainer, Model, Philox, Trainer};

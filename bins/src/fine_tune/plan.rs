@@ -1,5 +1,5 @@
 //! From the settings to the trainer: the rows, the network, and how it is trained.
-use super::args::FineTuneSettings;
+use crate::args::fine_tune::FineTuneSettings;
 use crate::options::plan_by_rows;
 use crate::rows::Data;
 use anyhow::{Result, anyhow, bail, ensure};
@@ -144,8 +144,8 @@ pub fn training(network: &FeedforwardConfig, settings: &FineTuneSettings) -> Res
     };
     let bits = network.layers.last().map(|layer| layer.activation) == Some(Activation::Sigmoid);
     let rate = settings.learning_rate.unwrap_or(match settings.optimizer {
-        super::args::OptimizerArg::Adam => 0.001,
-        super::args::OptimizerArg::Sgd => 0.1,
+        crate::args::fine_tune::OptimizerArg::Adam => 0.001,
+        crate::args::fine_tune::OptimizerArg::Sgd => 0.1,
     });
     let training = FeedforwardTrainConfig {
         batch: settings.n_batch(),

@@ -64,7 +64,7 @@ pub fn encode<M: Family>(args: &EncodeArgs, change: impl FnOnce(M) -> Result<M>)
         layers: (1..=1, 1),
         width: model.width(),
     };
-    encoding.write(&report, &device, |rows| model.encode(rows))
+    encoding.write(&report, &device, |rows, _| model.encode(rows))
 }
 
 /// Prints the squared error of reconstructed rows, and draws the first ones.
@@ -73,7 +73,7 @@ pub fn encode<M: Family>(args: &EncodeArgs, change: impl FnOnce(M) -> Result<M>)
 /// As [`open`], when a row is not finite, or the disk refuses.
 pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
-    check_writable(&args.out).context("--out")?;
+    check_writable(&args.picture.out).context("--out")?;
     let (device, model, rows) = open::<M>(&args.of)?;
     let preparation = model.reads().preparation;
     let mut squares = 0.;
@@ -93,16 +93,16 @@ pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
     ))?;
     let shape = model.shape();
     if let Some(shape) = shape {
-        let raw = rows.split.take(args.n)?.raw(&device)?;
+        let raw = rows.split.take(args.picture.n)?.raw(&device)?;
         let originals = model.prepare(&raw)?;
         let back = model.reconstruct_prepared(&originals)?;
         let shades = if preparation.is_default() { Shades::Unit } else { Shades::MinMax };
         let picture = originals_over_reconstructions(&originals, &back, shape, 10, shades, tile_zoom(shape))?;
-        write_png(&picture, &args.out)?;
-        report.line(&format!("{}", args.out.display()))?;
+        write_png(&picture, &args.picture.out)?;
+        report.line(&format!("{}", args.picture.out.display()))?;
     }
     report.finish(&json!({
-        "out": shape.map(|_| &args.out),
+        "out": shape.map(|_| &args.picture.out),
         "data": rows.name,
         "n_samples": n,
         "squared_error": error,

@@ -2,10 +2,11 @@
 pub mod args;
 mod family;
 
-pub use args::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
+pub use args::{EncodeArgs, InputArgs, ReconstructArgs, UseArgs};
 pub use family::{Family, encode, open, reconstruct, write_filters};
 
-use crate::options::located;
+use crate::args::prepare::{PrepareArgs, Steps};
+use crate::options::{PatchArg, located};
 use crate::report::note_usual_data;
 use crate::rows::{Reads, Rows, SplitArg, images};
 use crate::session::{self, Kind, RunInfo};
@@ -28,8 +29,33 @@ impl session::info::Input for Input {
     }
 }
 
+impl InputArgs {
+    /// These options; without --data, those not given are taken from the run of this `kind`, with settings `S`, in the folder `model`.
+    ///
+    /// # Errors
+    /// When there is a run whose data is not known.
+    pub fn or_those_of<S: DeserializeOwned>(&self, model: &str, kind: &Kind) -> Result<Self> {
+        if self.data.is_some() {
+            return Ok(self.clone());
+        }
+        let of_run: Option<RunInfo<Input, S>> = kind
+            .of(Path::new(model))
+            .with_context(|| format!("{model}: the data of this run is not known; name it with --data"))?;
+        let Some(RunInfo { input: Input { rows }, directory, .. }) = of_run else {
+            note_usual_data(model, DATA);
+            return Ok(self.clone());
+        };
+        Ok(Self {
+            cut: self.cut.above(&rows.cut),
+            read: self.read.above(&rows.read),
+            data: rows.data,
+            base: directory,
+        })
+    }
+}
+
 /// The data set that is read where none is named.
-const DATA: &str = "natural-images";
+pub const DATA: &str = "natural-images";
 
 /// What a program does with patches when it is not told.
 #[derive(Debug, Clone, Copy)]
@@ -51,13 +77,14 @@ impl Usual {
         let name = args.data.as_deref().unwrap_or(DATA);
         let base = args.base.as_deref();
         let (data, read) = (located(name, base), args.read.located(base));
-        if args.side.is_some() || images::are_in(&data)? {
-            let (size, n) = (args.side.unwrap_or(self.side.into()), args.patches.unwrap_or(self.patches));
-            return Rows::cut((name, &data), &read, size, n, seed);
+        let cut = &args.cut;
+        if !cut.is_none() && (cut.size().is_some() || images::are_in(&data)?) {
+            let size = cut.size().unwrap_or(self.side.into());
+            return Rows::cut((name, &data), &read, size, cut.patches.unwrap_or(self.patches), seed);
         }
         ensure!(
-            args.patches.is_none(),
-            "--patches: {name} holds rows, not images; leave it out, or give --side"
+            args.cut.patches.is_none(),
+            "--patches: {name} holds rows, not images; leave it out, or give --patch"
         );
         Ok(Rows { name: name.to_owned(), ..Rows::of(read.open(&data)?, split)? })
     }
@@ -73,29 +100,11 @@ impl Usual {
         kind: &Kind,
         reads: &Reads,
     ) -> Result<Rows> {
-        let mut input = args.input.clone();
-        let model = &args.model.model;
-        if input.data.is_none() {
-            let of_run: Option<RunInfo<Input, S>> = kind.of(Path::new(model)).with_context(|| {
-                format!("{model}: the data of this run is not known; name it with --data")
-            })?;
-            match of_run {
-                Some(RunInfo { input: of_run, directory, .. }) => {
-                    input = InputArgs {
-                        side: input.side.or(of_run.rows.side),
-                        patches: input.patches.or(of_run.rows.patches),
-                        read: input.read.above(&of_run.rows.read),
-                        data: of_run.rows.data,
-                        base: directory,
-                    };
-                }
-                None => note_usual_data(model, DATA),
-            }
-        }
-        if let (Some(data), None, Some(image)) = (&args.input.data, input.side, reads.image)
+        let mut input = args.input.or_those_of::<S>(&args.model.model, kind)?;
+        if let (Some(data), None, Some(image)) = (&args.input.data, input.cut.patch, reads.image)
             && images::are_in(data)?
         {
-            input.side = Some((image.height, image.width).into());
+            input.cut.patch = Some(PatchArg::Size((image.height, image.width).into()));
         }
         let rows = self.open(&input, args.split, args.seed)?;
         ensure!(
@@ -111,12 +120,12 @@ impl Usual {
     ///
     /// # Errors
     /// When a row is not finite, or there are too few.
-    pub fn preparation(self, rows: &Rows, asked: Option<&PrepareArg>, seed: u64) -> Result<Preparation> {
-        let usual = || if rows.patches { self.prepare } else { "none" }.parse();
-        let prepare = match asked {
-            Some(asked) => asked.clone(),
-            None => usual().map_err(anyhow::Error::msg)?,
-        };
-        rows.preparation(&prepare.steps, seed)
+    pub fn preparation(self, rows: &Rows, asked: &PrepareArgs, seed: u64) -> Result<Preparation> {
+        let mut prepare = asked.clone();
+        if rows.patches {
+            let Steps(usual) = self.prepare.parse().map_err(anyhow::Error::msg)?;
+            prepare.choose(usual);
+        }
+        rows.preparation(prepare.steps(), seed)
     }
 }

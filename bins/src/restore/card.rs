@@ -1,5 +1,5 @@
 //! The model card of a dictionary that was learned from an image.
-use super::args::ImageDictionaryArgs;
+use crate::args::restore::ImageDictionaryArgs;
 use crate::atoms::card::dictionary;
 use crate::choices::name_of;
 use crate::session::{Card, Picture};
@@ -12,8 +12,8 @@ pub struct RestoredImage<'a> {
     /// `denoised`, `filled in`.
     pub done: &'a str,
     pub image: &'a Path,
-    /// Iterations of learning; after 0 the atoms are those of the cosine transform.
-    pub iterations: usize,
+    /// Epochs of learning; after 0 the atoms are those of the cosine transform.
+    pub epochs: usize,
     /// PSNR before and after, if the true image is known.
     pub psnr: Option<[f64; 2]>,
     pub mean_count: f64,
@@ -26,17 +26,17 @@ pub fn of<'a>(
     restored: &RestoredImage<'_>,
     pictures: &'a [Picture],
 ) -> Card<'a> {
-    let RestoredImage { done, image, iterations, psnr, mean_count } = restored;
+    let RestoredImage { done, image, epochs, psnr, mean_count } = restored;
     let image = image.display();
     Card {
-        learned: match iterations {
+        learned: match epochs {
             0 => format!("The overcomplete cosine transform. `{image}` was {done} with it."),
             _ => format!(
                 "Learned by {} from patches of `{image}`, which was {done} with it.",
                 name_of(&args.rule)
             ),
         },
-        settings: format!("{} over up to {}", count(*iterations, "iteration"), count(args.patches, "patch")),
+        settings: format!("{} over up to {}", count(*epochs, "epoch"), count(args.patches, "patch")),
         results: match psnr {
             Some([before, after]) => {
                 format!("PSNR {before:.2} dB → {after:.2} dB, {mean_count:.2} atoms per patch.")

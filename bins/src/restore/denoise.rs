@@ -1,9 +1,9 @@
 //! The command `denoise`.
-use super::args::DenoiseArgs;
 use super::task::{
     Codes, Compared, Finished, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of,
     read_like, streams, training,
 };
+use crate::args::restore::DenoiseArgs;
 use crate::device::describe;
 use crate::report::{Outcome, Report};
 use anyhow::{Result, ensure};
@@ -60,15 +60,15 @@ pub fn denoise(args: &DenoiseArgs, codes: Codes) -> Result<Outcome> {
         if args.sigma.is_none() { " (estimated)" } else { "" },
         describe(&device)
     ))?;
-    let iterations = args.dictionary.iterations;
-    let learned = dictionary.is_none() && iterations > 0;
+    let epochs = args.dictionary.epochs;
+    let learned = dictionary.is_none() && epochs > 0;
     let began = Instant::now();
     let of_image = match dictionary {
         Some(dictionary) => dictionary.into(),
         None => {
             let training = training(&args.dictionary);
             let trainer = ImageTrainer::noisy(&planes, &settings, &training, draws(&args.dictionary))?;
-            learn(trainer, iterations, "learning the dictionary")?
+            learn(trainer, epochs, "learning the dictionary")?
         }
     };
     let dictionary = &of_image.dictionary;
@@ -85,7 +85,7 @@ pub fn denoise(args: &DenoiseArgs, codes: Codes) -> Result<Outcome> {
         atoms: dictionary.atoms(),
         n_nonzero: settings.n_nonzero,
         mean_count,
-        iterations,
+        epochs,
         learned,
         training_seconds: learned_in,
         seconds: started.elapsed().as_secs_f64(),

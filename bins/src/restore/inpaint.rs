@@ -1,9 +1,9 @@
 //! The command `inpaint`.
-use super::args::InpaintArgs;
 use super::task::{
     Codes, Compared, Finished, Task, Wanted, draws, each_plane, folder_for, image_of, learn, planes_of,
     read_like, streams, training,
 };
+use crate::args::restore::InpaintArgs;
 use crate::device::describe;
 use crate::report::{Outcome, Report};
 use anyhow::{Context, Result, bail, ensure};
@@ -53,7 +53,7 @@ pub fn inpaint(args: &InpaintArgs, codes: Codes) -> Result<Outcome> {
     let settings = Inpaint {
         side,
         step: args.step,
-        tolerance: args.tolerance,
+        tolerance: args.error,
         sigma: args.sigma,
         n_nonzero: args.nonzero,
         method: args.pursuit.into(),
@@ -61,7 +61,7 @@ pub fn inpaint(args: &InpaintArgs, codes: Codes) -> Result<Outcome> {
     };
     let planes = planes_of(&image.to_device(&device)?)?;
     let known = mask.to_device(&device)?;
-    let rounds = if dictionary.is_none() && args.dictionary.iterations > 0 { args.rounds } else { 0 };
+    let rounds = if dictionary.is_none() && args.dictionary.epochs > 0 { args.rounds } else { 0 };
     let fill = |atoms: &Tensor, round: usize| {
         // What is learned from is filled in by the pursuit that it is learned for.
         let penalty = codes.penalty().filter(|_| round == rounds);
@@ -97,7 +97,7 @@ pub fn inpaint(args: &InpaintArgs, codes: Codes) -> Result<Outcome> {
         atoms: &atoms,
         n_nonzero: args.nonzero,
         mean_count,
-        iterations: rounds * args.dictionary.iterations,
+        epochs: rounds * args.dictionary.epochs,
         learned: rounds > 0,
         training_seconds: learned_in,
         seconds: started.elapsed().as_secs_f64(),

@@ -2,10 +2,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`args`] | the command line |
 //! | `card` | the model card of a dictionary that was learned from an image |
 //! | `denoise`, `inpaint` | the commands |
-pub mod args;
 mod card;
 mod denoise;
 mod inpaint;

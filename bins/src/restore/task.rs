@@ -1,6 +1,6 @@
 //! What both commands share: planes, the dictionary of an image, and what is written.
-use super::args::ImageDictionaryArgs;
 use super::card::{self, RestoredImage};
+use crate::args::restore::ImageDictionaryArgs;
 use crate::atoms::card::picture;
 use crate::atoms::draw;
 use crate::atoms::given::atoms_of;
@@ -138,7 +138,7 @@ impl Task {
         let dictionary = args.dictionary.as_ref().map(open).transpose()?;
         let side = match (&dictionary, &args.dictionary) {
             (Some(dictionary), Some(name)) => side_of(dictionary, name)?,
-            _ => args.side.map_or(wanted.default_side, |side| side as usize),
+            _ => args.patch.map_or(wanted.default_side, |side| side as usize),
         };
         check_step(wanted.step, side)?;
         let image = planes::read_planes(wanted.image)?;
@@ -164,7 +164,7 @@ fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
     let side = (p as f64).sqrt().round() as usize;
     ensure!(
         side * side == p && side >= 2,
-        "--dictionary {name}: its atoms must be square grey patches, got {p} values; train one with `train --side`"
+        "--dictionary {name}: its atoms must be square grey patches, got {p} values; train one with `train --patch`"
     );
     Ok(side)
 }
@@ -173,7 +173,7 @@ fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
 pub fn training(args: &ImageDictionaryArgs) -> ImageTraining {
     ImageTraining {
         n_atoms: args.atoms,
-        iterations: args.iterations,
+        iterations: args.epochs,
         n_patches: args.patches,
         rule: args.rule.into(),
     }
@@ -231,7 +231,7 @@ pub struct Finished<'a> {
     pub n_nonzero: usize,
     pub mean_count: f64,
     /// Iterations of learning, whether there were any, and their time.
-    pub iterations: usize,
+    pub epochs: usize,
     pub learned: bool,
     pub training_seconds: f64,
     pub seconds: f64,
@@ -285,7 +285,7 @@ impl Finished<'_> {
             let restored = RestoredImage {
                 done: self.done,
                 image,
-                iterations: self.iterations,
+                epochs: self.epochs,
                 psnr,
                 mean_count: self.mean_count,
             };

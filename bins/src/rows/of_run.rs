@@ -62,19 +62,14 @@ impl RowsArgs {
         match run {
             Some(run) => {
                 let test_data = self.test_data.clone().or(run.test_data);
-                DataArgs {
-                    test_data,
-                    read: self.read.above(&run.read),
-                    crops: self.crops.above(&run.crops),
-                    ..run
-                }
+                DataArgs { test_data, read: self.read.above(&run.read), cut: self.cut.above(&run.cut), ..run }
             }
             None => self.of_data(DATA),
         }
     }
 
     fn of_data(&self, data: &str) -> DataArgs {
-        let (read, crops) = (self.read.clone(), self.crops.clone());
-        DataArgs { data: data.to_owned(), test_data: self.test_data.clone(), read, crops, base: None }
+        let (read, cut) = (self.read.clone(), self.cut.clone());
+        DataArgs { data: data.to_owned(), test_data: self.test_data.clone(), read, cut, base: None }
     }
 }

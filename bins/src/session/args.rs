@@ -1,7 +1,7 @@
 //! Options of every training command, and what `--resume` refuses.
 use crate::options::{Common, at_least_one, bytes, not_negative};
 use anyhow::Result;
-use chandlery_datasets::FeedConfig;
+use chandlery_datasets::{FeedConfig, Split};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, Parser};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct FeedArgs {
     /// Size of the chunks that are copied to the device: 64MiB, 500MB or a number of bytes. Uses about five times this memory on the host and
-    /// twice this memory on the device. The result does not depend on it.
+    /// twice this memory on the device. The result does not depend on it, but for the rounding of that of sparse-autoencoder.
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
     pub chunk_bytes: usize,
     /// Data sets up to this size stay on the device. Larger ones are streamed to it in chunks in every epoch; 0 streams every data set.
@@ -29,6 +29,13 @@ impl FeedArgs {
             ..FeedConfig::new(batch, seed)
         }
     }
+
+    /// Rows of a chunk, for what reads all rows in every step; none where they stay on the device.
+    pub fn chunk(self, split: &Split) -> Option<usize> {
+        let bytes = split.size_bytes();
+        let rows = self.chunk_bytes.saturating_mul(split.n_samples()) / bytes.max(1);
+        (bytes > self.resident_bytes).then_some(rows.max(1))
+    }
 }
 
 impl Default for FeedArgs {
@@ -44,8 +51,8 @@ pub struct SessionArgs {
     /// Folder of the run; default: a new one under runs/, named by program and UTC time, such as runs/dbn-20250102T030405Z.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Replace the run in the --out folder: the files that it wrote, which its files.txt lists, are removed once the new run has its first
-    /// checkpoint. A folder of anything else is refused.
+    /// Replace the run in the folder of --out, or of --save-dictionary: the files that it wrote, which its files.txt lists, are removed once the
+    /// new run has its first checkpoint. A folder of anything else is refused.
     #[arg(long)]
     pub overwrite: bool,
     /// Resume an interrupted run with its own data and settings; the result has the same bits as that of an uninterrupted run.
@@ -87,7 +94,7 @@ const WITH_RESUME: [&str; 10] = [
     "threads",
     "json",
     "iterations",
-    "more_epochs",
+    "epochs",
 ];
 
 /// Reads a command line. With `--resume`, every other option that would be ignored is an error.

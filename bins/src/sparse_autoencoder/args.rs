@@ -1,10 +1,12 @@
 //! The command line of `sparse-autoencoder`.
+use crate::args::prepare::PrepareArgs;
 use crate::completions::CompletionsArgs;
-use crate::help::PREPARE_PATCHES as PREPARE;
 use crate::options::{at_least_one, inside_zero_one, not_negative};
-use crate::patch_rows::{EncodeArgs, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
+use crate::patch_rows::{EncodeArgs, InputArgs, ReconstructArgs, UseArgs};
+use crate::precision::precision_or_f64;
 use crate::self_taught::TaskArgs;
-use crate::session::SessionArgs;
+use crate::session::{FeedArgs, SessionArgs};
+use chandlery::Precision;
 use chandlery::sparse_autoencoder::{CostConfig, Decoder, SparseAutoencoderLbfgsTrainConfig};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -20,8 +22,8 @@ Examples:
 /// The same of `train`.
 const TRAIN: &str = "\
 Examples:
-  sparse-autoencoder train --data mnist-sample --hidden 196 --sparsity 0.1 --weight-decay 3e-3
-  sparse-autoencoder train --data FOLDER --side 10 --prepare zca --decoder linear
+  sparse-autoencoder train --data mnist --hidden 196 --sparsity-target 0.1 --weight-decay 3e-3
+  sparse-autoencoder train --data FOLDER --patch 10 --prepare row-mean,zca=0.1 --decoder linear
   sparse-autoencoder train --resume runs/FEATURES --iterations 800";
 /// The same of `encode`.
 const ENCODE: &str = "\
@@ -32,7 +34,7 @@ Examples:
 const EVALUATE: &str = "\
 Examples:
   sparse-autoencoder evaluate runs/FEATURES
-  sparse-autoencoder evaluate runs/FEATURES --split train --sparsity 0.1";
+  sparse-autoencoder evaluate runs/FEATURES --split train --sparsity-target 0.1";
 
 /// Sparse autoencoder: learn features that are rarely active, and use them to encode rows.
 ///
@@ -95,7 +97,7 @@ impl From<DecoderArg> for Decoder {
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
-    /// Number of features.
+    /// Number of hidden units. They are the features.
     #[arg(long, value_name = "N", default_value_t = 25, value_parser = at_least_one)]
     pub hidden: usize,
     /// What the cost weighs, and how it is computed.
@@ -105,9 +107,10 @@ pub struct Settings {
     /// Outputs of the decoder.
     #[arg(long, value_enum, default_value_t)]
     pub decoder: DecoderArg,
-    /// Steps that prepare rows, in this order, separated by commas, or none; default: rescale for patches, none for rows. Use zca with --decoder linear.
-    #[arg(long, value_name = "STEP,...", long_help = PREPARE)]
-    pub prepare: Option<PrepareArg>,
+    /// How rows are prepared.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub prepare: PrepareArgs,
     /// Iterations of L-BFGS.
     #[arg(skip = ITERATIONS)]
     pub iterations: usize,
@@ -120,42 +123,44 @@ pub struct Settings {
 const ITERATIONS: usize = 400;
 
 /// What the cost weighs, and how it is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct CostArgs {
-    /// Weight decay, at least 0: the cost adds DECAY / 2 x the sum of squared weights.
+    /// L2 decay of the weights, at least 0. The cost adds DECAY / 2 x the sum of squared weights.
     #[arg(long, value_name = "DECAY", default_value_t = 1e-4, value_parser = not_negative)]
     pub weight_decay: f64,
-    /// Weight of the sparsity penalty, at least 0: the cost adds WEIGHT x the divergence of each mean activation from its target.
+    /// Weight of the sparsity penalty, at least 0. The cost adds WEIGHT x the divergence of each mean activation from its target.
     #[arg(long, value_name = "WEIGHT", default_value_t = 3., value_parser = not_negative)]
     pub sparsity_weight: f64,
-    /// Target mean activation of each feature, above 0 and below 1; 0.1 suits digits.
+    /// Target mean activation of each hidden unit, above 0 and below 1. 0.1 suits digits.
     #[arg(long, value_name = "ACTIVATION", default_value_t = 0.01, value_parser = inside_zero_one)]
-    pub sparsity: f64,
+    pub sparsity_target: f64,
     /// Number of past steps from which L-BFGS estimates the curvature of the cost.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
     pub history: usize,
-    /// Stream this many rows at a time to the device in every pass, for data that does not fit into its memory; default: all rows stay there.
-    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    /// Precision of the matrix products; weights and sums are always f32, but f64 computes everything in f64.
+    #[arg(long, value_name = "f32|tf32|bf16|f64", default_value = "f32", value_parser = precision_or_f64)]
+    pub precision: String,
+    /// Rows of a chunk; none where all rows stay on the device.
+    #[arg(skip)]
     pub chunk: Option<usize>,
-    /// Compute the cost and its gradient in f64 instead of f32.
-    #[arg(long)]
-    pub double: bool,
 }
 
 impl CostArgs {
     /// The same as the library takes it.
     pub fn fit(&self, iterations: usize) -> SparseAutoencoderLbfgsTrainConfig {
+        // What is no precision of products is f64.
+        let precision = self.precision.parse::<Precision>().ok();
         SparseAutoencoderLbfgsTrainConfig {
             cost: CostConfig {
                 weight_decay: self.weight_decay,
                 sparsity_weight: self.sparsity_weight,
-                sparsity_target: self.sparsity,
-                ..CostConfig::default()
+                sparsity_target: self.sparsity_target,
+                precision: precision.unwrap_or_default(),
             },
             iterations,
             history: self.history,
             chunk: self.chunk,
-            double: self.double,
+            double: precision.is_none(),
             ..SparseAutoencoderLbfgsTrainConfig::default()
         }
     }
@@ -163,10 +168,6 @@ impl CostArgs {
 
 /// Arguments of `sparse-autoencoder train`.
 #[derive(Debug, Args)]
-#[command(
-    mut_arg("side", |arg| arg.help("Height and width of the patches cut from images, in pixels: one number for square patches; default: 8")),
-    mut_arg("patches", |arg| arg.help("Number of patches to cut; default: 10,000"))
-)]
 pub struct TrainArgs {
     /// Where rows come from.
     #[command(flatten)]
@@ -174,9 +175,13 @@ pub struct TrainArgs {
     /// How the model is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Iterations of L-BFGS; default: 400. With --resume, a larger number extends the run, even a finished one, to N iterations in all.
+    /// Iterations, which are no epochs: each computes the gradient from all rows at least once. Default: 400, of L-BFGS. With --resume, a larger
+    /// number extends the run, even a finished one, to N iterations in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
+    /// How rows reach the device.
+    #[command(flatten)]
+    pub feed: FeedArgs,
     /// Where the run is saved, and how it is resumed.
     #[command(flatten)]
     pub session: SessionArgs,
@@ -191,6 +196,9 @@ pub struct EvaluateArgs {
     /// What the cost weighs.
     #[command(flatten)]
     pub cost: CostArgs,
+    /// How rows reach the device.
+    #[command(flatten)]
+    pub feed: FeedArgs,
 }
 
 /// Arguments of `sparse-autoencoder self-taught`.
@@ -199,19 +207,19 @@ pub struct SelfTaughtArgs {
     /// Rows, labels, baselines and seeds.
     #[command(flatten)]
     pub task: TaskArgs,
-    /// Number of features.
+    /// Number of hidden units. They are the features.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = at_least_one)]
     pub hidden: usize,
-    /// Weight decay, at least 0: the cost adds DECAY / 2 x the sum of squared weights.
+    /// L2 decay of the weights, at least 0. The cost adds DECAY / 2 x the sum of squared weights.
     #[arg(long, value_name = "DECAY", default_value_t = 3e-4, value_parser = not_negative)]
     pub weight_decay: f64,
-    /// Weight of the sparsity penalty, at least 0: the cost adds WEIGHT x the divergence of each mean activation from its target.
+    /// Weight of the sparsity penalty, at least 0. The cost adds WEIGHT x the divergence of each mean activation from its target.
     #[arg(long, value_name = "WEIGHT", default_value_t = 1., value_parser = not_negative)]
     pub sparsity_weight: f64,
-    /// Target mean activation of each feature, above 0 and below 1.
+    /// Target mean activation of each hidden unit, above 0 and below 1.
     #[arg(long, value_name = "ACTIVATION", default_value_t = 0.1, value_parser = inside_zero_one)]
-    pub sparsity: f64,
-    /// Iterations of L-BFGS.
+    pub sparsity_target: f64,
+    /// Iterations, which are no epochs: each computes the gradient from all rows at least once.
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = at_least_one)]
     pub iterations: usize,
     /// Folder to write the model of the first seed and the picture of its features to; default: none is written.
@@ -245,8 +253,8 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_refused_with_the_range() {
         for (flags, text) in [
-            (["--sparsity", "1"], "above 0 and below 1"),
-            (["--sparsity", "0"], "above 0 and below 1"),
+            (["--sparsity-target", "1"], "above 0 and below 1"),
+            (["--sparsity-target", "0"], "above 0 and below 1"),
             (["--hidden", "0"], "must be a whole number of at least 1"),
             (["--iterations", "0"], "must be a whole number of at least 1"),
         ] {

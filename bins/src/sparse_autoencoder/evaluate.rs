@@ -1,5 +1,5 @@
 //! The command `evaluate`: the terms of the cost over rows, and how active features are.
-use super::args::EvaluateArgs;
+use super::args::{CostArgs, EvaluateArgs};
 use crate::patch_rows::open;
 use crate::report::{Outcome, Report};
 use anyhow::Result;
@@ -14,7 +14,7 @@ const DEAD: f64 = 1e-3;
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
     let (device, model, rows) = open::<SparseAutoencoder>(&args.of)?;
-    let fit = args.cost.fit(1);
+    let fit = CostArgs { chunk: args.feed.chunk(&rows.split), ..args.cost.clone() }.fit(1);
     let dtype = if fit.double { DType::F64 } else { DType::F32 };
     let home = if fit.chunk.is_some() { Device::Cpu } else { device.clone() };
     let raw = rows.split.raw(&home)?;

@@ -21,7 +21,7 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
     let cost = CostConfig {
         weight_decay: args.weight_decay,
         sparsity_weight: args.sparsity_weight,
-        sparsity_target: args.sparsity,
+        sparsity_target: args.sparsity_target,
         ..CostConfig::default()
     };
     let fit = SparseAutoencoderLbfgsTrainConfig {

@@ -65,7 +65,7 @@ impl Run for Train {
 /// The model that training starts from.
 fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<SparseAutoencoder> {
     let usual = SparseAutoencoder::USUAL;
-    let preparation = usual.preparation(rows, settings.prepare.as_ref(), settings.seed)?;
+    let preparation = usual.preparation(rows, &settings.prepare, settings.seed)?;
     let n_visible = preparation.n_outputs(rows.split.n_features())?;
     let config = SparseAutoencoderConfig {
         decoder: settings.decoder.into(),
@@ -85,6 +85,9 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
     let usual = SparseAutoencoder::USUAL;
     let rows = usual.open(&asked.input.rows, Some(SplitArg::Train), asked.settings.seed)?;
+    if asked.resumed().is_none() {
+        asked.settings.cost.chunk = args.feed.chunk(&rows.split);
+    }
     let home = if asked.settings.cost.chunk.is_some() { Device::Cpu } else { asked.device.clone() };
     let raw = rows.split.raw(&home)?;
     let begin = |settings: &Settings, device: &Device| {
@@ -183,7 +186,7 @@ fn finish(
         learned: format!("Learned by L-BFGS on `{}`: {}.", rows.name, rows.words()),
         settings: format!(
             "{iterations} iterations, weight decay {}, sparsity weight {}, target {}",
-            settings.cost.weight_decay, settings.cost.sparsity_weight, settings.cost.sparsity
+            settings.cost.weight_decay, settings.cost.sparsity_weight, settings.cost.sparsity_target
         ),
         results: format!(
             "| over all rows | initial weights | this model |\n|---|---|---|\n\

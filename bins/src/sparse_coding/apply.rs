@@ -8,7 +8,7 @@ use serde_json::json;
 
 /// Writes the activations of every row.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
-    patch_rows::encode(&args.with, |model: SparseCoding| match args.beta {
+    patch_rows::encode(&args.with, |model: SparseCoding| match args.penalty {
         Some(beta) => {
             let config = SparseCodingConfig { beta, ..model.config().clone() };
             Ok(SparseCoding::from_tensor(config, model.basis().clone())?)

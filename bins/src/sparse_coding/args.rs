@@ -1,14 +1,14 @@
 //! The command line of `sparse-coding`.
+use crate::args::prepare::PrepareArgs;
+use crate::args::restore::{DenoiseArgs, InpaintArgs};
 use crate::completions::CompletionsArgs;
-use crate::help::PREPARE_PATCHES as PREPARE;
 use crate::options::{above_zero, at_least_one, not_negative};
-use crate::patch_rows::{self, InputArgs, PrepareArg, ReconstructArgs, UseArgs};
-use crate::restore::args::{DenoiseArgs, InpaintArgs};
+use crate::patch_rows::{self, InputArgs, ReconstructArgs, UseArgs};
 use crate::self_taught::TaskArgs;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::sparse_coding::SparseCodingTrainConfig;
 use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate};
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -23,15 +23,15 @@ Examples:
 /// The same of `train`.
 const TRAIN: &str = "\
 Examples:
-  sparse-coding train --data mnist-sample --atoms 300 --beta 0.3 --nonnegative
-  sparse-coding train --data FOLDER --side 16 --atoms 512
+  sparse-coding train --data mnist-sample --atoms 300 --penalty 0.3 --nonnegative
+  sparse-coding train --data FOLDER --patch 16 --atoms 512
   sparse-coding train --resume runs/BASIS --epochs 20";
 /// The same of `encode`.
 const ENCODE: &str = "\
 Examples:
   sparse-coding encode runs/BASIS --out activations.npy
   sparse-coding encode runs/BASIS --data mnist --split train --out activations.npy
-  sparse-coding encode runs/BASIS --beta 0.2 --out denser.npy";
+  sparse-coding encode runs/BASIS --penalty 0.2 --out denser.npy";
 /// The same of `evaluate`.
 const EVALUATE: &str = "\
 Examples:
@@ -82,7 +82,7 @@ pub enum Command {
 /// Update of the basis, given the activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum UpdateArg {
+pub enum RuleArg {
     /// A gradient step for all atoms; those longer than 1 are then scaled to length 1.
     ProjectedGradient,
     /// Updates one atom at a time to its optimum.
@@ -92,12 +92,12 @@ pub enum UpdateArg {
     LagrangeDual,
 }
 
-impl From<UpdateArg> for BasisMethod {
-    fn from(update: UpdateArg) -> Self {
-        match update {
-            UpdateArg::ProjectedGradient => Self::ProjectedGradient,
-            UpdateArg::BlockCoordinate => Self::BlockCoordinate,
-            UpdateArg::LagrangeDual => Self::LagrangeDual,
+impl From<RuleArg> for BasisMethod {
+    fn from(rule: RuleArg) -> Self {
+        match rule {
+            RuleArg::ProjectedGradient => Self::ProjectedGradient,
+            RuleArg::BlockCoordinate => Self::BlockCoordinate,
+            RuleArg::LagrangeDual => Self::LagrangeDual,
         }
     }
 }
@@ -107,14 +107,14 @@ impl From<UpdateArg> for BasisMethod {
 pub struct LearnArgs {
     /// Stop solving the lasso of a row when its relative duality gap is at most GAP, above 0.
     #[arg(long, value_name = "GAP", default_value_t = 1e-4, value_parser = above_zero)]
-    pub tolerance: f64,
-    /// Update of the basis, given the activations.
+    pub gap: f64,
+    /// Rule that updates the atoms.
     #[arg(long, value_enum, default_value_t)]
-    pub update: UpdateArg,
-    /// Iterations of --update per minibatch; lagrange-dual takes as many as it needs.
+    pub rule: RuleArg,
+    /// Sweeps of the update over the atoms per minibatch. The rule lagrange-dual takes as many iterations as it needs.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
-    pub update_iterations: usize,
-    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE determine the basis; with 0 all minibatches
+    pub sweeps: usize,
+    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE determine the atoms; with 0 all minibatches
     /// weigh the same.
     #[arg(long, value_name = "RATE", default_value_t = 5., value_parser = not_negative)]
     pub forgetting: f64,
@@ -127,7 +127,7 @@ impl LearnArgs {
     /// The same as the library takes it.
     pub fn config(&self) -> SparseCodingTrainConfig {
         SparseCodingTrainConfig {
-            basis: BasisUpdate { method: self.update.into(), iterations: self.update_iterations },
+            basis: BasisUpdate { method: self.rule.into(), iterations: self.sweeps },
             forgetting: self.forgetting,
             ..SparseCodingTrainConfig::default()
         }
@@ -140,22 +140,23 @@ const EPOCHS: usize = 10;
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
-    /// Number of atoms in the basis.
+    /// Number of atoms.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub atoms: usize,
-    /// l1 penalty (lambda of the lasso), at least 0, in the unit of the prepared rows; larger values give fewer nonzero activations.
+    /// l1 penalty (lambda of the lasso), at least 0. In the unit of the prepared rows. Larger values give fewer nonzero activations.
     #[arg(long, value_name = "PENALTY", default_value_t = 0.5, value_parser = not_negative)]
-    pub beta: f64,
-    /// Allow only activations of at least 0.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
-    pub nonnegative: bool,
+    pub penalty: f64,
+    /// Allow only coefficients of at least 0. Default: false; true in self-taught.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub nonnegative: Option<bool>,
     /// How activations are found and the basis is learned from them.
     #[command(flatten)]
     #[serde(flatten)]
     pub learn: LearnArgs,
-    /// Steps that prepare rows, in this order, separated by commas, or none; default: zca for patches, none for rows.
-    #[arg(long, value_name = "STEP,...", long_help = PREPARE)]
-    pub prepare: Option<PrepareArg>,
+    /// How rows are prepared.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub prepare: PrepareArgs,
     /// Passes over the rows.
     #[arg(skip = EPOCHS)]
     pub epochs: usize,
@@ -166,10 +167,6 @@ pub struct Settings {
 
 /// Arguments of `sparse-coding train`.
 #[derive(Debug, Args)]
-#[command(
-    mut_arg("side", |arg| arg.help("Height and width of the patches cut from images, in pixels: one number for square patches; default: 12")),
-    mut_arg("patches", |arg| arg.help("Number of patches to cut; default: 20,000"))
-)]
 pub struct TrainArgs {
     /// Where rows come from.
     #[command(flatten)]
@@ -177,8 +174,9 @@ pub struct TrainArgs {
     /// How the basis is learned.
     #[command(flatten)]
     pub settings: Settings,
-    /// Passes over the rows; default: 10. With --resume, a larger number extends the run, even a finished one, to N passes in all.
-    #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
+    /// Epochs: passes over the training rows. Default: 10. With --resume, a larger number extends the run, even a finished one, to N epochs in
+    /// all.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.
     #[command(flatten)]
@@ -194,10 +192,9 @@ pub struct EncodeArgs {
     /// Model, rows and the file.
     #[command(flatten)]
     pub with: patch_rows::EncodeArgs,
-    /// l1 penalty (lambda of the lasso), at least 0, in the unit of the prepared rows; default:
-    /// that of the training.
+    /// l1 penalty (lambda of the lasso), at least 0. In the unit of the prepared rows. Default: that of the training.
     #[arg(long, value_name = "PENALTY", value_parser = not_negative)]
-    pub beta: Option<f64>,
+    pub penalty: Option<f64>,
 }
 
 /// Arguments of `sparse-coding evaluate`.
@@ -210,38 +207,23 @@ pub struct EvaluateArgs {
 
 /// Arguments of `sparse-coding denoise`.
 #[derive(Debug, Args)]
-#[command(
-    mut_arg("gain", |arg| arg.help(
-        "Used only while a dictionary is learned from the image: the code of a patch stops growing when its root mean square error is at most \
-         FACTOR x sigma"
-    )),
-    mut_arg("pursuit", |arg| arg.help("Used only while a dictionary is learned from the image: pursuit that chooses a patch's atoms"))
-)]
 pub struct DenoisingArgs {
     /// Image, noise and dictionary. A dictionary that is learned from the image is learned by pursuits.
     #[command(flatten)]
     pub of: DenoiseArgs,
-    /// l1 penalty on the coefficients, in units of --sigma, at least 0. For photographs, use 1.5 to 2.5.
-    #[arg(long, value_name = "FACTOR", default_value_t = 2., value_parser = not_negative)]
+    /// l1 penalty (lambda of the lasso), at least 0. In units of --sigma; for photographs, use 1.5 to 2.5.
+    #[arg(long, value_name = "PENALTY", default_value_t = 2., value_parser = not_negative)]
     pub penalty: f64,
 }
 
 /// Arguments of `sparse-coding inpaint`.
 #[derive(Debug, Args)]
-#[command(
-    mut_arg("tolerance", |arg| arg.help(
-        "Unit of --penalty, in grey levels. While a dictionary is learned from the image, also the root mean square error of a patch's known \
-         pixels at which its code stops growing"
-    )),
-    mut_arg("nonzero", |arg| arg.help("Used only while a dictionary is learned from the image: largest number of atoms per patch")),
-    mut_arg("pursuit", |arg| arg.help("Used only while a dictionary is learned from the image: pursuit that chooses a patch's atoms"))
-)]
 pub struct InpaintingArgs {
     /// Image, missing pixels and dictionary. A dictionary that is learned from the image is learned by pursuits.
     #[command(flatten)]
     pub of: InpaintArgs,
-    /// l1 penalty on the coefficients, at least 0, in units of --tolerance, or of 1.15 times --sigma where that is larger.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1., value_parser = not_negative)]
+    /// l1 penalty (lambda of the lasso), at least 0. In units of --error, or of 1.15 times --sigma where that is larger.
+    #[arg(long, value_name = "PENALTY", default_value_t = 1., value_parser = not_negative)]
     pub penalty: f64,
 }
 
@@ -251,34 +233,24 @@ pub struct SelfTaughtArgs {
     /// Rows, labels, baselines and seeds.
     #[command(flatten)]
     pub task: TaskArgs,
-    /// Number of atoms in the basis.
+    /// Number of atoms.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = at_least_one)]
     pub atoms: usize,
-    /// l1 penalty (lambda of the lasso), at least 0; larger values give fewer nonzero activations.
+    /// l1 penalty (lambda of the lasso), at least 0. In the unit of the prepared rows. Larger values give fewer nonzero activations.
     #[arg(long, value_name = "PENALTY", default_value_t = 0.2, value_parser = not_negative)]
-    pub beta: f64,
-    /// Allow only activations of at least 0.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
-    pub nonnegative: bool,
-    /// The older name of --nonnegative=false.
-    #[arg(long, hide = true, conflicts_with = "nonnegative")]
-    pub signed: bool,
+    pub penalty: f64,
+    /// Allow only coefficients of at least 0. Default: false; true in self-taught.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub nonnegative: Option<bool>,
     /// How activations are found and the basis is learned from them.
     #[command(flatten)]
     pub learn: LearnArgs,
-    /// Passes over the unlabelled rows.
+    /// Epochs: passes over the training rows. These have no labels.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one)]
     pub epochs: usize,
     /// Folder to write the model of the first seed and the picture of its basis to; default: none is written.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-}
-
-impl SelfTaughtArgs {
-    /// Whether activations are of at least 0.
-    pub fn is_nonnegative(&self) -> bool {
-        self.nonnegative && !self.signed
-    }
 }
 
 #[cfg(test)]
@@ -307,10 +279,10 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_refused_with_the_range() {
         for (flags, text) in [
-            (["--beta", "-1"], "must be a number of at least 0"),
-            (["--tolerance", "0"], "must be a number above 0"),
+            (["--penalty", "-1"], "must be a number of at least 0"),
+            (["--gap", "0"], "must be a number above 0"),
             (["--atoms", "0"], "must be a whole number of at least 1"),
-            (["--update", "newton"], "possible values: projected-gradient, block-coordinate, lagrange-dual"),
+            (["--rule", "newton"], "possible values: projected-gradient, block-coordinate, lagrange-dual"),
         ] {
             let flags = [format!("{}={}", flags[0], flags[1])];
             let err = parse(&[&flags[0]]).unwrap_err();
@@ -320,17 +292,9 @@ mod tests {
         let nonnegative = |flags: &[&str]| parse(flags).unwrap().train.settings.nonnegative;
         assert_eq!(
             [nonnegative(&[]), nonnegative(&["--nonnegative"]), nonnegative(&["--nonnegative=false"])],
-            [false, true, false]
+            [None, Some(true), Some(false)]
         );
-        let taught = |flags: &[&str]| match parse(&[&["self-taught"], flags].concat()).unwrap().command {
-            Some(Command::SelfTaught(args)) => args.is_nonnegative(),
-            _ => panic!("another command"),
-        };
-        assert_eq!(
-            [taught(&[]), taught(&["--signed"]), taught(&["--nonnegative=false"])],
-            [true, false, false]
-        );
-        let err = parse(&["--resume", "runs/a", "--beta", "9"]).unwrap_err();
+        let err = parse(&["--resume", "runs/a", "--penalty", "9"]).unwrap_err();
         assert!(err.to_string().contains("cannot be used with"), "{err}");
         assert!(parse(&["--resume", "runs/a", "--epochs", "50"]).is_ok());
     }

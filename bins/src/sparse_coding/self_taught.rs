@@ -14,10 +14,10 @@ use serde_json::json;
 pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
     let learn = |split: &Split, seed: u64, device: &Device| {
         let config = SparseCodingConfig {
-            nonnegative: args.is_nonnegative(),
-            tolerance: args.learn.tolerance,
+            nonnegative: args.nonnegative.unwrap_or(true),
+            tolerance: args.learn.gap,
             image: split.image,
-            ..SparseCodingConfig::new(args.atoms, split.n_features(), args.beta)
+            ..SparseCodingConfig::new(args.atoms, split.n_features(), args.penalty)
         };
         let first = first_model(config, split, seed, device)?;
         let mut trainer = SparseCodingTrainer::new(&first, args.learn.config(), Philox::new(seed, TRAINER))?;

@@ -26,7 +26,7 @@ const TAGS: [&str; 4] = ["sparse-coding", "lasso", "feature-extraction", "unsupe
 impl Family for SparseCoding {
     type Settings = Settings;
     const KIND: Kind = Train::KIND;
-    const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "zca" };
+    const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "row-mean,zca=0.1" };
 
     fn reads(&self) -> Reads {
         self.config().into()
@@ -104,14 +104,14 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut session = asked.open(
         rows.of_run()?,
         |settings, device| {
-            let preparation = usual.preparation(&rows, settings.prepare.as_ref(), settings.seed)?;
+            let preparation = usual.preparation(&rows, &settings.prepare, settings.seed)?;
             let n_features = preparation.n_outputs(rows.split.n_features())?;
             let config = SparseCodingConfig {
-                nonnegative: settings.nonnegative,
-                tolerance: settings.learn.tolerance,
+                nonnegative: settings.nonnegative.unwrap_or(false),
+                tolerance: settings.learn.gap,
                 preparation,
                 image: rows.split.image,
-                ..SparseCodingConfig::new(settings.atoms, n_features, settings.beta)
+                ..SparseCodingConfig::new(settings.atoms, n_features, settings.penalty)
             };
             let first = first_model(config, &rows.split, settings.seed, device)?;
             let philox = Philox::new(settings.seed, TRAINER);
@@ -205,7 +205,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
         "n_rows": run.info.n_rows,
         "n_features": config.n_features,
         "n_atoms": settings.atoms,
-        "beta": settings.beta,
+        "penalty": settings.penalty,
         "epochs": settings.epochs,
         "objective_first_epoch": before,
         "rmse": figures.rmse,
@@ -219,7 +219,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
         tags: &TAGS,
         title: format!("Basis of {n} for sparse coding of {p}"),
         learned: format!("Learned in minibatches of `{}`: {}.", rows.name, rows.words()),
-        settings: format!("{epochs} in minibatches of {}, beta {}", settings.learn.batch, settings.beta),
+        settings: format!("{epochs} in minibatches of {}, penalty {}", settings.learn.batch, settings.penalty),
         results: format!(
             "| mean over all rows | first epoch | this model |\n|---|---|---|\n\
              | objective | {} | **{}** |\n\

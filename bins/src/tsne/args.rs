@@ -1,12 +1,12 @@
 //! The command line of `tsne`.
 use super::choices::StartArg;
+use crate::args::prepare::PrepareArgs;
+use crate::args::used::UseArgs;
 use crate::choices::{MethodArg, MetricArg, SplitsArg};
 use crate::completions::CompletionsArgs;
-use crate::help::PREPARE;
 use crate::options::{
-    Common, DataArgs, ModelArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative, whole_number,
+    Common, DataArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative, whole_number,
 };
-use crate::rows::SplitArg;
 use crate::session::SessionArgs;
 use chandlery::tsne::{Metric, Start, TransformConfig, TsneConfig};
 use chandlery_datasets::preparation::StepConfig;
@@ -19,20 +19,20 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   tsne --data mnist --out runs/TSNE
-  tsne evaluate --embedding runs/TSNE
+  tsne evaluate runs/TSNE
   tsne transform runs/TSNE --data DATA --out points.npy";
 /// The same of `train`.
 const TRAIN: &str = "\
 Examples:
-  tsne train --data mnist --history
+  tsne train --data mnist --animation
   tsne train --dims 3 --perplexity 10,50
   tsne train --data DATA --prepare pca=50 --metric cosine --exaggeration 4
   tsne train --resume runs/TSNE --iterations 1000";
 /// The same of `evaluate`.
 const EVALUATE: &str = "\
 Examples:
-  tsne evaluate --embedding runs/TSNE
-  tsne evaluate --data DATA --split test --embedding points.npy";
+  tsne evaluate runs/TSNE
+  tsne evaluate points.npy --data DATA --split test";
 
 /// t-SNE: lay rows out in two or three dimensions such that near rows are near.
 ///
@@ -63,35 +63,12 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
+/// The layout, and how it is found; of `train` and of `bench tsne`.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
-pub struct Settings {
-    /// Rows to lay out.
-    #[arg(long, value_enum, default_value_t)]
-    pub split: SplitsArg,
+pub struct DescentArgs {
     /// Dimensions of the layout, 2 or 3.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = two_or_three)]
     pub dims: usize,
-    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows where these are few. Several values, such as 10,50,
-    /// average their affinities.
-    #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "30", value_parser = one_or_more)]
-    pub perplexity: Vec<f64>,
-    /// How rows are compared.
-    #[arg(long, value_enum, default_value_t)]
-    pub metric: MetricArg,
-    /// Number of neighbours of each row, at least the largest perplexity; default: three times the largest perplexity.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub neighbours: Option<usize>,
-    /// Search neighbours approximately: only in the clusters of rows nearest to each row, which finds most of them. Default: true for more than
-    /// 150,000 rows.
-    #[arg(long, value_name = "true|false", conflicts_with = "neighbours_from")]
-    pub approximate: Option<bool>,
-    /// Neighbours that were found elsewhere: a .npy file of integers from 0, [n, k]. The row itself is left out. Needs --distances.
-    #[arg(long, value_name = "FILE", requires = "distances", conflicts_with = "neighbours")]
-    pub neighbours_from: Option<PathBuf>,
-    /// The distances (not squared) of --neighbours-from: a .npy file of floats, [n, k].
-    #[arg(long, value_name = "FILE", requires = "neighbours_from")]
-    pub distances: Option<PathBuf>,
     /// How repulsion is found.
     #[arg(long, value_enum, default_value_t)]
     pub method: MethodArg,
@@ -107,46 +84,99 @@ pub struct Settings {
     /// Factor on the attraction in the early iterations, above 0.
     #[arg(long, value_name = "FACTOR", default_value_t = 12., value_parser = above_zero)]
     pub early_exaggeration: f64,
-    /// Iterations after the early ones, from the option `--iterations` of [`TrainArgs`].
-    #[arg(skip = 500usize)]
-    pub iterations: usize,
-    /// Factor on the attraction in the iterations after the early ones, above 0; above 1 makes clusters denser.
+    /// Factor on the attraction, above 0. In the iterations after the early ones; above 1 makes clusters denser.
     #[arg(long, value_name = "FACTOR", default_value_t = 1., value_parser = above_zero)]
     pub exaggeration: f64,
-    /// Learning rate, above 0; default: the number of rows divided by --early-exaggeration in the early iterations, by --exaggeration after
+    /// Learning rate, above 0. Default: the number of rows divided by --early-exaggeration in the early iterations, by --exaggeration after
     /// them.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
     /// Momentum in the early iterations, at least 0 and below 1.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
     pub early_momentum: f64,
-    /// Momentum in the iterations after the early ones, at least 0 and below 1.
+    /// Momentum, at least 0 and below 1. In the iterations after the early ones.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
     pub momentum: f64,
     /// Degrees of freedom A of the kernel (1 + d^2/A)^-A, above 0; below 1 shows finer clusters. Scikit-learn's kernel
     /// (1 + d^2/V)^(-(V + 1)/2) is that of A = (V + 1)/2 in another unit of length.
     #[arg(long, value_name = "ALPHA", default_value_t = 1., value_parser = above_zero)]
     pub degrees_of_freedom: f64,
-    /// Initial layout; with --neighbours-from it is random.
+}
+
+impl DescentArgs {
+    /// The same as the library takes it, with so many iterations after the early ones.
+    pub fn config(&self, iterations: usize) -> TsneConfig {
+        TsneConfig {
+            n_dims: self.dims,
+            method: self.method.method(),
+            theta: self.theta as f32,
+            node_distance: self.node_distance as f32,
+            early_iterations: self.early_iterations,
+            early_exaggeration: self.early_exaggeration,
+            iterations,
+            exaggeration: self.exaggeration,
+            learning_rate: self.learning_rate,
+            early_momentum: self.early_momentum,
+            momentum: self.momentum,
+            degrees_of_freedom: self.degrees_of_freedom as f32,
+            ..TsneConfig::default()
+        }
+    }
+}
+
+/// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct Settings {
+    /// Rows to use; default: all.
+    #[arg(long, value_enum, default_value_t)]
+    pub split: SplitsArg,
+    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows where these are few. Several values, such as 10,50,
+    /// average their affinities.
+    #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "30", value_parser = one_or_more)]
+    pub perplexity: Vec<f64>,
+    /// How rows are compared.
+    #[arg(long, value_enum, default_value_t)]
+    pub metric: MetricArg,
+    /// Number of neighbours of each row. At least the largest perplexity; default: three times the largest perplexity.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub neighbours: Option<usize>,
+    /// Search neighbours approximately: only in the clusters of rows nearest to each row, which finds most of them. Default: true for more than
+    /// 150,000 rows.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with = "neighbours_from")]
+    pub approximate: Option<bool>,
+    /// Neighbours that were found elsewhere: a .npy file of integers from 0, [n, k]. The row itself is left out. Needs --distances.
+    #[arg(long, value_name = "FILE", requires = "distances", conflicts_with = "neighbours")]
+    pub neighbours_from: Option<PathBuf>,
+    /// The distances (not squared) of --neighbours-from: a .npy file of floats, [n, k].
+    #[arg(long, value_name = "FILE", requires = "neighbours_from")]
+    pub distances: Option<PathBuf>,
+    /// Iterations after the early ones, from the option `--iterations` of [`TrainArgs`].
+    #[arg(skip = 500usize)]
+    pub iterations: usize,
+    /// The layout, and how it is found.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub descent: DescentArgs,
+    /// Start of training. The initial layout; with --neighbours-from it is random.
     #[arg(long, value_enum, default_value_t)]
     pub start: StartArg,
-    /// File of the initial layout: .npy, .csv or .safetensors, [n, dims].
+    /// What to start from. A file of the initial layout, in place of --start: .npy, .csv or .safetensors, [n, dims].
     #[arg(long, value_name = "FILE", conflicts_with = "start")]
     pub start_from: Option<PathBuf>,
     /// End when the norm of the gradient is at most this, at least 0.
     #[arg(long, value_name = "NORM", default_value_t = 1e-7, value_parser = not_negative)]
     pub gradient_tolerance: f64,
-    /// Steps that prepare rows, in this order, separated by commas, such as row-mean,pca=100; default: none.
-    #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub prepare: Vec<StepConfig>,
+    /// How rows are prepared.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub prepare: PrepareArgs,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Draw the layout during the descent, and write an animation, history.gif.
     #[arg(long)]
-    pub history: bool,
-    /// Skip trustworthiness, recall and label accuracy, whose time grows with the square of the number of rows. The divergence is then the
+    pub animation: bool,
+    /// Skip the measures of quality, whose time grows with the square of the number of rows. The divergence is then the
     /// approximation that --method computes during the descent.
     #[arg(long)]
     pub skip_measures: bool,
@@ -160,23 +190,11 @@ impl Settings {
     pub fn config(&self, preparation: Preparation, image: Option<ImageShape>) -> TsneConfig {
         let (first, further) = self.perplexity.split_first().unwrap_or((&30., &[]));
         TsneConfig {
-            n_dims: self.dims,
             perplexity: *first,
             further_perplexities: further.to_vec(),
             metric: self.metric.0,
             neighbours: self.neighbours,
             approximate: self.approximate,
-            method: self.method.method(),
-            theta: self.theta as f32,
-            node_distance: self.node_distance as f32,
-            early_iterations: self.early_iterations,
-            early_exaggeration: self.early_exaggeration,
-            iterations: self.iterations,
-            exaggeration: self.exaggeration,
-            learning_rate: self.learning_rate,
-            early_momentum: self.early_momentum,
-            momentum: self.momentum,
-            degrees_of_freedom: self.degrees_of_freedom as f32,
             start: match self.start {
                 StartArg::Pca => Start::Pca,
                 StartArg::Random => Start::Random,
@@ -185,12 +203,13 @@ impl Settings {
             preparation,
             centre: vec![],
             image,
+            ..self.descent.config(self.iterations)
         }
     }
 
     /// Whether rows without the means of their columns have the same layout.
     pub fn takes_centre(&self) -> bool {
-        takes_centre(self.metric.0, &self.prepare)
+        takes_centre(self.metric.0, self.prepare.steps())
     }
 }
 
@@ -222,7 +241,7 @@ pub struct TrainArgs {
     /// How they are laid out.
     #[command(flatten)]
     pub settings: Settings,
-    /// Number of iterations after the early ones; default: 500. With --resume, a larger number extends the run, even a finished one.
+    /// Iterations, which are no epochs: each computes the gradient from all rows at least once. Default: 500, after the early ones. With --resume, a larger number extends the run, even a finished one.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
     /// Where the run is saved, and how it is resumed.
@@ -233,22 +252,16 @@ pub struct TrainArgs {
 /// Arguments of `tsne transform`.
 #[derive(Debug, Args)]
 pub struct TransformArgs {
-    /// The layout.
+    /// The layout, and the new rows.
     #[command(flatten)]
-    pub model: ModelArgs,
-    /// The new rows.
-    #[command(flatten)]
-    pub data: RowsArgs,
-    /// Rows to place; default: the test rows if there are any, else the training rows.
-    #[arg(long, value_enum)]
-    pub split: Option<SplitArg>,
+    pub of: UseArgs,
     /// File to write their points to: .npy, .csv or .safetensors, or - for CSV on standard output.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Effective number of neighbours of a new row, at least 1; lowered to a third of the rows in the layout where these are few.
+    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows in the layout where these are few.
     #[arg(long, value_name = "P", default_value_t = 5., value_parser = one_or_more)]
     pub perplexity: f64,
-    /// Iterations of the descent.
+    /// Iterations, which are no epochs: each computes the gradient from all rows at least once.
     #[arg(long, value_name = "N", default_value_t = 250, value_parser = at_least_one)]
     pub iterations: usize,
     /// Factor on the attraction, above 0.
@@ -257,9 +270,6 @@ pub struct TransformArgs {
     /// Learning rate, above 0.
     #[arg(long, value_name = "RATE", default_value_t = 0.1, value_parser = above_zero)]
     pub learning_rate: f64,
-    /// Where it computes, and how it reports.
-    #[command(flatten)]
-    pub common: Common,
 }
 
 impl TransformArgs {
@@ -277,38 +287,34 @@ impl TransformArgs {
 
 /// Arguments of `tsne evaluate`.
 #[derive(Debug, Args)]
-#[command(mut_arg("data", |arg| arg.help(
-    "Data set, named as for `train --data`. Default: the data of the run if --embedding is the folder of a run, else mnist-sample"
-)))]
 pub struct EvaluateArgs {
+    /// The layout: the folder of a run, or a .npy, .csv or .safetensors file, [n, 2] or [n, 3]. It has one point for each row that --split selects,
+    /// in the same order.
+    #[arg(value_name = "LAYOUT")]
+    pub layout: PathBuf,
     /// Where rows come from.
     #[command(flatten)]
     pub data: RowsArgs,
-    /// Rows that the points belong to; default: those of the run if --embedding is the folder of a run, else all.
+    /// Rows to use; default: those of the run if LAYOUT is the folder of a run, else all.
     #[arg(long, value_enum)]
     pub split: Option<SplitsArg>,
-    /// The layout: a .npy, .csv or .safetensors file, [n, 2] or [n, 3], or the folder of a run. It has one point for each row that --split
-    /// selects, in the same order.
-    #[arg(long, value_name = "FILE")]
-    pub embedding: PathBuf,
-    /// How rows are compared; default: as in the run if --embedding is the folder of a run, else by the Euclidean distance.
+    /// How rows are compared; default: as in the run if LAYOUT is the folder of a run, else by the Euclidean distance.
     #[arg(long, value_enum)]
     pub metric: Option<MetricArg>,
-    /// Perplexity of the affinities for the divergence, at least 1, or several; lowered to a third of the rows where these are few. Default: as
-    /// in the run if --embedding is the folder of a run, else 30.
+    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows where these are few. Several average their affinities. Default: as
+    /// in the run if LAYOUT is the folder of a run, else 30.
     #[arg(long, value_name = "P,...", value_delimiter = ',', value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
-    /// Number of neighbours of each row that get an affinity; default: as in the run if --embedding is the folder of a run, else three times
+    /// Number of neighbours of each row. So many get an affinity; default: as in the run if LAYOUT is the folder of a run, else three times
     /// the largest perplexity.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub neighbours: Option<usize>,
-    /// Degrees of freedom of the kernel, as of `train`; default: as in the run if --embedding is the folder of a run, else 1.
+    /// Degrees of freedom A of the kernel (1 + d^2/A)^-A, above 0; default: as in the run if LAYOUT is the folder of a run, else 1.
     #[arg(long, value_name = "ALPHA", value_parser = above_zero)]
     pub degrees_of_freedom: Option<f64>,
-    /// Steps that prepare rows, fitted to these rows, as of `train`; default: the fitted steps of the run if --embedding is the folder of a run,
-    /// else none.
-    #[arg(long, value_name = "STEP,...", value_delimiter = ',', long_help = PREPARE)]
-    pub prepare: Vec<StepConfig>,
+    /// How rows are prepared.
+    #[command(flatten)]
+    pub prepare: PrepareArgs,
     /// Where it computes, and how it reports.
     #[command(flatten)]
     pub common: Common,

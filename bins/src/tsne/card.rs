@@ -51,7 +51,7 @@ pub fn of<'a>(
             "perplexity {}, {} distance, {iterations} iterations, early exaggeration {}",
             words_of_list(&embedding.config().perplexities()),
             name_of(&settings.metric),
-            settings.early_exaggeration
+            settings.descent.early_exaggeration
         ),
         results,
         pictures,

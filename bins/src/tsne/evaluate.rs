@@ -22,7 +22,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let of_run = of_run(args)?;
     let made = made(args)?;
     let rows = rows(args, of_run.as_ref(), &made, &device)?;
-    let layout = read_layout(&args.embedding, "--embedding", rows.n(), &device)?;
+    let layout = read_layout(&args.layout, "LAYOUT", rows.n(), &device)?;
     let settings = of_run.as_ref().map(|(_, settings)| settings);
     let asked = config(args, &rows, made, settings)?;
     let config = asked.lowered(rows.n());
@@ -30,7 +30,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let read = rows.read(&config.preparation)?;
     let philox = Philox::new(settings.map_or(0, |settings| settings.seed), streams::START);
     // What compares rows in another way has other neighbours.
-    let is_as_made = args.metric.is_none() && args.neighbours.is_none() && args.prepare.is_empty();
+    let is_as_made = args.metric.is_none() && args.neighbours.is_none() && args.prepare.prepare.is_none();
     let run = of_run.as_ref().filter(|_| is_as_made);
     let kl = || kl(&read, &layout, &config, philox, run);
     let (kl, measures) = measured(kl, || Ok(read.clone()), rows.labels.as_deref(), &layout, config.metric)?;
@@ -46,7 +46,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     }
     report.finish(&json!({
         "data": rows.name,
-        "embedding": args.embedding,
+        "layout": args.layout,
         "n_samples": rows.n(),
         "n_dims": layout.dim(1)?,
         "metric": metric,
@@ -64,7 +64,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
 
 /// What the run was asked for, if the layout is the folder of one.
 fn of_run(args: &EvaluateArgs) -> Result<Option<(DataArgs, Settings)>> {
-    match data_and_settings::<Settings>(&args.embedding) {
+    match data_and_settings::<Settings>(&args.layout) {
         // A run is not needed where the data is named.
         Err(_) if args.data.data.is_some() => Ok(None),
         run => run,
@@ -73,10 +73,10 @@ fn of_run(args: &EvaluateArgs) -> Result<Option<(DataArgs, Settings)>> {
 
 /// How the layout was made, if it is a folder with an embedding.
 fn made(args: &EvaluateArgs) -> Result<Option<TsneConfig>> {
-    if !args.embedding.join("config.json").is_file() {
+    if !args.layout.join("config.json").is_file() {
         return Ok(None);
     }
-    let folder = args.embedding.display().to_string();
+    let folder = args.layout.display().to_string();
     let config = Embedding::from_pretrained(&folder, &LoadOptions::default())?.config().clone();
     Ok(Some(TsneConfig { image: None, ..config }))
 }
@@ -93,13 +93,15 @@ fn rows(
     let metric = metric.or(made.as_ref().map(|made| made.metric)).unwrap_or_default();
     let centre = match made {
         // The steps of a run were fitted to rows without what its rows lost.
-        Some(made) if args.prepare.is_empty() && args.metric.is_none() => Centre::new(made.centre.clone()),
-        _ if takes_centre(metric, &args.prepare) => Centre::default(),
+        Some(made) if args.prepare.prepare.is_none() && args.metric.is_none() => {
+            Centre::new(made.centre.clone())
+        }
+        _ if takes_centre(metric, args.prepare.steps()) => Centre::default(),
         _ => Centre::new(vec![]),
     };
     let mut data = args.data.or_those_of(of_run.map(|(data, _)| data.clone()));
     data.read.centre = Some(centre.clone());
-    let dataset = args.data.named(&args.embedding.display().to_string(), data.open())?;
+    let dataset = args.data.named(&args.layout.display().to_string(), data.open())?;
     Rows::of(dataset, split, Some(&centre), device)
 }
 
@@ -125,8 +127,8 @@ fn config(
     if let Some(alpha) = args.degrees_of_freedom {
         config.degrees_of_freedom = alpha as f32;
     }
-    if !args.prepare.is_empty() {
-        config.preparation = rows.preparation(&args.prepare, settings.map_or(0, |of| of.seed))?;
+    if args.prepare.prepare.is_some() {
+        config.preparation = rows.preparation(args.prepare.steps(), settings.map_or(0, |of| of.seed))?;
     }
     Ok(config)
 }

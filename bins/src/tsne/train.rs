@@ -63,7 +63,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
                 let read = rows.read(&run.config().preparation).map_err(candle::Error::msg)?;
                 run = run.with_prepared_rows(&read)?;
             }
-            let made = run.iteration().saturating_sub(settings.early_iterations);
+            let made = run.iteration().saturating_sub(settings.descent.early_iterations);
             check_more(args.iterations, made, " after the early ones")?;
             run.set_iterations(settings.iterations)?;
             Ok((run, place))
@@ -98,7 +98,7 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneTraine
             TsneTrainer::from_neighbours(config, philox, &given.to_device(device)?)?
         }
         _ => {
-            let preparation = rows.preparation(&settings.prepare, settings.seed)?;
+            let preparation = rows.preparation(settings.prepare.steps(), settings.seed)?;
             let config = settings.config(preparation, rows.image);
             let config = TsneConfig { centre: rows.centre.clone(), ..config };
             match rows.raw() {
@@ -122,7 +122,7 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneTraine
 /// Makes the iterations that are left.
 fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
     let config = session.trainer.config().clone();
-    let history = match session.info.settings.history {
+    let history = match session.info.settings.animation {
         true => Some(History::new(&session.folder, classes)?),
         false => None,
     };
@@ -183,7 +183,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     let results = json!({
         "data": rows.name,
         "n_rows": rows.n(),
-        "n_dims": settings.dims,
+        "n_dims": settings.descent.dims,
         "method": embedding.config().method_for(rows.n(), run.device.is_cuda()),
         "iterations": iterations,
         "span": last.map(|line| line.progress.span),
@@ -239,7 +239,7 @@ fn draw(
     let spinner = Spinner::new("drawing");
     let mut pictures = vec![output::write_pictures(folder, rows, classes, layout, settings, figures)?];
     drop(spinner);
-    if settings.history {
+    if settings.animation {
         let checks = lines.iter().map(|line| line.progress.iteration);
         let iterations: Vec<usize> = std::iter::once(0).chain(checks).collect();
         pictures.push(History::new(folder, classes)?.animate(&iterations)?);

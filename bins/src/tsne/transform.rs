@@ -17,14 +17,14 @@ use std::time::Instant;
 
 /// Writes the points of new rows.
 pub fn transform(args: &TransformArgs) -> Result<Outcome> {
-    let report = report_beside(args.common.json, &args.out)?;
-    let device = args.common.open_device()?;
-    check_finished(&args.model.model)?;
-    let embedding = Embedding::from_pretrained(&args.model.model, &LoadOptions::on(&device))?;
-    let mut data = args.data.clone();
+    let report = report_beside(args.of.common.json, &args.out)?;
+    let device = args.of.common.open_device()?;
+    check_finished(&args.of.model.model)?;
+    let embedding = Embedding::from_pretrained(&args.of.model.model, &LoadOptions::on(&device))?;
+    let mut data = args.of.data.clone();
     let centre = embedding.config().centre.clone();
     data.read.centre = (!centre.is_empty()).then(|| Centre::new(centre));
-    let Rows { name, split, .. } = Rows::for_model(&data, &args.model.model, args.split)?;
+    let Rows { name, split, .. } = Rows::for_model(&data, &args.of.model.model, args.of.split)?;
     if let Some(want) = embedding.n_inputs()? {
         let got = split.n_features();
         ensure!(want == got, "--data: rows must have {want} values for this layout, got {got}");
@@ -57,7 +57,7 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
         seconds(took)
     ))?;
     report.finish(&json!({
-        "model": args.model.model,
+        "model": args.of.model.model,
         "data": name,
         "out": args.out,
         "n_samples": shape.0,

@@ -11,7 +11,7 @@ fn encode_writes_codes_that_stand_for_the_patches() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
-    let encode = ["encode", "run", "grey.png", "--device", "cpu", "--out"];
+    let encode = ["encode", "run", "--data", "grey.png", "--device", "cpu", "--out"];
     let result = DICTIONARY.json(folder.path(), &[&encode[..], &["codes.safetensors"]].concat());
     // 80×64 in tiles of 4×4.
     assert_eq!(result["n_rows"].as_u64(), Some(20 * 16));
@@ -58,7 +58,7 @@ fn csr_codes_are_the_padded_ones_and_need_an_npz_file() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
-    let encode = ["encode", "run", "grey.png", "--error", "15", "--device", "cpu", "--out"];
+    let encode = ["encode", "run", "--data", "grey.png", "--error", "15", "--device", "cpu", "--out"];
     DICTIONARY.succeed(folder.path(), &[&encode[..], &["padded.npz"]].concat());
     DICTIONARY.succeed(folder.path(), &[&encode[..], &["csr.npz", "--sparse-format", "csr"]].concat());
     let [indices, count] = ["indices", "count"].map(|name| array::<u32>(&at("padded.npz"), name));
@@ -91,7 +91,7 @@ fn a_picture_in_colour_is_said_to_be_turned_grey() {
     let folder = folder();
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     for (picture, is_said) in [("grey.png", false), ("colour.png", true), (".", true)] {
-        let args = ["encode", "run", picture, "--device", "cpu", "--out", "x.npz"];
+        let args = ["encode", "run", "--data", picture, "--device", "cpu", "--out", "x.npz"];
         let output = DICTIONARY.command(folder.path(), &args).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{stderr}");
@@ -115,14 +115,25 @@ fn codes_of_images_decode_to_the_images() {
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     let on_cpu = |args: &[&str]| DICTIONARY.json(folder.path(), &[args, &["--device", "cpu"]].concat());
     // Tiles: the picture has the error of the codes, of which one atom leaves much, and that of rounding to bytes, 1/√12 a pixel.
-    let tiles = on_cpu(&["encode", "run", "grey.png", "--nonzero", "1"]);
+    let tiles = on_cpu(&["encode", "run", "--data", "grey.png", "--nonzero", "1"]);
     let decoded = on_cpu(&["decode", "run", "codes.safetensors"]);
     assert_eq!((decoded["out"].as_str(), decoded["n_images"].as_u64()), (Some("decoded.png"), Some(1)));
     assert_eq!(decoded["mean_count"], tiles["mean_count"]);
     let (got, codes) = (difference(&at("decoded.png"), &at("grey.png")), number(&tiles, "rmse"));
     assert!(codes > 3. && (got - (codes * codes + 1. / 12.).sqrt()).abs() < 0.05, "{got} {codes}");
     // Patches that overlap are averaged, which takes away some of their errors.
-    on_cpu(&["encode", "run", "grey.png", "--nonzero", "1", "--step", "1", "--out", "all.safetensors"]);
+    on_cpu(&[
+        "encode",
+        "run",
+        "--data",
+        "grey.png",
+        "--nonzero",
+        "1",
+        "--step",
+        "1",
+        "--out",
+        "all.safetensors",
+    ]);
     on_cpu(&["decode", "run", "all.safetensors", "--out", "all.png"]);
     let overlapping = difference(&at("all.png"), &at("grey.png"));
     assert!(overlapping < 0.98 * got, "{overlapping} {got}");
@@ -134,7 +145,7 @@ fn codes_of_images_decode_to_the_images() {
     std::fs::create_dir(at("images")).unwrap();
     std::fs::copy(at("grey.png"), at("images/a.png")).unwrap();
     image::open(at("grey.png")).unwrap().crop_imm(3, 5, 41, 29).save(at("images/a.bmp")).unwrap();
-    on_cpu(&["encode", "run", "images", "--step", "3", "--out", "two.safetensors"]);
+    on_cpu(&["encode", "run", "--data", "images", "--step", "3", "--out", "two.safetensors"]);
     let two = on_cpu(&["decode", "run", "two.safetensors"]);
     assert_eq!((two["out"].as_str(), two["n_images"].as_u64()), (Some("decoded"), Some(2)));
     assert_eq!(std::fs::read_dir(at("decoded")).unwrap().count(), 2);
@@ -144,7 +155,7 @@ fn codes_of_images_decode_to_the_images() {
         assert!(off < 10., "{decoded}: {off} levels of stripes of 50");
     }
 
-    on_cpu(&["encode", "run", "grey.png", "--out", "codes.npz"]);
+    on_cpu(&["encode", "run", "--data", "grey.png", "--out", "codes.npz"]);
     let cases: [(&[&str], &str); 6] = [
         (&["two.safetensors", "--out", "x.png"], "--out: x.png: must name a folder for the 2 images"),
         (&["two.safetensors", "--out", "images"], "--out images: the folder is not empty; name another"),
@@ -182,7 +193,7 @@ fn to_an_error_the_dictionary_of_the_fewest_atoms_is_kept_and_encodes_so() {
     has(&run.join("curves.svg"), &["atoms per code"]);
 
     // Every patch, as every signal of training, is coded to that error unless another is asked for.
-    let encode = ["encode", "run", "grey.png", "--device", "cpu"];
+    let encode = ["encode", "run", "--data", "grey.png", "--device", "cpu"];
     let as_trained = DICTIONARY.json(folder.path(), &encode);
     let told = DICTIONARY.json(folder.path(), &[&encode[..], &["--error", "5"]].concat());
     for name in ["rmse", "mean_count", "used"] {
@@ -197,7 +208,7 @@ fn to_an_error_the_dictionary_of_the_fewest_atoms_is_kept_and_encodes_so() {
 fn coefficients_stay_above_zero_where_the_dictionary_wants_that() {
     let folder = folder();
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
-    let encode = ["encode", "run", "grey.png", "--device", "cpu"];
+    let encode = ["encode", "run", "--data", "grey.png", "--device", "cpu"];
     let smallest = || {
         DICTIONARY.succeed(folder.path(), &encode);
         let codes = candle::safetensors::load(folder.path().join("codes.safetensors"), &Cpu).unwrap();
@@ -232,12 +243,12 @@ fn rows_come_back_from_their_codes_with_their_means() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     rows_along_three_directions(folder.path());
-    for (run, remove_mean) in [("with", "--remove-mean=false"), ("without", "--remove-mean=true")] {
-        let train = ["train", "--data", "x.npy", "--atoms", "3", "--nonzero", "1", "--iterations", "8"];
+    for (run, remove_mean) in [("with", "--prepare=none"), ("without", "--prepare=row-mean")] {
+        let train = ["train", "--data", "x.npy", "--atoms", "3", "--nonzero", "1", "--epochs", "8"];
         let run_args = [&train[..], &[remove_mean, "--out", run, "--device", "cpu"]].concat();
         DICTIONARY.succeed(folder.path(), &run_args);
         for codes in ["x.npz", "x.safetensors"] {
-            let encode = ["encode", run, "x.npy", "--out", codes, "--device", "cpu"];
+            let encode = ["encode", run, "--data", "x.npy", "--out", codes, "--device", "cpu"];
             assert!(number(&DICTIONARY.json(folder.path(), &encode), "rmse") < 1e-4);
             let decode = ["decode", run, codes, "--out", "back.npy", "--device", "cpu"];
             let result = DICTIONARY.json(folder.path(), &decode);
@@ -248,7 +259,7 @@ fn rows_come_back_from_their_codes_with_their_means() {
         }
     }
     // A dictionary that the codes do not speak of.
-    let other = ["train", "--data", "x.npy", "--atoms", "2", "--nonzero", "1", "--iterations", "1"];
+    let other = ["train", "--data", "x.npy", "--atoms", "2", "--nonzero", "1", "--epochs", "1"];
     DICTIONARY.succeed(folder.path(), &[&other[..], &["--out", "other", "--device", "cpu"]].concat());
     let err = DICTIONARY.fail(folder.path(), &["decode", "other", "x.safetensors", "--device", "cpu"], 1);
     assert!(err.contains("for a dictionary of 3 atoms, and this one has 2"), "{err}");
@@ -260,22 +271,32 @@ fn rows_that_are_no_images_train_and_encode_as_well() {
     // One atom for each direction is enough.
     rows_along_three_directions(folder.path());
     let args =
-        ["train", "--data", "x.npy", "--atoms", "3", "--nonzero", "1", "--iterations", "8", "--out", "run"];
+        ["train", "--data", "x.npy", "--atoms", "3", "--nonzero", "1", "--epochs", "8", "--out", "run"];
     let result = DICTIONARY.json(folder.path(), &[&args[..], &["--device", "cpu"]].concat());
     assert!(number(&result, "rmse") < 1e-4, "{result}");
     assert_eq!(result["unit"].as_str(), Some("units of the rows"));
-    let codes = DICTIONARY.json(folder.path(), &["encode", "run", "x.npy", "--device", "cpu"]);
+    let codes = DICTIONARY.json(folder.path(), &["encode", "run", "--data", "x.npy", "--device", "cpu"]);
     assert_eq!((codes["n_rows"].as_u64(), number(&codes, "mean_count")), (Some(60), 1.));
 }
 
 #[test]
-fn the_split_that_is_asked_for_is_encoded_and_the_training_rows_else() {
+fn the_split_that_is_asked_for_is_encoded_and_the_test_rows_else() {
     let folder = tempfile::tempdir().unwrap();
     let atom: Vec<f32> = (0..784).map(|i| (i % 7) as f32).collect();
     write_npy(&folder.path().join("atom.npy"), [1, 784], &atom);
-    let encode =
-        ["encode", "atom.npy", "mnist-sample", "--max-rows", "1200", "--nonzero", "1", "--device", "cpu"];
+    let encode = [
+        "encode",
+        "atom.npy",
+        "--data",
+        "mnist-sample",
+        "--max-rows",
+        "1200",
+        "--nonzero",
+        "1",
+        "--device",
+        "cpu",
+    ];
     let n_rows =
         |more: &[&str]| DICTIONARY.json(folder.path(), &[&encode[..], more].concat())["n_rows"].as_u64();
-    assert_eq!((n_rows(&[]), n_rows(&["--split", "test"])), (Some(1200), Some(1000)));
+    assert_eq!((n_rows(&[]), n_rows(&["--split", "train"])), (Some(1000), Some(1200)));
 }

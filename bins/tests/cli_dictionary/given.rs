@@ -1,4 +1,4 @@
-//! Dictionaries from files of atoms: `--init`, `--dictionary`, and the models of `encode` and `decode`.
+//! Dictionaries from files of atoms: `--start-from`, `--dictionary`, and the models of `encode` and `decode`.
 use super::common::{DBN_ON_CPU, DICTIONARY, number};
 use super::{folder, tiny};
 use candle::{Device::Cpu, Tensor};
@@ -51,17 +51,17 @@ fn atoms_of_a_file_are_the_start_of_training_even_once_it_is_gone() {
         "train",
         "--data",
         "grey.png",
-        "--side",
+        "--patch",
         "4",
         "--patches",
         "1500",
         "--nonzero",
         "3",
-        "--iterations",
+        "--epochs",
         "2",
     ];
     let train = |init: &str, out: &str, more: &[&str]| -> Vec<String> {
-        let more = [&["--init", init, "--out", out, "--device", "cpu"][..], more].concat();
+        let more = [&["--start-from", init, "--out", out, "--device", "cpu"][..], more].concat();
         args.iter().chain(&more).map(|arg| (*arg).to_owned()).collect()
     };
     let run = |args: Vec<String>| {
@@ -98,11 +98,11 @@ fn atoms_of_a_file_code_decode_and_restore() {
         near(figure("atoms.npy"), want);
         near(figure("atoms.safetensors"), want);
     }
-    let coded = json(&["encode", "atoms.npy", "grey.png", "--nonzero", "16"]);
+    let coded = json(&["encode", "atoms.npy", "--data", "grey.png", "--nonzero", "16"]);
     assert_eq!((coded["n_rows"].as_u64(), coded["n_atoms"].as_u64()), (Some(20 * 16), Some(32)));
     let decoded = json(&["decode", "atoms.safetensors", "codes.safetensors"]);
     assert_eq!(decoded["out"].as_str(), Some("decoded.png"));
-    assert_eq!(json(&["encode", "atoms.npy", "grey.png"])["n_nonzero"].as_u64(), Some(10));
+    assert_eq!(json(&["encode", "atoms.npy", "--data", "grey.png"])["n_nonzero"].as_u64(), Some(10));
 }
 
 #[test]
@@ -143,13 +143,17 @@ fn files_that_hold_no_dictionary_are_refused_by_name_and_row() {
                 "{args:?}: {err}"
             );
         };
-        fail(&["train", "--data", "grey.png", "--side", "4", "--init", name, "--out", "no"], "--init ");
+        fail(
+            &["train", "--data", "grey.png", "--patch", "4", "--start-from", name, "--out", "no"],
+            "--start-from ",
+        );
         fail(&["denoise", "grey.png", "--sigma", "9", "--dictionary", name], "--dictionary ");
-        fail(&["encode", name, "grey.png"], "");
+        fail(&["encode", name, "--data", "grey.png"], "");
         fail(&["decode", name, "codes.safetensors"], "");
     }
     // A .npy file is read as rows of data are, which must be finite as well.
-    let err = DICTIONARY.fail(folder.path(), &["encode", "nan.npy", "grey.png", "--device", "cpu"], 1);
+    let err =
+        DICTIONARY.fail(folder.path(), &["encode", "nan.npy", "--data", "grey.png", "--device", "cpu"], 1);
     assert!(err.contains("nan.npy: row 3, column 0 is NaN"), "{err}");
     assert!(!at("no").exists());
 }

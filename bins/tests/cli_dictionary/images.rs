@@ -13,7 +13,7 @@ fn denoising_gains_with_a_learned_a_given_and_no_dictionary() {
     let folder = folder();
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     let noisy = ["denoise", "grey.png", "--sigma", "20", "--add-noise", "--device", "cpu"];
-    let learn = ["--side", "6", "--atoms", "64", "--save-dictionary", "kept", "--comparison", "both.png"];
+    let learn = ["--patch", "6", "--atoms", "64", "--save-dictionary", "kept", "--comparison", "both.png"];
     let learned = DICTIONARY.json(folder.path(), &[&noisy[..], &learn].concat());
     let (before, after) = (number(&learned, "psnr_noisy"), number(&learned, "psnr"));
     assert!((before - 22.1).abs() < 0.4, "noise of 20 levels is 22.1 dB, got {before}");
@@ -23,8 +23,7 @@ fn denoising_gains_with_a_learned_a_given_and_no_dictionary() {
 
     let given = DICTIONARY.json(folder.path(), &[&noisy[..], &["--dictionary", "run"]].concat());
     assert!(number(&given, "psnr") > before + 4., "{given}");
-    let cosines =
-        DICTIONARY.json(folder.path(), &[&noisy[..], &["--iterations", "0", "--side", "6"]].concat());
+    let cosines = DICTIONARY.json(folder.path(), &[&noisy[..], &["--epochs", "0", "--patch", "6"]].concat());
     assert!(number(&cosines, "psnr") < after, "{cosines} {learned}");
     // The same seed, the same noise and the same result.
     let again = DICTIONARY.json(folder.path(), &[&noisy[..], &learn, &["--overwrite"]].concat());
@@ -37,7 +36,7 @@ fn the_dictionary_of_an_image_is_kept_whole_and_never_in_the_place_of_a_run() {
     let at = |name: &str| folder.path().join(name);
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     let before = weights(&at("run"));
-    let small = ["--side", "6", "--atoms", "40", "--iterations", "2", "--device", "cpu", "--save-dictionary"];
+    let small = ["--patch", "6", "--atoms", "40", "--epochs", "2", "--device", "cpu", "--save-dictionary"];
     let denoise = [&["denoise", "grey.png", "--sigma", "20", "--add-noise"][..], &small].concat();
     let inpaint = [&["inpaint", "grey.png", "--missing", "0.5"][..], &small].concat();
     for command in [&denoise, &inpaint] {
@@ -68,7 +67,7 @@ fn the_dictionary_of_an_image_is_kept_whole_and_never_in_the_place_of_a_run() {
     let cosines = load("cosines");
     assert_eq!(cosines.config(), load("learned").config());
     assert!(values(&cosines) != values(&load("learned")));
-    let none = ["--side", "6", "--atoms", "40", "--iterations", "0", "--save-dictionary", "same"];
+    let none = ["--patch", "6", "--atoms", "40", "--epochs", "0", "--save-dictionary", "same"];
     let none = [&["denoise", "grey.png", "--sigma", "20", "--device", "cpu"][..], &none].concat();
     let result = DICTIONARY.json(folder.path(), &none);
     assert_eq!(result["learned"].as_bool(), Some(false));
@@ -78,7 +77,7 @@ fn the_dictionary_of_an_image_is_kept_whole_and_never_in_the_place_of_a_run() {
 #[test]
 fn colour_is_denoised_and_the_noise_estimated() {
     let folder = folder();
-    let noisy = ["denoise", "colour.png", "--sigma", "20", "--add-noise", "--side", "6", "--device", "cpu"];
+    let noisy = ["denoise", "colour.png", "--sigma", "20", "--add-noise", "--patch", "6", "--device", "cpu"];
     let result =
         DICTIONARY.json(folder.path(), &[&noisy[..], &["--atoms", "64", "--comparison", "all.png"]].concat());
     assert!(number(&result, "psnr") > number(&result, "psnr_noisy") + 5., "{result}");
@@ -86,7 +85,7 @@ fn colour_is_denoised_and_the_noise_estimated() {
     assert_eq!(all.dimensions(), COMPARISON);
     // The noisy image, by itself, with the deviation left to be found and the clean image to measure against.
     image::DynamicImage::from(all).crop_imm(12, 22, 80, 64).save(folder.path().join("noisy.png")).unwrap();
-    let args = ["denoise", "noisy.png", "--clean", "colour.png", "--side", "6", "--device", "cpu"];
+    let args = ["denoise", "noisy.png", "--clean", "colour.png", "--patch", "6", "--device", "cpu"];
     let found = DICTIONARY.json(folder.path(), &args);
     assert!((number(&found, "sigma") / 20. - 1.).abs() < 0.25, "{found}");
     assert!(number(&found, "psnr") > number(&found, "psnr_noisy") + 4., "{found}");
@@ -96,7 +95,7 @@ fn colour_is_denoised_and_the_noise_estimated() {
 fn missing_pixels_are_filled_in_at_random_and_by_mask() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
-    let common = ["--side", "6", "--atoms", "64", "--device", "cpu"];
+    let common = ["--patch", "6", "--atoms", "64", "--device", "cpu"];
     let random =
         DICTIONARY.json(folder.path(), &[&["inpaint", "grey.png", "--missing", "0.4"][..], &common].concat());
     assert!((number(&random, "missing") - 0.4).abs() < 0.03, "{random}");
@@ -136,7 +135,7 @@ fn the_ratio_that_is_told_is_that_of_the_file() {
         let picture = image::open(at(path)).unwrap().to_luma8();
         picture.into_raw().into_iter().map(f64::from).collect::<Vec<_>>()
     };
-    let learn = ["--side", "6", "--atoms", "64", "--iterations", "2", "--device", "cpu"];
+    let learn = ["--patch", "6", "--atoms", "64", "--epochs", "2", "--device", "cpu"];
     for out in ["x.png", "x.jpg"] {
         let ways: [&[&str]; 2] = [
             &["denoise", "steep.png", "--sigma", "30", "--add-noise"],

@@ -11,17 +11,17 @@ use common::{BENCH, DICTIONARY, number, picture_size};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A dictionary of 32 atoms for 4×4 patches, five iterations.
+/// A dictionary of 32 atoms for 4×4 patches, five epochs.
 const TINY: [&str; 12] = [
     "--atoms",
     "32",
     "--nonzero",
     "3",
-    "--side",
+    "--patch",
     "4",
     "--patches",
     "1500",
-    "--iterations",
+    "--epochs",
     "5",
     "--device",
     "cpu",
@@ -73,9 +73,9 @@ fn every_command_calls_the_same_thing_by_the_same_name() {
     let json = |args: &[&str]| DICTIONARY.json(folder.path(), &[args, &["--device", "cpu"]].concat());
     let train: Vec<&str> = tiny(&["--data", "grey.png", "--out", "run"]);
     is_summary(&DICTIONARY.json(folder.path(), &train), 32, "grey levels");
-    is_summary(&json(&["encode", "run", "grey.png"]), 32, "grey levels");
+    is_summary(&json(&["encode", "run", "--data", "grey.png"]), 32, "grey levels");
     is_summary(&json(&["decode", "run", "codes.safetensors"]), 32, "grey levels");
-    let small = ["--side", "6", "--atoms", "40", "--iterations", "1"];
+    let small = ["--patch", "6", "--atoms", "40", "--epochs", "1"];
     for command in
         [&["denoise", "grey.png", "--sigma", "9"][..], &["inpaint", "grey.png", "--missing", "0.5"]]
     {
@@ -98,7 +98,7 @@ fn errors_are_one_line_that_says_what_to_do() {
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     let cases: [(&[&str], &str); 17] = [
         (&["train", "--data", "none.npy"], "dictionary-learning: --data none.npy: "),
-        (&["train", "--data", "grey.png", "--side", "65"], "smaller than a patch of 65x65"),
+        (&["train", "--data", "grey.png", "--patch", "65"], "smaller than a patch of 65x65"),
         (
             &["train", "--data", "grey.png", "--nonzero", "9", "--atoms", "8"],
             "--nonzero: must be at most --atoms, 8, got 9",
@@ -106,14 +106,17 @@ fn errors_are_one_line_that_says_what_to_do() {
         (&["train", "--data", "grey.png", "--out", "run"], "--out run: the folder is not empty"),
         (&["train", "--resume", "none"], "--resume none"),
         (
-            &["encode", "run", "grey.png", "--out", "x.csv"],
+            &["encode", "run", "--data", "grey.png", "--out", "x.csv"],
             "x.csv: the name must end in .npz or .safetensors",
         ),
         (
-            &["encode", "run", "grey.png", "--split", "test"],
+            &["encode", "run", "--data", "grey.png", "--split", "test"],
             "--split: grey.png is cut into patches, which have no splits; leave it out",
         ),
-        (&["encode", "run", "grey.png", "--nonzero", "40"], "--nonzero: must be at most the 32 atoms"),
+        (
+            &["encode", "run", "--data", "grey.png", "--nonzero", "40"],
+            "--nonzero: must be at most the 32 atoms",
+        ),
         (
             &["denoise", "grey.png", "--sigma", "9", "--clean", "colour.png"],
             "--clean colour.png: must be 64x80 with 1 planes",
@@ -125,7 +128,7 @@ fn errors_are_one_line_that_says_what_to_do() {
             "--comparison: a/x.png: must be",
         ),
         (
-            &["encode", "run", "grey.png", "--out", "a/x.npz"],
+            &["encode", "run", "--data", "grey.png", "--out", "a/x.npz"],
             "--out: a/x.npz: must be in a folder that exists",
         ),
         (&["denoise", "grey.png", "--step", "9"], "--step: must be at most the side of a patch, 8, got 9"),
@@ -134,11 +137,11 @@ fn errors_are_one_line_that_says_what_to_do() {
             "--step: must be at most the side of a patch, 4, got 5",
         ),
         (
-            &["encode", "run", "grey.png", "--step", "5"],
+            &["encode", "run", "--data", "grey.png", "--step", "5"],
             "--step: must be at most the side of a patch, 4, got 5",
         ),
         (
-            &["encode", "run", "mnist-sample", "--step", "5"],
+            &["encode", "run", "--data", "mnist-sample", "--step", "5"],
             "--step: is for patches of images, and mnist-sample holds rows",
         ),
     ];
@@ -178,7 +181,7 @@ fn the_benchmark_times_what_it_is_asked_for_beside_a_peer() {
         // OLS leaves less of most dictionaries, and hardly more of those that were learned by OMP.
         let (omp, ols) = (number(row, "error"), number(row, "error_ols"));
         assert!(ols > 0.9 * omp && ols < 1.01 * omp && ols != omp, "{row}");
-        // An online pass has parts that no arithmetic bounds; an iteration has a floor.
+        // An online epoch has parts that no arithmetic bounds; one over all rows has a floor.
         let online = row["task"].as_str().unwrap().starts_with("online");
         assert!(if online { row["floor_ms"].is_null() } else { number(row, "floor_ms") < number(row, "ms") });
     }

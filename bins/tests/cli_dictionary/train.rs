@@ -18,7 +18,7 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
 
     let run = folder.path().join("run");
     let lines = metrics(&run);
-    assert_eq!(lines.iter().map(|l| l["iteration"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert_eq!(lines.iter().map(|l| l["epoch"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     let picture = image::open(run.join("dictionary.png")).unwrap().to_rgb8();
     // 32 tiles of 4 pixels in six columns and six lines, six times as large.
     assert_eq!(picture.dimensions(), (6 * 31, 6 * 31));
@@ -30,7 +30,7 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     assert_eq!(model.config().image, Some([4, 4, 1].into()));
     assert!(model.config().preparation.without_last_row_mean().is_some());
     assert_eq!(model.atoms().dims(), [32, 16]);
-    // The best of all iterations is what is kept.
+    // The best of all epochs is what is kept.
     let best = lines.iter().map(|l| number(l, "rmse")).fold(f64::INFINITY, f64::min);
     assert!((end - best).abs() < 1e-3 * best, "{end} {best}");
 }
@@ -39,8 +39,11 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
 fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
-    let ways: [(&str, &[&str]); 3] =
-        [("a", &[]), ("n", &["--rule", "nsgk", "--replace", "random"]), ("o", &["--online", "100"])];
+    let ways: [(&str, &[&str]); 3] = [
+        ("a", &[]),
+        ("n", &["--rule", "nsgk", "--replace", "random"]),
+        ("o", &["--online", "--batch", "100"]),
+    ];
     for (name, how) in ways {
         let (whole, stopped) = (format!("{name}-whole"), format!("{name}-stopped"));
         let common = [&["--data", "grey.png"][..], how].concat();
@@ -56,10 +59,10 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits() {
 }
 
 #[test]
-fn a_finished_run_goes_on_to_more_iterations_as_if_they_had_been_asked_for() {
+fn a_finished_run_goes_on_to_more_epochs_as_if_they_had_been_asked_for() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
-    for (name, how) in [("a", &["--error", "4"][..]), ("o", &["--online", "100"])] {
+    for (name, how) in [("a", &["--error", "4"][..]), ("o", &["--online", "--batch", "100"])] {
         let (whole, short) = (format!("{name}-whole"), format!("{name}-short"));
         let longer: Vec<&str> = tiny(&[&["--data", "grey.png", "--out", &whole][..], how].concat())
             .into_iter()
@@ -68,14 +71,17 @@ fn a_finished_run_goes_on_to_more_iterations_as_if_they_had_been_asked_for() {
         DICTIONARY.succeed(folder.path(), &longer);
         DICTIONARY
             .succeed(folder.path(), &tiny(&[&["--data", "grey.png", "--out", &short][..], how].concat()));
-        let resume = ["train", "--resume", &short, "--device", "cpu", "--iterations"];
+        let resume = ["train", "--resume", &short, "--device", "cpu", "--epochs"];
         let result = DICTIONARY.json(folder.path(), &[&resume[..], &["8"]].concat());
-        assert_eq!(result["iterations"].as_u64(), Some(8));
+        assert_eq!(result["epochs"].as_u64(), Some(8));
         assert!(weights(&at(&whole)) == weights(&at(&short)), "{how:?}: other atoms");
         assert_eq!(metrics(&at(&short)).len(), 8);
-        has(&at(&short).join("README.md"), &["--iterations 5", &format!("--resume {short}"), "8 iterations"]);
+        has(&at(&short).join("README.md"), &["--epochs 5", &format!("--resume {short}"), "8 epochs"]);
         let err = DICTIONARY.fail(folder.path(), &[&resume[..], &["8"]].concat(), 1);
-        assert!(err.ends_with("--iterations: must be above the 8 that this run has made, got 8"), "{err}");
+        assert!(
+            err.ends_with("--epochs: must be above the 8 of this run, got 8; leave it out to finish these 8"),
+            "{err}"
+        );
     }
 }
 
@@ -89,7 +95,7 @@ fn a_dictionary_is_the_start_of_another_even_once_it_is_gone() {
         "train",
         "--data",
         "grey.png",
-        "--side",
+        "--patch",
         "4",
         "--patches",
         "1500",
@@ -98,26 +104,26 @@ fn a_dictionary_is_the_start_of_another_even_once_it_is_gone() {
         "--device",
         "cpu",
     ];
-    let more = ["--init", "first", "--iterations", "3", "--out", "more"];
+    let more = ["--start-from", "first", "--epochs", "3", "--out", "more"];
     let result = DICTIONARY.json(folder.path(), &[&args[..], &more].concat());
     assert_eq!(result["n_atoms"].as_u64(), Some(32));
     // But for a rounding, when atoms were made of length 1 once more.
     assert!((number(&result, "rmse_start") / number(&first, "rmse") - 1.).abs() < 1e-6, "{result} {first}");
     assert!(number(&result, "rmse") < number(&first, "rmse"), "{result}");
 
-    let stopped = ["--init", "first", "--iterations", "3", "--out", "stopped", "--stop-after-steps", "1"];
+    let stopped = ["--start-from", "first", "--epochs", "3", "--out", "stopped", "--stop-after-steps", "1"];
     DICTIONARY.fail(folder.path(), &[&args[..], &stopped].concat(), 130);
     std::fs::remove_dir_all(at("first")).unwrap();
     DICTIONARY.succeed(folder.path(), &["train", "--resume", "stopped", "--device", "cpu"]);
     assert!(weights(&at("more")) == weights(&at("stopped")), "other atoms");
     let err = DICTIONARY.fail(folder.path(), &[&args[..], &more].concat(), 1);
-    assert!(err.contains("--init first: "), "{err}");
+    assert!(err.contains("--start-from first: "), "{err}");
     let err = DICTIONARY.fail(
         folder.path(),
-        &["train", "--data", "grey.png", "--init", "more", "--device", "cpu"],
+        &["train", "--data", "grey.png", "--start-from", "more", "--device", "cpu"],
         1,
     );
-    assert!(err.contains("--init more: its atoms must have the 64 values of a row, got 16"), "{err}");
+    assert!(err.contains("--start-from more: its atoms must have the 64 values of a row, got 16"), "{err}");
 }
 
 #[test]
@@ -128,7 +134,7 @@ fn a_constant_atom_stays_and_coefficients_stay_above_zero_from_the_command_line(
     for (out, how) in [
         ("a", &["--start", "random"][..]),
         ("d", &["--start", "dct"]),
-        ("o", &["--online", "100", "--forgetting", "5", "--sweeps", "2", "--max-idle", "200"]),
+        ("o", &["--online", "--batch", "100", "--forgetting", "5", "--sweeps", "2", "--max-idle", "200"]),
     ] {
         let args = ["--data", "grey.png", "--fixed-dc", "--nonnegative", "--out", out];
         DICTIONARY.succeed(folder.path(), &tiny(&[&args[..], how].concat()));
@@ -144,7 +150,7 @@ fn a_constant_atom_stays_and_coefficients_stay_above_zero_from_the_command_line(
             atoms[1..].iter().all(|atom| atom.iter().any(|x| (x - atom[0]).abs() > 0.01)),
             "{out}: another is constant"
         );
-        DICTIONARY.succeed(folder.path(), &["encode", out, "grey.png", "--device", "cpu"]);
+        DICTIONARY.succeed(folder.path(), &["encode", out, "--data", "grey.png", "--device", "cpu"]);
         let codes = candle::safetensors::load(folder.path().join("codes.safetensors"), &Cpu).unwrap();
         let values = codes["values"].flatten_all().unwrap().to_vec1::<f32>().unwrap();
         assert!(values.iter().all(|&x| x >= 0.) && values.iter().any(|&x| x > 1.), "{out}");
@@ -158,6 +164,7 @@ fn a_constant_atom_stays_and_coefficients_stay_above_zero_from_the_command_line(
         "--out",
         "slow",
         "--online",
+        "--batch",
         "100",
         "--sweeps",
         "2",
@@ -183,7 +190,10 @@ fn options_that_would_have_no_say_are_refused_by_name() {
         ),
         (&["--group", "33"], "--group: must be at most --atoms, 32, got 33"),
         (&["--group", "3", "--rule", "mod"], "--group: has no effect with --rule mod"),
-        (&["--fixed-dc", "--remove-mean"], "--fixed-dc: no row would use a constant atom with --remove-mean"),
+        (
+            &["--fixed-dc", "--prepare=row-mean"],
+            "--fixed-dc: no row would use a constant atom with --prepare row-mean",
+        ),
         (
             &["--nonnegative", "--pursuit", "projection-omp"],
             "--nonnegative: --pursuit must be omp or ols with it, got projection-omp",
@@ -203,7 +213,7 @@ fn options_that_would_have_no_say_are_refused_by_name() {
 #[test]
 fn ctrl_c_finishes_the_iteration_writes_a_checkpoint_and_says_how_to_go_on() {
     let folder = folder();
-    let args = ["--data", "grey.png", "--iterations", "1000000", "--out", "run", "--device", "cpu"];
+    let args = ["--data", "grey.png", "--epochs", "1000000", "--out", "run", "--device", "cpu"];
     let command = DICTIONARY.command(folder.path(), &args);
     let stderr = super::common::interrupt(command, &folder.path().join("run"));
     assert!(stderr.contains("interrupted; resume with: dictionary-learning train --resume run"), "{stderr}");
@@ -235,7 +245,7 @@ fn nonnegative_atoms_and_codes_factorise_rows_of_parts() {
     write_npy(&folder.path().join("rows.npy"), [40, 5], &values);
     let common =
         ["train", "--data", "rows.npy", "--atoms", "2", "--nonzero", "2", "--nonnegative", "--device", "cpu"];
-    for (run, how) in [("batch", &["--iterations", "60"][..]), ("online", &["--online", "20"])] {
+    for (run, how) in [("batch", &["--epochs", "60"][..]), ("online", &["--online", "--batch", "20"])] {
         let args = [&common[..], how, &["--nonnegative-atoms", "--out", run]].concat();
         let result = DICTIONARY.json(folder.path(), &args);
         assert!(number(&result, "rmse") < 0.05, "{result}");
@@ -250,6 +260,6 @@ fn nonnegative_atoms_and_codes_factorise_rows_of_parts() {
         assert!(err.contains("--nonnegative-atoms: --rule must be sgk or nsgk"), "{err}");
         assert!(err.ends_with(rule), "{err}");
     }
-    let err = refused(&["--nonnegative-atoms", "--remove-mean"]);
+    let err = refused(&["--nonnegative-atoms", "--prepare=row-mean"]);
     assert!(err.contains("--nonnegative-atoms: rows without their means"), "{err}");
 }

@@ -18,7 +18,7 @@ fn of_two_writers_of_one_name_both_succeed_and_one_leaves_its_file_whole() {
             "300",
             "--atoms",
             "12",
-            "--iterations",
+            "--epochs",
             "1",
             "--out",
             "atoms",
@@ -32,7 +32,7 @@ fn of_two_writers_of_one_name_both_succeed_and_one_leaves_its_file_whole() {
         (&DBN_ON_CPU, [&["encode", "base"][..], &rows].concat(), ["--layer=1", "--layer=2"], "x.safetensors"),
         (
             &DICTIONARY_ON_CPU,
-            vec!["encode", "atoms", "mnist-sample", "--out"],
+            vec!["encode", "atoms", "--data", "mnist-sample", "--out"],
             ["--nonzero=2", "--nonzero=3"],
             "x.npz",
         ),

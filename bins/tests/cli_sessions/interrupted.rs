@@ -100,12 +100,12 @@ fn while_rows_are_read() {
     let run = of("dictionary-learning train");
     lines.push((
         &DICTIONARY_ON_CPU,
-        ["encode", &run, "x.csv", "--out", "codes.npz"].map(str::to_owned).to_vec(),
+        ["encode", &run, "--data", "x.csv", "--out", "codes.npz"].map(str::to_owned).to_vec(),
     ));
     for (program, line) in [(&SPARSE_AUTOENCODER, "self-taught"), (&SPARSE_CODING, "self-taught")] {
         lines.push((program, [line, "--data", "x.csv", "--out", "run"].map(str::to_owned).to_vec()));
     }
-    let line = ["evaluate", "--data", "x.csv", "--embedding", &of("tsne train")];
+    let line = ["evaluate", "--data", "x.csv", &of("tsne train")];
     lines.push((&TSNE, line.map(str::to_owned).to_vec()));
     for (i, (program, line)) in lines.iter().enumerate() {
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
@@ -150,7 +150,7 @@ fn while_a_step_takes_long() {
     let n = 40_000;
     let values: Vec<f32> = (0..n * 32).map(|i| (i * 7919 % 10_007) as f32 / 10_007.).collect();
     crate::common::write_npy(&at.join("x.npy"), [n, 32], &values);
-    let args = ["train", "--data", "x.npy", "--atoms", "2000", "--nonzero", "24", "--iterations", "1000"];
+    let args = ["train", "--data", "x.npy", "--atoms", "2000", "--nonzero", "24", "--epochs", "1000"];
     let mut process = spawn(&DICTIONARY_ON_CPU, at, &[&args[..], &["--out", "run"]].concat());
     wait_until(&mut process, "its first checkpoint", |_| at.join("run").join(CHECKPOINT).exists());
     // The step begins.
@@ -200,10 +200,10 @@ fn while_something_else_takes_minutes() {
     let likelihood = ["evaluate", "base", "--data", "mnist-sample", "--log-likelihood", "--log-z", "ais"];
     let lines: [(&Program, &[&str]); 7] = [
         (&TSNE, &["train", "--data", "many.npy", "--out", "run"]),
-        (&TSNE, &["evaluate", "--data", "many.npy", "--embedding", "layout.npy"]),
+        (&TSNE, &["evaluate", "--data", "many.npy", "layout.npy"]),
         (&DBN_ON_CPU, &[&likelihood[..], &["--chains", "50000", "--temperatures", "100000"]].concat()),
         (&SPARSE_CODING, &["inpaint", "image.png", "--missing", "0.5"]),
-        (&DICTIONARY_ON_CPU, &["denoise", "image.png", "--sigma", "20", "--iterations", "100000"]),
+        (&DICTIONARY_ON_CPU, &["denoise", "image.png", "--sigma", "20", "--epochs", "100000"]),
         (&SPARSE_CODING, &["self-taught", "--seeds", "1000"]),
         (&SPARSE_AUTOENCODER, &["self-taught", "--seeds", "1000"]),
     ];
@@ -244,7 +244,7 @@ fn while_a_file_is_half_written() {
     let at = folder.path();
     let before = names(at);
     for (i, name) in ["x.npy", "x.csv"].into_iter().enumerate() {
-        let crops = ["--data", "natural-images", "--colour", "grey", "--crop", "28", "--crops", "9000000"];
+        let crops = ["--data", "natural-images", "--colour", "grey", "--patch", "28", "--patches", "9000000"];
         let mut process = spawn(
             &DBN_ON_CPU,
             at,

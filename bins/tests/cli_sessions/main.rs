@@ -76,7 +76,7 @@ const TRAININGS: [Training; 12] = [
         program: DICTIONARY_ON_CPU,
         begin: &["train"],
         settings: &["--atoms", "12", "--nonzero", "2"],
-        length: ["--iterations", "3"],
+        length: ["--epochs", "3"],
         diverges: None,
         kind: "dictionary-learning train",
         lines: 3,
@@ -84,8 +84,8 @@ const TRAININGS: [Training; 12] = [
     Training {
         program: DICTIONARY_ON_CPU,
         begin: &["train"],
-        settings: &["--atoms", "12", "--nonzero", "2", "--online", "50"],
-        length: ["--iterations", "3"],
+        settings: &["--atoms", "12", "--nonzero", "2", "--online", "--batch", "50"],
+        length: ["--epochs", "3"],
         diverges: None,
         kind: "dictionary-learning train",
         lines: 3,
@@ -138,7 +138,7 @@ const TRAININGS: [Training; 12] = [
     Training {
         program: TSNE,
         begin: &["train"],
-        settings: &["--perplexity", "5", "--early-iterations", "50", "--method", "barnes-hut", "--history"],
+        settings: &["--perplexity", "5", "--early-iterations", "50", "--method", "barnes-hut", "--animation"],
         length: ["--iterations", "60"],
         diverges: None,
         kind: "tsne train",

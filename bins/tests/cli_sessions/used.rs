@@ -110,17 +110,14 @@ fn a_run_without_a_model_is_called_unfinished_whoever_asks() {
                 &[&["encode"], &["evaluate"], &["predict"], &["reconstruct"], &["sample"], &["fine-tune"]]
             }
             "dae" => &[&["encode"], &["evaluate"], &["reconstruct"]],
-            "tsne" => {
-                &[&["transform"], &["evaluate", "--max-rows", "300", "--data", "mnist-sample", "--embedding"]]
-            }
-            "dictionary-learning" => &[&["encode"], &["train", "--data", "mnist-sample", "--init"]],
+            "tsne" => &[&["transform"], &["evaluate", "--max-rows", "300", "--data", "mnist-sample"]],
+            "dictionary-learning" => &[&["encode"], &["train", "--data", "mnist-sample", "--start-from"]],
             _ => &[&["encode"], &["evaluate"], &["reconstruct"]],
         };
         for way in ways {
             let mut args = [way, &[&out[..]][..]].concat();
             match way[0] {
                 "fine-tune" => args.push("--classify"),
-                "encode" if training.kind == "dictionary-learning train" => args.push("mnist-sample"),
                 "transform" => args.extend(["--out", "x.npy"]),
                 _ => {}
             }
@@ -206,9 +203,13 @@ fn rows_that_cannot_be_computed_with_are_blamed_by_their_name() {
             err.starts_with("sparse-coding: --data huge.npy: ") && err.contains("for row "),
             "{args:?}: {err}"
         );
-        assert!(!err.contains("features.npy") && !err.contains("codes.csv"), "{err}");
+        assert!(!err.contains("features.safetensors") && !err.contains("codes.csv"), "{err}");
     }
-    assert!(!at.join("features.npy").exists() && !at.join("codes.csv").exists() && !super::has_leftovers(at));
+    assert!(
+        !at.join("features.safetensors").exists()
+            && !at.join("codes.csv").exists()
+            && !super::has_leftovers(at)
+    );
     // Neighbours from elsewhere.
     let index = |i: usize| if i == 22 { 40 } else { ((i / 5 + 1 + i % 5) % 40) as i64 };
     let indices = (0..200).flat_map(|i| index(i).to_le_bytes()).collect();

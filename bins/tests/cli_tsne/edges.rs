@@ -16,7 +16,7 @@ fn a_run_is_measured_as_it_was_made_unless_told_otherwise() {
     for how in [
         &["--prepare", "pca=5", "--metric", "cosine"][..],
         &["--prepare", "row-mean", "--perplexity", "5,20", "--degrees-of-freedom", "0.6"],
-        &["--neighbours", "17", "--approximate", "true", "--seed", "3"],
+        &["--neighbours", "17", "--approximate=true", "--seed", "3"],
     ] {
         let args: Vec<&str> = tiny(&["--overwrite", "--out", "run"]);
         let args: Vec<&str> = match how.contains(&"--perplexity") {
@@ -25,13 +25,13 @@ fn a_run_is_measured_as_it_was_made_unless_told_otherwise() {
         };
         TSNE.succeed(folder.path(), &[&args[..], how].concat());
         let made = results(&folder.path().join("run"));
-        let again = TSNE.json(folder.path(), &["evaluate", "--embedding", "run"]);
+        let again = TSNE.json(folder.path(), &["evaluate", "run"]);
         for figure in FIGURES {
             assert_eq!(number(&made, figure), number(&again, figure), "{how:?}: {figure}");
         }
-        let otherwise = TSNE.json(folder.path(), &["evaluate", "--embedding", "run", "--perplexity", "31"]);
+        let otherwise = TSNE.json(folder.path(), &["evaluate", "run", "--perplexity", "31"]);
         assert_ne!(number(&made, "kl"), number(&otherwise, "kl"), "{how:?}");
-        let otherwise = ["evaluate", "--embedding", "run", "--prepare", "contrast"];
+        let otherwise = ["evaluate", "run", "--prepare", "contrast"];
         let otherwise = TSNE.json(folder.path(), &otherwise);
         assert_ne!(number(&made, "knn_recall"), number(&otherwise, "knn_recall"), "{how:?}");
     }
@@ -50,7 +50,7 @@ fn a_perplexity_too_large_for_few_rows_is_lowered_with_a_note() {
     assert!(of_train.contains("note: perplexity 30 was lowered to 16.33 for 50 rows"), "{of_train}");
     let card = std::fs::read_to_string(folder.path().join("run/README.md")).unwrap();
     assert!(card.contains("perplexity 16.33,"), "{card}");
-    let of_evaluate = said(&["evaluate", "--embedding", "run", "--perplexity", "40"]);
+    let of_evaluate = said(&["evaluate", "run", "--perplexity", "40"]);
     assert!(of_evaluate.contains("note: perplexity 40 was lowered to 16.33 for 50 rows"), "{of_evaluate}");
     let transform = ["transform", "run", "--max-rows", "5", "--perplexity", "25", "--out", "points.npy"];
     let of_transform = said(&transform);
@@ -102,14 +102,14 @@ fn rows_far_from_0_in_f64_are_laid_out_placed_and_measured_as_they_are() {
     let points: Vec<f32> = near.chunks(d).flat_map(|row| [row[0] as f32, row[1] as f32]).collect();
     write_npy(&folder.path().join("points.npy"), [n, 2], &points);
     let measured = |data: &str| {
-        let args = ["evaluate", "--data", data, "--embedding", "points.npy", "--perplexity", "10"];
+        let args = ["evaluate", "--data", data, "points.npy", "--perplexity", "10"];
         TSNE.json(folder.path(), &args)
     };
     let (a, b) = (measured("near.npy"), measured("far.npy"));
     for figure in ["kl", "trustworthiness", "knn_recall"] {
         assert!((number(&a, figure) - number(&b, figure)).abs() < 5e-4, "{figure}: {a} {b}");
     }
-    let again = TSNE.json(folder.path(), &["evaluate", "--embedding", "far"]);
+    let again = TSNE.json(folder.path(), &["evaluate", "far"]);
     for figure in ["kl", "trustworthiness", "knn_recall"] {
         assert_eq!(number(&of_far, figure), number(&again, figure), "{figure}");
     }

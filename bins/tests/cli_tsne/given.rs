@@ -108,11 +108,11 @@ fn the_row_itself_and_an_order_of_their_own_change_nothing() {
     // Measured over the neighbours of the run.
     let made: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.path().join("scaled/results.json")).unwrap()).unwrap();
-    let again = TSNE.json(folder.path(), &["evaluate", "--embedding", "scaled"]);
+    let again = TSNE.json(folder.path(), &["evaluate", "scaled"]);
     for figure in ["kl", "trustworthiness", "knn_recall"] {
         assert_eq!(number(&made, figure), number(&again, figure), "{figure}");
     }
-    let others = TSNE.json(folder.path(), &["evaluate", "--embedding", "scaled", "--neighbours", "6"]);
+    let others = TSNE.json(folder.path(), &["evaluate", "scaled", "--neighbours", "6"]);
     assert_ne!(number(&made, "kl"), number(&others, "kl"));
 }
 

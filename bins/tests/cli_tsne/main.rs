@@ -39,7 +39,7 @@ fn read(path: &Path) -> Tensor {
 fn digits_are_laid_out_by_class_with_pictures_a_page_and_figures() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let made = TSNE.json(folder.path(), &tiny(&["--history", "--out", "run"]));
+    let made = TSNE.json(folder.path(), &tiny(&["--animation", "--out", "run"]));
     assert_eq!((made["n_rows"].as_u64(), made["n_dims"].as_u64()), (Some(300), Some(2)));
     assert_eq!((made["iterations"].as_u64(), made["method"].as_str()), (Some(150), Some("exact")));
     // One of ten classes is right by chance.
@@ -68,7 +68,7 @@ fn digits_are_laid_out_by_class_with_pictures_a_page_and_figures() {
     has(&run.join("page.html"), &["\"n\":300", "\"labelled\":true", "data:image/png;base64"]);
     let embedding = Embedding::from_pretrained(&run, &LoadOptions::default()).unwrap();
     assert_eq!(embedding.rows().unwrap().dims(), [300, 784]);
-    let evaluate = ["evaluate", "--max-rows", "150", "--perplexity", "10", "--embedding", "run"];
+    let evaluate = ["evaluate", "--max-rows", "150", "--perplexity", "10", "run"];
     let again = TSNE.json(folder.path(), &evaluate);
     for measure in ["kl", "trustworthiness", "knn_recall", "knn_label_accuracy"] {
         let (a, b) = (number(&made, measure), number(&again, measure));
@@ -125,13 +125,13 @@ fn new_rows_go_to_the_rows_that_they_equal() {
     let (own, other) = (apart(&layout, &same), apart(&layout, &shifted));
     assert!(own < 0.25 * other, "{own} from its own point, {other} from another");
     // The rows of a run are those of its data and split; those of a file are named.
-    let measured = TSNE.json(folder.path(), &["evaluate", "--perplexity", "10", "--embedding", "run"]);
+    let measured = TSNE.json(folder.path(), &["evaluate", "--perplexity", "10", "run"]);
     assert_eq!(
         (measured["n_samples"].as_u64(), measured["data"].as_str()),
         (Some(150), Some("mnist-sample"))
     );
     TSNE.succeed(folder.path(), &["transform", "run", "--max-rows", "60", "--out", "points.npy"]);
-    let points = ["evaluate", "--max-rows", "60", "--perplexity", "10", "--embedding", "points.npy"];
+    let points = ["evaluate", "--max-rows", "60", "--perplexity", "10", "points.npy"];
     let measured = TSNE.json(folder.path(), &[&points[..], &["--split", "test"]].concat());
     assert_eq!(measured["n_samples"].as_u64(), Some(60));
     let err = TSNE.fail(folder.path(), &points, 1);
@@ -149,7 +149,7 @@ fn measures_are_those_that_a_hand_computes() {
     // Two pairs of rows far apart; at perplexity 1 each row is a neighbour of its partner alone.
     write_npy(&folder.path().join("rows.npy"), [4, 1], &[0., 1., 100., 101.]);
     write_npy(&folder.path().join("points.npy"), [4, 2], &[0., 0., 1., 0., 0., 3., 1., 3.]);
-    let evaluate = ["evaluate", "--data", "rows.npy", "--embedding"];
+    let evaluate = ["evaluate", "--data", "rows.npy"];
     let of =
         |points: &str, more: &[&str]| TSNE.json(folder.path(), &[&evaluate[..], &[points], more].concat());
     let small = of("points.npy", &["--perplexity", "1"]);
@@ -190,7 +190,7 @@ fn measures_are_those_that_a_hand_computes() {
     }
     std::fs::write(folder.path().join("rows.csv"), table).unwrap();
     write_npy(&folder.path().join("points.npy"), [n, 2], &layout);
-    let labelled = ["evaluate", "--data", "rows.csv", "--embedding", "points.npy", "--perplexity", "5"];
+    let labelled = ["evaluate", "--data", "rows.csv", "points.npy", "--perplexity", "5"];
     let accuracy = number(&TSNE.json(folder.path(), &labelled), "knn_label_accuracy");
     assert!((accuracy - 29. / 30.).abs() < 1e-12, "{accuracy}");
     write_npy(&folder.path().join("points.npy"), [n - 1, 2], &layout[2..]);
@@ -266,8 +266,7 @@ fn a_layout_by_another_metric_is_measured_by_it() {
     let folder = tempfile::tempdir().unwrap();
     for metric in ["manhattan", "chebyshev", "correlation"] {
         let made = TSNE.json(folder.path(), &tiny(&["--metric", metric, "--overwrite", "--out", "run"]));
-        let evaluate =
-            |more: &[&str]| TSNE.json(folder.path(), &[&["evaluate", "--embedding", "run"], more].concat());
+        let evaluate = |more: &[&str]| TSNE.json(folder.path(), &[&["evaluate", "run"], more].concat());
         let again = evaluate(&[]);
         assert_eq!(again["metric"].as_str(), Some(metric));
         assert_eq!(

@@ -57,7 +57,7 @@ fn sparse_rows_are_laid_out_as_dense_ones_resumed_measured_and_extended_by_new_r
         assert!((sparse - dense).abs() < 1e-3, "{sparse}, dense {dense}");
     }
 
-    let again = TSNE.json(at, &["evaluate", "--embedding", "a"]);
+    let again = TSNE.json(at, &["evaluate", "a"]);
     for measure in ["kl", "trustworthiness", "knn_recall"] {
         let (a, b) = (number(&made, measure), number(&again, measure));
         assert!((a - b).abs() < 1e-9, "{measure}: {a}, evaluated {b}");

@@ -62,7 +62,6 @@ pub(super) fn compare(args: &DaeArgs, device: &Device, report: &Report) -> Resul
     )?;
     let mut table = Table::new(report, COLUMNS)?;
     for &batch in &args.batch {
-        let batch = batch as usize;
         let n = ROWS.min(dataset.train.n_samples()) / batch * batch;
         if n == 0 {
             continue;

@@ -47,14 +47,13 @@ pub(super) fn draw(args: &DaeArgs, device: &Device, report: &Report) -> Result<(
     ))?;
     report.line(&format!("{:>8} {:>6} {:>12} {:>9}", "rows", "batch", "s an epoch", "speed-up"))?;
     for &batch in &args.batch {
-        let batch = batch as usize;
         let (mut of_batch, mut ratios) = (Vec::new(), Vec::new());
         for n in [100, 1000, 10_000, EPOCH].into_iter().filter(|n| *n >= batch) {
             let rows = synthetic_rows(n, size.n_visible)?;
             let mut feed = Feed::new(&rows, device, FeedConfig::new(batch, 0))?;
             let mut trainer = trainer(size, Precision::F32, batch, device)?;
             let mut stream = Stream::new(&mut feed)?;
-            let took = time(device, args.common.repeats.min(3), || stream.train(&mut trainer, n / batch))?;
+            let took = time(device, args.timing.repeats.min(3), || stream.train(&mut trainer, n / batch))?;
             let (took, ratio) = (took.median, serial_row * n as f64 / took.median);
             report.line(&format!("{n:>8} {batch:>6} {took:>12.5} {ratio:>9.0}"))?;
             figure.epochs.push((n, batch, took, ratio));
@@ -78,7 +77,6 @@ pub(super) fn draw(args: &DaeArgs, device: &Device, report: &Report) -> Result<(
     let learned = learn_serially(size, &values(&train)?, &held_out)?;
     let mut curves_of_learning = vec![line(report, &mut figure, 0, &learned)?];
     for &batch in &args.batch {
-        let batch = batch as usize;
         let learned = learn(size, batch, &train, &held_out, device)?;
         let curve = line(report, &mut figure, batch, &learned)?;
         if [1, 8, 32].contains(&batch) {

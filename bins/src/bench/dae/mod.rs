@@ -4,13 +4,14 @@ mod accuracy;
 mod figure4;
 mod streams;
 
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::floor::Gpu;
 use super::size::Size;
 use super::stream::{Stream, synthetic_rows};
 use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
 use crate::device::describe;
+use crate::options::at_least_one;
 use crate::report::Report;
 use anyhow::{Context, Result};
 use candle::Device;
@@ -35,15 +36,15 @@ const SERIAL_ROWS: usize = 300;
 #[derive(Debug, Args)]
 pub struct DaeArgs {
     #[command(flatten)]
-    common: CommonArgs,
-    /// Sizes (visible x hidden units), several separated by commas.
-    #[arg(long, value_name = "VxH", value_delimiter = ',', default_value = "784x500")]
+    timing: TimingArgs,
+    /// Sizes, several separated by commas. Visible x hidden units.
+    #[arg(long, value_name = "VxH,…", value_delimiter = ',', default_value = "784x500")]
     size: Vec<Size>,
-    /// Rows per minibatch, several separated by commas.
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,4,8,16,32,128,512", value_parser = clap::value_parser!(u32).range(1..=60_000))]
-    batch: Vec<u32>,
-    /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
-    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32")]
+    /// Rows of a minibatch. Several are separated by commas.
+    #[arg(long, value_name = "ROWS,…", value_delimiter = ',', default_value = "1,2,4,8,16,32,128,512", value_parser = at_least_one)]
+    batch: Vec<usize>,
+    /// Precision of the matrix products; f32, tf32 or bf16, several separated by commas.
+    #[arg(long, value_name = "PRECISION,…", value_delimiter = ',', default_value = "f32")]
     precision: Vec<Precision>,
     /// Draw the paper's figure 4 in place of the table: loss against time, seconds an epoch and speed-up against the number of rows, error
     /// by minibatch.
@@ -53,14 +54,13 @@ pub struct DaeArgs {
     /// of the device, by minibatch.
     #[arg(long, conflicts_with = "figure4")]
     accuracy: bool,
-    /// Compare rows that are in the device's memory with rows that cross to it while steps run, and with rows that cross first, in place of the
-    /// table.
+    /// Compare rows in the device's memory with rows that stream to it, in place of the table. They cross to it while steps run, or first.
     #[arg(long, conflicts_with_all = ["figure4", "accuracy"])]
     streams: bool,
-    /// Data that --figure4 and --accuracy learn from: 28x28 images such as mnist-sample, mnist or fashion-mnist.
-    #[arg(long, value_name = "NAME", default_value = "mnist-sample")]
+    /// Data set: a name, a folder or a file. --figure4 and --accuracy learn from it: 28x28 images such as mnist-sample, mnist or fashion-mnist.
+    #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     data: String,
-    /// Folder for the picture of the figure.
+    /// Folder for the pictures of the figures.
     #[arg(long, value_name = "DIR", default_value = "figures", requires = "figure4")]
     figures: PathBuf,
 }
@@ -105,8 +105,8 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 pub(super) fn run(args: &DaeArgs) -> Result<()> {
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     if args.figure4 {
         return figure4::draw(args, &device, &report);
     }
@@ -130,7 +130,6 @@ pub(super) fn run(args: &DaeArgs) -> Result<()> {
         let serial_seconds = serial(*size, &rows)?;
         for &precision in &args.precision {
             for &batch in &args.batch {
-                let batch = batch as usize;
                 let Seconds { median, min, max } = epoch(args, &device, *size, precision, batch, &rows)?;
                 let (v, h) = size.units();
                 let known = PYTORCH.iter().find(|(of, _)| *of == batch && (v, h) == (784, 500));
@@ -184,7 +183,7 @@ fn epoch(
     // Of a GPU always whole epochs, with the gathering of their rows.
     let steps =
         if device.is_cpu() { ((RUN_SECONDS / step) as usize).clamp(MIN_STEPS.min(all), all) } else { all };
-    let run = time(device, args.common.repeats, || stream.train(&mut trainer, steps))?;
+    let run = time(device, args.timing.repeats, || stream.train(&mut trainer, steps))?;
     trainer.check()?;
     Ok(run.times(EPOCH as f64 / (steps * batch) as f64))
 }

@@ -49,7 +49,6 @@ pub(super) fn compare(args: &DaeArgs, device: &Device, report: &Report) -> Resul
     for size in &args.size {
         let rows = synthetic_rows(EPOCH, size.units().0)?;
         for &batch in &args.batch {
-            let batch = batch as usize;
             let fed = |resident_bytes| {
                 let config =
                     FeedConfig { chunk_bytes: CHUNK_BYTES, resident_bytes, ..FeedConfig::new(batch, 0) };
@@ -78,7 +77,7 @@ fn from_feed(
     let mut feed = Feed::new(rows, device, config)?;
     let steps = feed.n_batches();
     let mut stream = Stream::new(&mut feed)?;
-    let took = time(device, args.common.repeats, || stream.train(&mut trainer, steps))?;
+    let took = time(device, args.timing.repeats, || stream.train(&mut trainer, steps))?;
     trainer.check()?;
     Ok(took)
 }
@@ -87,7 +86,7 @@ fn copied_first(args: &DaeArgs, device: &Device, size: Size, rows: &Split, batch
     let mut trainer = trainer(size, Precision::F32, batch, device)?;
     let of_chunk = (CHUNK_BYTES / rows.n_features() / batch).max(1) * batch;
     let mut epoch = 0;
-    let took = time(device, args.common.repeats, || {
+    let took = time(device, args.timing.repeats, || {
         let order = Philox::new(0, epoch).permutation(rows.n_samples());
         epoch += 1;
         for chunk in order[..order.len() / batch * batch].chunks(of_chunk) {

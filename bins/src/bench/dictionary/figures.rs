@@ -15,7 +15,7 @@ use chandlery::pictures::write_png;
 /// The iterations of figure 5.
 const ITERATIONS: f64 = 200.;
 /// Iterations that one thread makes of them, at most: each takes as long as the one before.
-const ALONE: u32 = 5;
+const ALONE: usize = 5;
 
 /// What the floor is called among the curves of a GPU.
 const FLOOR: &str = "floor of an H200";
@@ -57,7 +57,7 @@ pub fn figure3(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
             let mut points = Vec::new();
             floor.clear();
             for size in &sizes {
-                let row = pursuit::milliseconds(&place, *size, args.common.repeats)?;
+                let row = pursuit::milliseconds(&place, *size, args.timing.repeats)?;
                 points.push((x(size) as f64, row.ms));
                 floor.extend(row.floor_ms.map(|ms| (x(size) as f64, ms)));
                 table.add(Row { task: "figure 3".to_owned(), ..row })?;
@@ -101,7 +101,7 @@ pub fn figure5(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
                 let mut points = Vec::new();
                 for task in &tasks {
                     let task = Task { rule, group: if alone { 1 } else { task.n }, ..*task };
-                    let iterations = if alone { args.iterations.min(ALONE) } else { args.iterations };
+                    let iterations = if alone { args.epochs.min(ALONE) } else { args.epochs };
                     let ms = training::milliseconds(&place, &task, iterations)?;
                     points.push((x(&task), ITERATIONS * ms / 1e3));
                     let size = Size { m: task.m, n: task.n, p: 64, s: task.s };

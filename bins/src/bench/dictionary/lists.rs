@@ -54,7 +54,7 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
             ];
             for (task, work) in tasks {
                 let ms = place
-                    .run(|| time(device, args.common.repeats, || Ok(work()?)))
+                    .run(|| time(device, args.timing.repeats, || Ok(work()?)))
                     .map(|seconds| seconds.times(1e3))?;
                 let task = format!("{task}, {spread}");
                 report.line(&format!("{task:<40} {:<26} {:>10.3} ms", place.name(), ms.median))?;

@@ -12,9 +12,10 @@ mod lists;
 mod pursuit;
 mod training;
 
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::timing::Seconds;
 use crate::device::describe;
+use crate::options::at_least_one;
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use candle::Device;
@@ -26,14 +27,14 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct DictionaryArgs {
     #[command(flatten)]
-    common: CommonArgs,
+    timing: TimingArgs,
     /// What to time, several separated by commas; default: all.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [What::Pursuit, What::Training, What::Figure3, What::Figure5, What::Lists])]
     what: Vec<What>,
-    /// Sizes (signals, atoms, values per signal, atoms per code), several separated by commas.
+    /// Sizes, several separated by commas. Signals, atoms, values per signal, atoms per code.
     #[arg(
         long,
-        value_name = "MxNxPxS",
+        value_name = "MxNxPxS,…",
         value_delimiter = ',',
         default_value = "1048576x512x64x8,262144x256x64x8,100000x512x64x8,100000x128x64x8,10240x128x64x8,8192x512x64x8"
     )]
@@ -44,13 +45,13 @@ pub struct DictionaryArgs {
     /// Python script to run in addition to our pursuits; it must print lines `... m=M n=N p=P s=S: X ms`.
     #[arg(long, value_name = "FILE")]
     peer: Option<PathBuf>,
-    /// Iterations per point of figure 5, at most 5 on one thread; times are scaled to the 200 iterations of Irofti 2016.
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    iterations: u32,
+    /// Epochs: passes over the training rows. So many for each point of figure 5, at most 5 on one thread; times are scaled to the 200 iterations of Irofti 2016.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
+    epochs: usize,
     /// Folder for the pictures of the figures.
     #[arg(long, value_name = "DIR", default_value = ".")]
     figures: PathBuf,
-    /// Write the training signals and the first dictionary to this folder, as signals.npy and start.npy.
+    /// Write what is computed on to this folder. Training signals and first dictionary, as signals.npy and start.npy.
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
 }
@@ -134,12 +135,12 @@ pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
             needs.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
         );
     }
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     report.line(&format!(
         "on {}, medians of {} runs, at most 3 on one thread",
         describe(&device),
-        args.common.repeats
+        args.timing.repeats
     ))?;
     let mut rows = Vec::new();
     for what in &args.what {

@@ -91,7 +91,7 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
         let data = Data::new(size)?;
         for place in Place::all(device, !args.no_single)? {
             for (name, op) in OPS {
-                let row = measure(&place, &data, name, op, args.common.repeats)
+                let row = measure(&place, &data, name, op, args.timing.repeats)
                     .with_context(|| format!("{name} {size}"))?;
                 let known = peer.iter().find(|(of, _)| *of == size).map(|&(_, ms)| ms);
                 table.add(Row { peer_ms: known.filter(|_| name == "bomp"), ..row })?;

@@ -83,8 +83,8 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
         ] {
             let coder = SparseCoder { method, n_nonzero: S, error: None, nonnegative: false };
             let (ms, learned) = place.run(|| match rule {
-                Some(rule) => batch(&place, args.common.repeats, &signals, &atoms, rule, coder),
-                None => online(&place, args.common.repeats, &signals, &atoms, coder),
+                Some(rule) => batch(&place, args.timing.repeats, &signals, &atoms, rule, coder),
+                None => online(&place, args.timing.repeats, &signals, &atoms, coder),
             })?;
             let [omp, ols] = errors(&signals, &learned)?;
             let floor = rule.map(|rule| Task { m: M, n: N, s: S, rule, group: N }.floor(&Gpu::H200));
@@ -152,10 +152,10 @@ fn online(
 }
 
 /// Iterations before those that are timed.
-const WARM: u32 = 5;
+const WARM: usize = 5;
 
 /// Times iterations of a rule for figure 5, and gives ms an iteration.
-pub fn milliseconds(place: &Place, task: &Task, iterations: u32) -> Result<f64> {
+pub fn milliseconds(place: &Place, task: &Task, iterations: usize) -> Result<f64> {
     let signals = data::patches(task.m, SIDE, &place.device)?;
     let atoms = data::atoms(task.n, SIDE, &place.device)?;
     let config =
@@ -165,7 +165,7 @@ pub fn milliseconds(place: &Place, task: &Task, iterations: u32) -> Result<f64> 
     let ms = place.run(|| {
         let first = dictionary(&atoms, &coder)?;
         let mut trainer = DictionaryTrainer::new(first, &signals, config, Philox::new(0, 0))?;
-        let mut steps = |n: u32| -> Result<()> {
+        let mut steps = |n: usize| -> Result<()> {
             (0..n).try_for_each(|_| trainer.step().map(drop))?;
             Ok(place.device.synchronize()?)
         };
@@ -174,7 +174,7 @@ pub fn milliseconds(place: &Place, task: &Task, iterations: u32) -> Result<f64> 
         steps(iterations)?;
         Ok::<_, anyhow::Error>(1e3 * began.elapsed().as_secs_f64())
     })?;
-    Ok(ms / f64::from(iterations))
+    Ok(ms / iterations as f64)
 }
 
 /// A dictionary for the codes that it is trained with.

@@ -1,7 +1,7 @@
 //! Contrastive divergence in layers of overlapping patches: table 3 of Raina, Madhavan and Ng 2009, and their network of four layers.
 mod streams;
 
-use super::common::CommonArgs;
+use super::common::TimingArgs;
 use super::contrastive::CdArgs;
 use super::floor::{Gpu, RbmFloor};
 use super::table::{Column, Table, or_dash, share};
@@ -42,20 +42,20 @@ const NETWORK: (&[ImageShape], &[LayerArg]) = (
 #[derive(Debug, Args)]
 pub struct PatchRbmArgs {
     #[command(flatten)]
-    common: CommonArgs,
+    timing: TimingArgs,
     /// Time the paper's network of four layers in place of its table 3: layers patch:24/8x256,patch:4/2x128,patch:4/2x512,dense:1024 on
     /// 160x160 images.
     #[arg(long)]
     network: bool,
-    /// Images, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS, several separated by commas; default: 144x144,192x192, or 160x160 with --network.
-    #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = image_shape)]
+    /// Shape of an image, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; several are separated by commas. Default: 144x144,192x192, or 160x160 with --network.
+    #[arg(long, value_name = "SHAPE,…", value_delimiter = ',', value_parser = image_shape)]
     image: Vec<ImageShape>,
-    /// Layers, lowest first, named as by `dbn train --layers`, each timed on top of those before it; default: patch:24/8x192, or those of
+    /// Layers, lowest first. Named as by `dbn train`, each is timed on top of those before it; default: patch:24/8x192, or those of
     /// --network.
     #[arg(long, value_name = "LAYER,…", value_delimiter = ',')]
     layers: Vec<LayerArg>,
-    /// Precision of the matrix products (f32, tf32, bf16), several separated by commas.
-    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "f32,tf32,bf16")]
+    /// Precision of the matrix products; f32, tf32, bf16 or bf16-stochastic, several separated by commas.
+    #[arg(long, value_name = "PRECISION,…", value_delimiter = ',', default_value = "f32,tf32,bf16")]
     precision: Vec<RbmPrecision>,
     #[command(flatten)]
     cd: CdArgs,
@@ -182,8 +182,8 @@ pub(super) fn run(args: &PatchRbmArgs) -> Result<Outcome> {
     if args.streams.asked() {
         return streams::compare(args, &networks);
     }
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     report.line(&format!("{}, on {}", args.cd.words(), describe(&device)))?;
     report.line(
         "seconds for 1 million examples, which go up through the layers below in each step; arithmetic, traffic of weights: least seconds of an \
@@ -198,7 +198,7 @@ pub(super) fn run(args: &PatchRbmArgs) -> Result<Outcome> {
             let mut of_network = Vec::new();
             for (layer, name) in layers.iter().enumerate() {
                 let seconds = trainer(args, &dbn, layer, precision)
-                    .and_then(|mut trainer| args.cd.time(&mut trainer, &rows, &device, &args.common))
+                    .and_then(|mut trainer| args.cd.time(&mut trainer, &rows, &device, &args.timing))
                     .with_context(|| format!("{image} {name} {}", precision.name()))?;
                 let row = row(args, *image, (*name, layer), configs, precision, seconds, &device);
                 of_network.push(row.clone());

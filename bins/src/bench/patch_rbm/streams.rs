@@ -21,8 +21,8 @@ use std::path::PathBuf;
 /// Options of `--streams`.
 #[derive(Debug, Args)]
 pub(super) struct StreamsArgs {
-    /// Print another table: rows in the device's memory beside rows that stream to it from host memory and from a mapped file, with seconds for
-    /// 1 million examples and the memory of the process.
+    /// Compare rows in the device's memory with rows that stream to it, in place of the table. From host memory and from a mapped file, with
+    /// seconds for 1 million examples and the memory of the process.
     #[arg(long)]
     streams: bool,
     /// Size of the file that --streams writes for each image and deletes at the end, such as 4GiB; rounded down to whole rows, and at
@@ -32,7 +32,8 @@ pub(super) struct StreamsArgs {
     /// Folder for the file of --streams; default: the system's folder for temporary files.
     #[arg(long, value_name = "DIR", requires = "streams")]
     folder: Option<PathBuf>,
-    /// Size of the chunks that --streams copies to the device, as in the training programs; rounded down to whole minibatches, at least one.
+    /// Size of the chunks that are copied to the device: 64MiB, 500MB or a number of bytes. Of --streams; rounded down to whole minibatches, at least
+    /// one.
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes, requires = "streams")]
     chunk_bytes: usize,
 }
@@ -147,8 +148,8 @@ pub(super) fn compare(args: &PatchRbmArgs, networks: &[Network]) -> Result<Outco
         "--folder {}: there must be such a folder; make it or name another",
         folder.display()
     );
-    let device = args.common.open_device()?;
-    let report = Report::new(args.common.json);
+    let device = args.timing.common.open_device()?;
+    let report = Report::new(args.timing.common.json);
     report.line(&format!(
         "{}, rows of bytes in an order of its own for each epoch, on {}",
         args.cd.words_of_step(),
@@ -215,7 +216,7 @@ fn measure(
     };
     let mut trainer = trainer(args, dbn, layer, precision)?;
     let mut feed = Feed::new(&rows, device, config)?;
-    let runs = (args.common.repeats, least);
+    let runs = (args.timing.repeats, least);
     let Seconds { median, min, max } =
         args.cd.time_from(&mut feed, &mut trainer, device, runs, || watch.look())?;
     let rows_per_second = 1e6 / median;

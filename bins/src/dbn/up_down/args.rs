@@ -17,10 +17,10 @@ pub struct UpDownSettings {
     /// Epochs before the up-down algorithm that train only the top layer, with the labels.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = whole_number)]
     pub top_epochs: usize,
-    /// Rows per step, which is also the number of persistent chains.
+    /// Rows of a minibatch. It is also the number of persistent chains.
     #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = at_least_one)]
     pub batch: usize,
-    /// Initial learning rate of the up-down algorithm, which falls to 0 over its epochs.
+    /// Learning rate, above 0. Of the up-down algorithm; it falls to 0 over its epochs.
     #[arg(long, value_name = "RATE", default_value_t = 0.2, value_parser = above_zero)]
     pub learning_rate: f64,
     /// Initial learning rate of the top-layer epochs, which falls to 0 over them.
@@ -33,17 +33,17 @@ pub struct UpDownSettings {
     /// Momentum, at least 0 and below 1.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0., value_parser = below_one)]
     pub momentum: f64,
-    /// Gibbs steps in the top layer (CD-k). With several numbers, each applies to an equal part of the up-down epochs, in order, and
+    /// Gibbs steps of the model phase (CD-k). In the top layer; with several numbers, each applies to an equal part of the up-down epochs, in order, and
     /// the first also to the top-layer epochs. Hinton, Osindero and Teh 2006 use 3,6,10 with --persistent=false.
     #[arg(long, value_name = "K,K,…", value_delimiter = ',', default_value = "2", value_parser = at_least_one)]
     pub k: Vec<usize>,
-    /// Continue the Gibbs chains of the top layer from step to step (persistent CD). With false, chains start at the data; samples that start
-    /// from random states may then not look like the data.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub persistent: bool,
+    /// Continue the Gibbs chains from step to step (persistent CD) instead of starting them at the data. With false, samples that start from random
+    /// states may not look like the data. Default: true.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub persistent: Option<bool>,
     /// L2 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
-    pub l2: f64,
+    pub weight_decay: f64,
     /// Precision of the matrix products; weights and sums are always f32.
     #[arg(long, value_name = "f32|tf32", default_value = "f32", value_parser = single_precision)]
     pub precision: String,
@@ -65,10 +65,10 @@ pub struct UpDownArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: UpDownSettings,
-    /// Epochs of the up-down algorithm, which trains all weights; 0 trains the top layer with the labels only. Default: 60.
+    /// Epochs: passes over the training rows. The up-down algorithm trains all weights in them; 0 trains the top layer with the labels only. Default: 60.
     /// With --resume, a larger number extends the run, even a finished one, to N epochs in all, over which the learning rate falls to 0;
     /// each number of --k applies to an equal part of them.
-    #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = whole_number)]
+    #[arg(long, value_name = "N", value_parser = whole_number)]
     pub epochs: Option<usize>,
     /// How rows reach the device.
     #[command(flatten)]

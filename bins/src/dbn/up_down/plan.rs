@@ -49,8 +49,8 @@ pub fn training(settings: &UpDownSettings, stage: Stage) -> Result<LabelledDbnTr
         label_rate: settings.label_rate,
         momentum: Schedule::constant(settings.momentum),
         k,
-        persistent: settings.persistent,
-        l2: settings.l2,
+        persistent: settings.persistent.unwrap_or(true),
+        l2: settings.weight_decay,
         precision: settings.precision.parse().map_err(|err| anyhow!("--precision: {err}"))?,
     })
 }

@@ -18,23 +18,23 @@ pub struct FineTuneSettings {
     /// Start from random weights in the network's shape, to compare with the pre-trained network.
     #[arg(long)]
     pub from_scratch: bool,
-    /// Train on this many labelled rows, drawn with --seed, equally many per class; default: all training rows.
-    #[arg(long = "labelled", alias = "labels", value_name = "ROWS", value_parser = at_least_one, conflicts_with = "autoencode")]
+    /// Number of labelled training rows to learn from, balanced over the classes. They are drawn with --seed. Default: all rows.
+    #[arg(long = "labelled", value_name = "ROWS", value_parser = at_least_one, conflicts_with = "autoencode")]
     pub labels: Option<usize>,
     /// Passes over the training rows, from the option `--epochs` of [`FineTuneArgs`].
     #[arg(skip)]
     pub epochs: Option<usize>,
-    /// Rows per step; the last step of an epoch takes what is left. Default: 100; for fewer than 4000 rows a fortieth of them, at least
+    /// Rows of a minibatch. The last one of an epoch takes what is left. Default: 100; for fewer than 4000 rows a fortieth of them, at least
     /// 10.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub batch: Option<usize>,
-    /// Initial learning rate, which falls to 0 over the epochs; default: 0.001 for adam, 0.1 for sgd.
+    /// Learning rate, above 0. It falls to 0 over the epochs. Default: 0.001 for adam, 0.1 for sgd.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
     /// Optimizer: adam, or sgd (gradient descent with momentum).
     #[arg(long, value_enum, default_value_t = OptimizerArg::Adam)]
     pub optimizer: OptimizerArg,
-    /// Momentum of sgd, at least 0 and below 1.
+    /// Momentum, at least 0 and below 1. Of sgd alone.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0.9, value_parser = below_one)]
     pub momentum: f64,
     /// Dropout probability of hidden units; default: 0.5 for a classifier, 0 for an autoencoder.
@@ -44,13 +44,13 @@ pub struct FineTuneSettings {
     /// Dropout probability of inputs; default: 0.2 for a classifier of at least 10 inputs, else 0.
     #[arg(long, value_name = "PROBABILITY", value_parser = below_one)]
     pub input_dropout: Option<f64>,
-    /// Decay of the weights, at least 0.
+    /// L2 decay of the weights, at least 0. With adam it is decoupled from the gradient (AdamW).
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
     pub weight_decay: f64,
     /// Largest Euclidean norm of a hidden unit's weights; default: no limit.
     #[arg(long, value_name = "NORM", value_parser = above_zero)]
     pub max_norm: Option<f64>,
-    /// Reconstruction loss of an autoencoder; default: cross-entropy for rows in [0, 1], squared-error for real values.
+    /// Reconstruction loss. Of an autoencoder; default: cross-entropy for rows in [0, 1], squared-error for real values.
     #[arg(long, value_enum, conflicts_with = "classify")]
     pub loss: Option<LossArg>,
     /// Stop after this many epochs without a lower error on the held-out rows, and keep the weights of the best epoch. A twentieth of the
@@ -78,10 +78,10 @@ pub struct FineTuneArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: FineTuneSettings,
-    /// Passes over the training rows. Default: 100 for a classifier, 200 for an autoencoder; for few rows as many as make 2000 steps.
+    /// Epochs: passes over the training rows. Default: 100 for a classifier, 200 for an autoencoder; for few rows as many as make 2000 steps.
     /// With --resume, a larger number extends the run, even a finished one, to N epochs in all, over which the learning rate falls to 0.
     /// A run that --patience ended cannot be extended.
-    #[arg(id = "more_epochs", long = "epochs", value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.
     #[command(flatten)]
