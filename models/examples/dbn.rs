@@ -7,7 +7,7 @@ use candle::Device;
 use chandlery::datasets::{DataOptions, Feed, FeedConfig, open};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::RbmTrainConfig;
-use chandlery::softmax::{SoftmaxTrainConfig, Softmax};
+use chandlery::softmax::{Softmax, SoftmaxTrainConfig};
 use chandlery::{Encode, Layered, Philox, Trainer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rows = digits.train.raw(&device)?; // raw rows: bytes here
     let labels = digits.train.labels_tensor(&device)?.ok_or("no labels")?;
     println!("features of the upper layer: {:?}", dbn.encode(&rows)?.dims());
-    let (classifier, _) = Softmax::fit(&dbn.all_features(&rows)?, &labels, 10, &SoftmaxTrainConfig::default())?;
+    let (classifier, _) =
+        Softmax::fit(&dbn.all_features(&rows)?, &labels, 10, &SoftmaxTrainConfig::default())?;
     let test = digits.test.as_ref().unwrap_or(&digits.train);
     let test_labels = test.labels_tensor(&device)?.ok_or("no labels")?;
     let accuracy = classifier.accuracy(&dbn.all_features(&test.raw(&device)?)?, &test_labels)?;
