@@ -16,13 +16,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dae = Dae::init(DaeConfig::new(784, 128), Philox::new(0, 0), &device)?;
     let mut feed = Feed::new(&digits, &device, FeedConfig::new(32, 0))?;
     let training =
-        DaeTrainConfig { batch: 32, corruption: Corruption::Mask(0.3), ..DaeTrainConfig::default() };
+        DaeTrainConfig { batch: 32, corruption: Corruption::Masking(0.3), ..DaeTrainConfig::default() };
     let mut trainer = DaeTrainer::new(&dae, training, Philox::new(0, 1))?;
     trainer.fit(&mut feed, 5)?;
     let dae = trainer.model()?;
 
     let clean = dae.prepare(&digits.take(200)?.raw(&device)?)?;
-    let noisy = corrupt(&clean, Corruption::Mask(0.3), Philox::new(0, 2))?;
+    let noisy = corrupt(&clean, Corruption::Masking(0.3), Philox::new(0, 2))?;
     let restored = dae.reconstruct_prepared(&noisy)?;
     let error = |x: &candle::Tensor| -> candle::Result<f32> {
         Ok((x - &clean)?.sqr()?.sum_all()?.to_scalar::<f32>()? / 200.)
