@@ -1,10 +1,7 @@
 //! What models that can be layers of a stack have in common: their names in files, and the checkpoint of a trainer of one of them.
 use crate::checkpoint::{self, Checkpoint};
-use crate::dae::{Dae, DaeConfig};
 use crate::model::{Decode, ModelConfig};
 use crate::pretrained::ModelType;
-use crate::rbm::{Rbm, RbmConfig};
-use crate::stack::StackedConfig;
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
@@ -13,6 +10,27 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
+
+/// What a layer of a stack is.
+pub trait StackedConfig: ModelConfig {
+    /// What errors call the configuration of a stack of these.
+    const STACK: &'static str;
+
+    /// What errors call one layer.
+    const LAYER: &'static str;
+
+    /// A layer of these sizes and of defaults.
+    fn of_sizes(n_visible: usize, n_hidden: usize) -> Self;
+
+    /// Values that it makes.
+    fn n_made(&self) -> usize;
+
+    /// Refuses a layer that cannot read what `below`, layer `i` counted from 0, makes, for another reason than their number.
+    ///
+    /// # Errors
+    /// When it cannot; the message names both.
+    fn check_above(&self, below: &Self, i: usize) -> Result<()>;
+}
 
 /// A model of visible and hidden units.
 pub trait Layer: Decode<Codes = Tensor, Config: StackedConfig> {
@@ -24,32 +42,6 @@ pub trait Layer: Decode<Codes = Tensor, Config: StackedConfig> {
 
     /// The same reading raw rows through another preparation, without an image shape that such rows do not have.
     fn reading(config: &Self::Config, preparation: &Preparation) -> Self::Config;
-}
-
-impl Layer for Rbm {
-    const STACK_TYPE: ModelType = ModelType::Dbn;
-
-    fn n_weights(config: &RbmConfig) -> usize {
-        config.weight_shape().iter().product()
-    }
-
-    fn reading(config: &RbmConfig, preparation: &Preparation) -> RbmConfig {
-        RbmConfig { preparation: preparation.clone(), ..config.clone() }
-    }
-}
-
-impl Layer for Dae {
-    const STACK_TYPE: ModelType = ModelType::StackedDae;
-
-    fn n_weights(config: &DaeConfig) -> usize {
-        config.n_visible * config.n_hidden
-    }
-
-    fn reading(config: &DaeConfig, preparation: &Preparation) -> DaeConfig {
-        let config = DaeConfig { preparation: preparation.clone(), ..config.clone() };
-        let image = config.image.filter(|image| image.n_features() == config.n_inputs());
-        DaeConfig { image, ..config }
-    }
 }
 
 /// The same layer reading raw rows through another preparation.

@@ -60,14 +60,15 @@ pub trait ModelConfig: Clone + PartialEq + std::fmt::Debug + Serialize + Deseria
     }
 }
 
-macro_rules! model_configs {
-    ($($config:ty => $n_read:expr),* $(,)?) => {$(
-        impl ModelConfig for $config {
-            fn preparation(&self) -> &Preparation {
+/// [`ModelConfig`] of a configuration with a field `preparation` and its own `validate`; the second argument gives `n_read`.
+macro_rules! model_config {
+    ($config:ty, $n_read:expr) => {
+        impl $crate::model::ModelConfig for $config {
+            fn preparation(&self) -> &chandlery_datasets::Preparation {
                 &self.preparation
             }
 
-            fn preparation_mut(&mut self) -> &mut Preparation {
+            fn preparation_mut(&mut self) -> &mut chandlery_datasets::Preparation {
                 &mut self.preparation
             }
 
@@ -75,25 +76,13 @@ macro_rules! model_configs {
                 $n_read(self)
             }
 
-            fn validate(&self) -> Result<()> {
+            fn validate(&self) -> candle::Result<()> {
                 Self::validate(self)
             }
         }
-    )*};
+    };
 }
-
-model_configs!(
-    crate::rbm::RbmConfig => |config: &Self| config.n_visible,
-    crate::labelled::LabelledDbnConfig => |config: &Self| config.sizes.first().copied().unwrap_or(0),
-    crate::feedforward::FeedforwardConfig => |config: &Self| config.layers.first().map_or(0, |layer| layer.n_inputs),
-    crate::dae::DaeConfig => |config: &Self| config.n_visible,
-    crate::dictionary::DictionaryConfig => |config: &Self| config.n_features,
-    crate::sparse_autoencoder::SparseAutoencoderConfig => |config: &Self| config.n_visible,
-    crate::sparse_coding::SparseCodingConfig => |config: &Self| config.n_features,
-    crate::softmax::SoftmaxConfig => |config: &Self| config.n_features,
-    // Of rows that it does not know.
-    crate::tsne::TsneConfig => |_: &Self| 0,
-);
+pub(crate) use model_config;
 
 /// All types that parameters can have.
 pub(crate) const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
@@ -241,7 +230,7 @@ pub trait Model: Clone + Sized {
     /// # Errors
     /// When the folder is not writable.
     fn save_pretrained(&self, folder: impl AsRef<Path>) -> Result<()> {
-        pretrained::save(folder.as_ref(), self)
+        pretrained::save(folder.as_ref(), Self::TYPE, self.config(), self.preparation(), self.tensors())
     }
 
     /// Loads a model from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its id (`owner/name`) from the Hugging
@@ -251,7 +240,7 @@ pub trait Model: Clone + Sized {
     /// When there is neither, a file is missing or does not fit the configuration, it is another model, or the model cannot have the type
     /// that is asked for; the message names the file.
     fn from_pretrained(folder_or_id: impl AsRef<Path>, options: &LoadOptions) -> Result<Self> {
-        pretrained::load(folder_or_id.as_ref(), options)
+        pretrained::load(Self::TYPE, folder_or_id.as_ref(), options, Self::new)
     }
 }
 

@@ -12,7 +12,7 @@
 //! | `format` | the version of the format, 1 |
 //!
 //! `model.safetensors` holds the parameters and, as `preparation.…`, what was fitted of the preparation. Names are those that
-//! [`Model::new`] looks for; `weight` with `bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
+//! [`Model::new`](crate::Model::new) looks for; `weight` with `bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
 //!
 //! [`model_type`] says which model a folder holds, so that a program can take any.
 //!
@@ -33,9 +33,9 @@
 //! ```
 use crate::check::is_finite;
 use crate::io::{bytes_of, load_tensors, written};
-use crate::model::Model;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
+use chandlery_datasets::Preparation;
 use chandlery_datasets::whole::{finish_all, is_unfinished};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -174,11 +174,15 @@ pub fn model_type(folder_or_id: impl AsRef<Path>) -> Result<ModelType> {
     ConfigFile::read(&Place::of(folder_or_id.as_ref(), None, &[CONFIG])?)?.model_type()
 }
 
-/// [`Model::from_pretrained`].
-pub(crate) fn load<M: Model>(folder_or_id: &Path, options: &LoadOptions) -> Result<M> {
+/// [`Model::from_pretrained`](crate::Model::from_pretrained): `make` makes a model of its configuration and its tensors.
+pub(crate) fn load<C: DeserializeOwned, M>(
+    want: ModelType,
+    folder_or_id: &Path,
+    options: &LoadOptions,
+    make: impl FnOnce(C, VarBuilder) -> Result<M>,
+) -> Result<M> {
     let LoadOptions { device, dtype, revision } = options;
-    let (config, weights, tensors) =
-        read_both::<M::Config>(M::TYPE, folder_or_id, revision.as_deref(), device)?;
+    let (config, weights, tensors) = read_both::<C>(want, folder_or_id, revision.as_deref(), device)?;
     let refused = |e: &dyn Display| Error::Msg(format!("{}: {e}", weights.display()));
     let floats = || tensors.iter().filter(|(_, t)| t.dtype().is_float());
     for (name, t) in floats() {
@@ -190,7 +194,7 @@ pub(crate) fn load<M: Model>(folder_or_id: &Path, options: &LoadOptions) -> Resu
     }
     let stored = floats().filter(|(name, _)| !name.starts_with("preparation.")).map(|(_, t)| t.dtype());
     let dtype = dtype.or(stored.max_by_key(|dtype| dtype.size_in_bytes())).unwrap_or(DType::F32);
-    M::new(config, VarBuilder::from_tensors(tensors, dtype, device)).map_err(|e| refused(&e))
+    make(config, VarBuilder::from_tensors(tensors, dtype, device)).map_err(|e| refused(&e))
 }
 
 /// Times that a folder is read anew while somebody writes another model to it, and the wait between two.
@@ -303,18 +307,24 @@ struct Content<'a, C> {
     config: &'a C,
 }
 
-/// [`Model::save_pretrained`]. Each file appears whole. Both are written beside their names first; then, within the time of three renames,
+/// [`Model::save_pretrained`](crate::Model::save_pretrained). Each file appears whole. Both are written beside their names first; then, within the time of three renames,
 /// the old configuration goes, the weights change, and the configuration comes last, so that who reads the same configuration before and
 /// after the weights has its weights.
-pub(crate) fn save<M: Model>(folder: &Path, model: &M) -> Result<()> {
+pub(crate) fn save(
+    folder: &Path,
+    model_type: ModelType,
+    config: &impl Serialize,
+    preparation: &Preparation,
+    tensors: Vec<(String, Tensor)>,
+) -> Result<()> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Error::Msg(format!("{}: cannot be made: {e}", folder.display())))?;
     let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let fitted = model.preparation().tensors().map_err(Error::wrap)?;
+    let fitted = preparation.tensors().map_err(Error::wrap)?;
     let path = folder.join(WEIGHTS);
-    let weights = written(&path, &bytes_of(&path, model.tensors().into_iter().chain(fitted), notes)?)?;
+    let weights = written(&path, &bytes_of(&path, tensors.into_iter().chain(fitted), notes)?)?;
     let path = folder.join(CONFIG);
-    let content = Content { model_type: M::TYPE.name(), format: FORMAT, config: model.config() };
+    let content = Content { model_type: model_type.name(), format: FORMAT, config };
     let mut text = serde_json::to_vec_pretty(&content).map_err(Error::wrap)?;
     text.push(b'\n');
     let config = written(&path, &text)?;

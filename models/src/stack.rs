@@ -1,5 +1,6 @@
 //! Models of layers on top of each other, each reading what the one below makes: [`Dbn`](crate::dbn::Dbn) and
 //! [`StackedDae`](crate::dae::StackedDae).
+pub use crate::layers::StackedConfig;
 use crate::layers::{self, Layer, reading};
 use crate::model::{Decode, Encode, FLOATS, Layered, Model, ModelConfig};
 use crate::prepare::check_inputs;
@@ -22,27 +23,6 @@ pub struct StackConfig<C> {
     /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageShape>,
-}
-
-/// What a layer of a stack is.
-pub trait StackedConfig: ModelConfig {
-    /// What errors call the configuration of a stack of these.
-    const STACK: &'static str;
-
-    /// What errors call one layer.
-    const LAYER: &'static str;
-
-    /// A layer of these sizes and of defaults.
-    fn of_sizes(n_visible: usize, n_hidden: usize) -> Self;
-
-    /// Values that it makes.
-    fn n_made(&self) -> usize;
-
-    /// Refuses a layer that cannot read what `below`, layer `i` counted from 0, makes, for another reason than their number.
-    ///
-    /// # Errors
-    /// When it cannot; the message names both.
-    fn check_above(&self, below: &Self, i: usize) -> Result<()>;
 }
 
 impl<C: StackedConfig> StackConfig<C> {

@@ -1,10 +1,10 @@
 //! What a denoising autoencoder is, and how it is trained.
 use crate::check::{at_least_one, range};
 use crate::feedforward::{Activation, Connections, LayerConfig, ReconstructionLoss};
+use crate::layers::StackedConfig;
 use crate::prepare::{check_inputs, n_inputs};
 use crate::rbm::precision_name;
 use crate::schedule::{Plan, Schedule};
-use crate::stack::StackedConfig;
 use candle::{Error, Result};
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::Precision;
@@ -39,6 +39,8 @@ pub struct DaeConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageShape>,
 }
+
+crate::model::model_config!(DaeConfig, |config: &DaeConfig| config.n_visible);
 
 fn yes() -> bool {
     true

@@ -259,3 +259,17 @@ impl Module for Dae {
         self.encode(rows)
     }
 }
+
+impl crate::layers::Layer for Dae {
+    const STACK_TYPE: ModelType = ModelType::StackedDae;
+
+    fn n_weights(config: &DaeConfig) -> usize {
+        config.n_visible * config.n_hidden
+    }
+
+    fn reading(config: &DaeConfig, preparation: &chandlery_datasets::Preparation) -> DaeConfig {
+        let config = DaeConfig { preparation: preparation.clone(), ..config.clone() };
+        let image = config.image.filter(|image| image.n_features() == config.n_inputs());
+        DaeConfig { image, ..config }
+    }
+}

@@ -55,6 +55,8 @@ pub struct DictionaryConfig {
     pub preparation: Preparation,
 }
 
+crate::model::model_config!(DictionaryConfig, |config: &DictionaryConfig| config.n_features);
+
 impl DictionaryConfig {
     /// Sizes have no default; everything else does: orthogonal matching pursuit to `n_nonzero` atoms, coefficients of either sign.
     pub fn new(n_atoms: usize, n_features: usize, n_nonzero: usize) -> Self {

@@ -1,118 +1,13 @@
 //! What a network is, and how it is trained.
-use super::Connections;
+use super::{Activation, Connections, LayerConfig};
 use crate::check::{at_least_one, check_names, range};
 use crate::prepare::{check_inputs, n_inputs};
-use crate::rbm::{HiddenUnit, VisibleUnit, precision_name};
+use crate::rbm::{VisibleUnit, precision_name};
 use crate::schedule::{Plan, Schedule};
-use candle::{Device, Result, Tensor};
+use candle::Result;
 use chandlery_datasets::{ImageShape, KnownClasses, Preparation};
-use chandlery_ops::core::uniform;
-use chandlery_ops::{Philox, Precision};
+use chandlery_ops::Precision;
 use serde::{Deserialize, Serialize};
-
-/// What a layer makes of `x = h Wᵀ + b`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Activation {
-    /// `x`
-    #[default]
-    Identity,
-    /// `1 / (1 + e⁻ˣ)`
-    Sigmoid,
-    /// `max(0, x)`
-    Relu,
-    /// `tanh x`
-    Tanh,
-}
-
-impl From<Activation> for chandlery_ops::layers::Activation {
-    fn from(activation: Activation) -> Self {
-        match activation {
-            Activation::Identity => Self::Identity,
-            Activation::Sigmoid => Self::Sigmoid,
-            Activation::Relu => Self::Relu,
-            Activation::Tanh => Self::Tanh,
-        }
-    }
-}
-
-impl Activation {
-    /// `f(x)`, elementwise and differentiable.
-    pub(crate) fn of(self, x: &Tensor) -> Result<Tensor> {
-        match self {
-            Self::Identity => Ok(x.clone()),
-            Self::Sigmoid => candle_nn::ops::sigmoid(x),
-            Self::Relu => x.relu(),
-            Self::Tanh => x.tanh(),
-        }
-    }
-}
-
-/// The mean of a hidden unit as a function of its input.
-impl From<HiddenUnit> for Activation {
-    fn from(unit: HiddenUnit) -> Self {
-        match unit {
-            HiddenUnit::Bernoulli => Self::Sigmoid,
-            HiddenUnit::Rectified => Self::Relu,
-            HiddenUnit::Gaussian => Self::Identity,
-        }
-    }
-}
-
-/// The mean of a visible unit as a function of its input.
-impl From<VisibleUnit> for Activation {
-    fn from(unit: VisibleUnit) -> Self {
-        if unit.is_gaussian() { Self::Identity } else { Self::Sigmoid }
-    }
-}
-
-/// One layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LayerConfig {
-    /// Values that it reads, at least 1.
-    pub n_inputs: usize,
-    /// Values that it makes, at least 1.
-    pub n_outputs: usize,
-    /// What it makes of them.
-    pub activation: Activation,
-    /// Which inputs an output sees. Default: all.
-    #[serde(default, skip_serializing_if = "Connections::is_dense")]
-    pub connections: Connections,
-}
-
-impl LayerConfig {
-    /// Random weights of the [shape](Self::weight_shape) of the layer, f32: uniform in `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for
-    /// sigmoid layers, √2 for rectified ones and 1 for others, so that signals neither fade nor grow on their way (Glorot and Bengio,
-    /// "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010; He et al. 2015). Where not all see all,
-    /// the sizes are the mean numbers of inputs of an output, and of outputs of an input.
-    pub(crate) fn random_weight(&self, philox: Philox, device: &Device) -> Result<Tensor> {
-        let limit = self.limit();
-        uniform(self.weight_shape(), device, philox)?.affine(2. * limit, -limit)
-    }
-
-    /// The first `n` of these weights, on the CPU.
-    pub(crate) fn first_weights(&self, n: usize, philox: Philox) -> Result<Tensor> {
-        let limit = self.limit();
-        uniform(n, &Device::Cpu, philox)?.affine(2. * limit, -limit)
-    }
-
-    /// The distribution of these weights, for a variable that candle draws.
-    pub(crate) fn drawn(&self) -> candle_nn::Init {
-        let limit = self.limit();
-        candle_nn::Init::Uniform { lo: -limit, up: limit }
-    }
-
-    /// The largest magnitude of a random weight.
-    fn limit(&self) -> f64 {
-        let gain = match self.activation {
-            Activation::Sigmoid => 4.,
-            Activation::Relu => 2f64.sqrt(),
-            Activation::Identity | Activation::Tanh => 1.,
-        };
-        let (read, made) = self.fans();
-        gain * (6. / (read + made)).sqrt()
-    }
-}
 
 /// What a network is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,6 +42,11 @@ pub struct FeedforwardConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class_names: Option<Vec<String>>,
 }
+
+crate::model::model_config!(FeedforwardConfig, |config: &FeedforwardConfig| config
+    .layers
+    .first()
+    .map_or(0, |layer| layer.n_inputs));
 
 impl FeedforwardConfig {
     /// The classes that a classifier tells apart; none of an autoencoder.

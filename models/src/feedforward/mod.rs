@@ -54,10 +54,8 @@ mod step;
 mod tests;
 pub mod train;
 
-pub use config::{
-    Activation, FeedforwardConfig, FeedforwardTrainConfig, LayerConfig, Optimizer, ReconstructionLoss, Task,
-};
-pub use connections::Connections;
+pub use config::{FeedforwardConfig, FeedforwardTrainConfig, Optimizer, ReconstructionLoss, Task};
+pub use connections::{Activation, Connections, LayerConfig};
 pub use train::{FeedforwardTrainer, Metrics};
 
 use crate::check::{room_for, values_of};

@@ -26,6 +26,12 @@ pub struct LabelledDbnConfig {
     pub class_names: Option<Vec<String>>,
 }
 
+crate::model::model_config!(LabelledDbnConfig, |config: &LabelledDbnConfig| config
+    .sizes
+    .first()
+    .copied()
+    .unwrap_or(0));
+
 impl LabelledDbnConfig {
     /// The classes of the labels.
     pub fn classes(&self) -> KnownClasses<'_> {

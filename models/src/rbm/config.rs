@@ -1,9 +1,9 @@
 //! What an RBM is, and how it is trained.
 use crate::check::{at_least_one, range};
 use crate::conv_rbm::ConvGrid;
+use crate::layers::StackedConfig;
 use crate::prepare::check_inputs;
 use crate::schedule::{Plan, Schedule};
-use crate::stack::StackedConfig;
 use candle::Result;
 use chandlery_datasets::Preparation;
 use chandlery_ops::Precision;
@@ -105,6 +105,8 @@ pub struct RbmConfig {
     #[serde(default, skip_serializing_if = "Preparation::is_default")]
     pub preparation: Preparation,
 }
+
+crate::model::model_config!(RbmConfig, |config: &RbmConfig| config.n_visible);
 
 fn default_weight_stdev() -> f64 {
     0.01

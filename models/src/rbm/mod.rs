@@ -415,3 +415,15 @@ impl Module for Rbm {
 fn draw(mean: &Tensor, philox: Philox) -> Result<Tensor> {
     bernoulli(&mean.to_dtype(DType::F32)?, philox)?.to_dtype(mean.dtype())
 }
+
+impl crate::layers::Layer for Rbm {
+    const STACK_TYPE: ModelType = ModelType::Dbn;
+
+    fn n_weights(config: &RbmConfig) -> usize {
+        config.weight_shape().iter().product()
+    }
+
+    fn reading(config: &RbmConfig, preparation: &chandlery_datasets::Preparation) -> RbmConfig {
+        RbmConfig { preparation: preparation.clone(), ..config.clone() }
+    }
+}

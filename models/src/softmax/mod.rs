@@ -64,6 +64,8 @@ pub struct SoftmaxConfig {
     pub class_names: Option<Vec<String>>,
 }
 
+crate::model::model_config!(SoftmaxConfig, |config: &SoftmaxConfig| config.n_features);
+
 impl SoftmaxConfig {
     /// Sizes have no default; everything else does.
     pub fn new(n_features: usize, n_classes: usize) -> Self {

@@ -46,6 +46,8 @@ pub struct SparseAutoencoderConfig {
     pub image: Option<ImageShape>,
 }
 
+crate::model::model_config!(SparseAutoencoderConfig, |config: &SparseAutoencoderConfig| config.n_visible);
+
 impl SparseAutoencoderConfig {
     /// Sizes have no default; everything else does.
     pub fn new(n_visible: usize, n_hidden: usize) -> Self {

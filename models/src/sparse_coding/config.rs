@@ -33,6 +33,8 @@ pub struct SparseCodingConfig {
     pub image: Option<ImageShape>,
 }
 
+crate::model::model_config!(SparseCodingConfig, |config: &SparseCodingConfig| config.n_features);
+
 fn tolerance() -> f64 {
     1e-4
 }

@@ -1,5 +1,4 @@
 //! What a run of t-SNE is told.
-use super::Progress;
 use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, prepared};
 use candle::{DType, Device, Result, Tensor};
@@ -108,6 +107,8 @@ pub struct TsneConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageShape>,
 }
+
+crate::model::model_config!(TsneConfig, |_: &TsneConfig| 0);
 
 /// [`Metric`] as files have it.
 #[derive(Serialize, Deserialize)]
@@ -240,11 +241,6 @@ impl TsneConfig {
     /// What t-SNE reads of raw rows, f32 `[n, n_features]`.
     pub(super) fn read(&self, rows: &Tensor) -> Result<Tensor> {
         prepared("Tsne", &self.preparation, rows, DType::F32)?.contiguous()
-    }
-
-    /// Whether the descent ends at this check, before its last iteration, because the layout hardly moves any more.
-    pub fn is_at_end(&self, progress: &Progress) -> bool {
-        progress.iteration > self.early_iterations && progress.gradient_norm <= self.gradient_tolerance
     }
 
     /// Neighbours of each of `n` rows.

@@ -49,6 +49,7 @@ mod order;
 mod run;
 mod start;
 mod transform;
+mod transform_config;
 
 pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours};
 pub use config::{Method, Start, TsneConfig};
@@ -56,7 +57,7 @@ pub use embedding::Embedding;
 pub use given::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};
 pub use memory::MemoryNeeds;
 pub use run::{Progress, StageSeconds, TsneTrainer};
-pub use transform::TransformConfig;
+pub use transform_config::TransformConfig;
 
 use crate::{FullBatchTrainer, Philox, Trainer};
 use candle::{Result, Tensor};

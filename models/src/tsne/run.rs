@@ -82,6 +82,13 @@ pub struct TsneTrainer {
     notes: Vec<String>,
 }
 
+impl TsneConfig {
+    /// Whether the descent ends at this check, before its last iteration, because the layout hardly moves any more.
+    pub fn is_at_end(&self, progress: &Progress) -> bool {
+        progress.iteration > self.early_iterations && progress.gradient_norm <= self.gradient_tolerance
+    }
+}
+
 impl TsneTrainer {
     /// A run over raw `rows`, `[n, n_inputs]` u8 or f32, on their device: finds neighbours, affinities and the first layout. A perplexity that is too
     /// large for so few rows is lowered ([`TsneConfig::lowered`]), and [`notes`](Self::notes) say so.

@@ -1,9 +1,9 @@
 //! Solvers that advance all signals of a part at once; signals that are done leave.
+use super::active::ActiveSignals;
 use super::fista::{self, Momentum};
 use super::parallel::{self, Search};
-use super::problem::Part;
-use candle::{DType, Result, Tensor};
-use chandlery_ops::arrays::gather_rows;
+use super::part::Part;
+use candle::{Result, Tensor};
 
 /// Iterations between two looks at the signals, when those that are done leave and rounding errors of running sums are made good.
 const ITERATIONS: usize = 10;
@@ -28,19 +28,6 @@ pub enum Stop {
     Fall,
 }
 
-/// The signals that are not done.
-pub(super) struct Going {
-    /// Their places in the part, u32 `[going]`
-    rows: Tensor,
-    pub activations: Tensor,
-    pub correlations: Tensor,
-    pub energies: Tensor,
-    /// Objective and gap, `[going, 2]`, and those of the iteration before
-    pub figures: Tensor,
-    pub before: Tensor,
-    momentum: Option<Momentum>,
-}
-
 /// Solves from `activations` `[rows, n]`, in place; returns the gaps `[rows]`.
 pub(super) fn solve(part: &Part<'_>, activations: &Tensor, method: &Method, stop: Stop) -> Result<Tensor> {
     let (m, dtype, device) = (activations.dim(0)?, activations.dtype(), activations.device());
@@ -54,7 +41,7 @@ pub(super) fn solve(part: &Part<'_>, activations: &Tensor, method: &Method, stop
         Method::Parallel(_) => (None, f64::NAN),
     };
     let figures = Tensor::zeros((m, 2), dtype, device)?;
-    let mut going = Going {
+    let mut going = ActiveSignals {
         rows: Tensor::arange(0, m as u32, device)?,
         activations: start,
         correlations: part.correlations.clone(),
@@ -111,30 +98,4 @@ fn start(part: &Part<'_>, diagonal: &Tensor, activations: &Tensor) -> Result<Ten
     let used = diagonal.gt(0.)?.to_dtype(activations.dtype())?;
     let start = activations.broadcast_mul(&used)?;
     if part.lasso.nonnegative { start.maximum(0.) } else { Ok(start) }
-}
-
-impl Going {
-    /// Objectives and gaps.
-    fn read(&self, figures: &Tensor) -> Result<[Vec<f64>; 2]> {
-        let wide = figures.to_dtype(DType::F64)?.t()?.contiguous()?;
-        Ok([wide.get(0)?.to_vec1()?, wide.get(1)?.to_vec1()?])
-    }
-
-    /// Those of the signals at these places.
-    fn keep(&self, rest: &[u32]) -> Result<Self> {
-        let of = |x: &Tensor| gather_rows(&x.contiguous()?, rest);
-        let momentum = match &self.momentum {
-            Some(Momentum { to, theta }) => Some(Momentum { to: of(to)?, theta: of(theta)? }),
-            None => None,
-        };
-        Ok(Self {
-            rows: of(&self.rows)?,
-            activations: of(&self.activations)?,
-            correlations: of(&self.correlations)?,
-            energies: of(&self.energies)?,
-            figures: of(&self.figures)?,
-            before: of(&self.before)?,
-            momentum,
-        })
-    }
 }

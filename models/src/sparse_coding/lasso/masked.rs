@@ -6,7 +6,8 @@
 //!
 //! On the CPU a solver makes those rows of it that it comes to need. On a GPU it is a row of one product, of the mask with the products of all
 //! pairs of atoms, or where these need too much memory `(B M)(B M)ᵀ`.
-use super::problem::{Part, Problem};
+use super::part::Part;
+use super::problem::Problem;
 use super::{Activations, Lasso, OP, Solver};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;

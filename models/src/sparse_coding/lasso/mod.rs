@@ -35,10 +35,12 @@
 //! # Ok(()) }
 //! ```
 mod activations;
+mod active;
 mod batch;
 mod fista;
 mod masked;
 mod parallel;
+mod part;
 mod problem;
 
 pub use activations::{Activations, Status};

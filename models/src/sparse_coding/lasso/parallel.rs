@@ -1,7 +1,7 @@
 //! The coordinate-parallel algorithm: one product with the Gram matrix and one [`lasso_step_`] an iteration; or that for one block of
 //! coordinates after the other, with one product in all for an iteration over the blocks.
-use super::batch::Going;
-use super::problem::Part;
+use super::active::ActiveSignals;
+use super::part::Part;
 use candle::{Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::codes::{LassoStep, LineSearch, lasso_step_};
@@ -17,7 +17,7 @@ pub(super) struct Search {
 
 /// So many iterations, and the figures of the result.
 pub(super) fn iterate(
-    going: &Going,
+    going: &ActiveSignals,
     part: &Part<'_>,
     diagonal: &Tensor,
     search: Search,

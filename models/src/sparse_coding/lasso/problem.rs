@@ -1,6 +1,7 @@
 //! A lasso in terms of its Gram matrix, and the solution in parts.
 use super::batch::{self, Method, Stop};
 use super::parallel::Search;
+use super::part::Part;
 use super::{Activations, Lasso, LineSearch, OP, Solver};
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::Precision;
@@ -20,18 +21,6 @@ pub(super) struct Problem<'a> {
     gram: Tensor,
     /// `[n]`
     pub weights: Tensor,
-}
-
-/// Some signals of a problem, as the solvers take them; their activations are updated in place.
-pub(super) struct Part<'a> {
-    pub lasso: &'a Lasso,
-    pub dictionary: &'a Tensor,
-    /// `[n, n]`; for solvers of single signals also one for each, `[rows, n, n]`
-    pub gram: &'a Tensor,
-    /// `[rows, n]`, `[rows]` and `[n]`
-    pub correlations: Tensor,
-    pub energies: Tensor,
-    pub penalties: Tensor,
 }
 
 impl<'a> Problem<'a> {
@@ -136,11 +125,6 @@ impl Lasso {
 }
 
 impl Part<'_> {
-    /// That of the Gram matrix, `[n]`.
-    pub(super) fn diagonal(&self) -> Result<Tensor> {
-        row_squares(self.dictionary)?.affine(1., self.lasso.ridge)?.to_dtype(self.gram.dtype())
-    }
-
     /// Solves from `activations`, in place; returns the gaps.
     pub(super) fn solve(&self, activations: &Tensor) -> Result<Tensor> {
         match self.lasso.solver {
