@@ -17,7 +17,7 @@
 //! | `FILE.npz`, `.mtx`, `….gz`, `.h5ad`, `.h5`, a folder of 10x Genomics | sparse matrices: [`sparse`](crate::sparse)                   |
 //! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |
 //!
-//! [`csv`], [`parquet`], [`image_folder`] and the like open one form each, whatever names end in.
+//! [`csv()`], [`parquet()`], [`image_folder`] and the like open one form each, whatever names end in.
 //!
 //! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not read: they must not be
 //! changed while in use. Decoded rows live in memory up to [`DataOptions::memory_bytes`], then in a temporary file.

@@ -30,7 +30,7 @@
 //!
 //! Source: Lee, Grosse, Ranganath and Ng, "Convolutional deep belief networks for scalable unsupervised learning of hierarchical
 //! representations", ICML 2009, sections 3.2 to 3.4; Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
-//! processors", ICML 2009, section 5. Departure: filters are not turned by 180°, see [`chandlery_ops::images::convolution`].
+//! processors", ICML 2009, section 5. Departure: filters are not turned by 180°, see [`convolution`](chandlery_ops::images::convolution()).
 //!
 //! ```
 //! use candle::{Device::Cpu, Module};
