@@ -1,12 +1,14 @@
 //! Compiles every `kernels/ROOM/*.cu` with nvcc when the feature `cuda` is on.
 //!
-//! Each file becomes one fat binary: for every capability that is built for machine code, which loads in microseconds, and
-//! PTX, which a newer GPU compiles at first use. Files in `kernels/ROOM/sm_90a` use instructions of capability 9.0 alone and become
-//! machine code for it only, where 9.0 is among the capabilities.
+//! Each file becomes one fat binary: for every capability that is built for machine code, which
+//! loads in microseconds, and PTX, which a newer GPU compiles at first use. Files in
+//! `kernels/ROOM/sm_90a` use instructions of capability 9.0 alone and become machine code for it
+//! only, where 9.0 is among the capabilities.
 //!
-//! The capabilities are those of `CHANDLERY_CUDA_CAPABILITIES` (`80,86,89,90,120`), else `CUDA_COMPUTE_CAP` (`90`), which candle's
-//! kernels are compiled for as well, else that of the GPU in this machine. Products and sums are not contracted
-//! (`-fmad=false`), so that a kernel rounds as its CPU twin does; one that wants a fused multiply-add says `fmaf`.
+//! The capabilities are those of `CHANDLERY_CUDA_CAPABILITIES` (`80,86,89,90,120`), else
+//! `CUDA_COMPUTE_CAP` (`90`), which candle's kernels are compiled for as well, else that of the GPU
+//! in this machine. Products and sums are not contracted (`-fmad=false`), so that a kernel rounds
+//! as its CPU twin does; one that wants a fused multiply-add says `fmaf`.
 fn main() {
     println!("cargo::rerun-if-changed=kernels");
     #[cfg(feature = "cuda")]
@@ -129,8 +131,9 @@ mod cuda {
         out.join(format!("{}.fatbin", job.name.replace('/', "-")))
     }
 
-    /// Compiles a source, unless the fat binary is newer than all files that it was made of, and they and the arguments are the same. Files are
-    /// the same where the folder is: checkouts that share a target folder compile their own.
+    /// Compiles a source, unless the fat binary is newer than all files that it was made of, and
+    /// they and the arguments are the same. Files are the same where the folder is: checkouts that
+    /// share a target folder compile their own.
     fn compile(nvcc: &Path, job: &Job, fatbin: &Path) {
         let (files, notes) = (fatbin.with_extension("d"), fatbin.with_extension("arguments"));
         let architectures = job.architectures.iter().map(|arch| format!("-gencode={arch}"));

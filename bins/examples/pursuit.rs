@@ -1,12 +1,12 @@
-//! Times the pursuits on natural 8×8 patches, and writes the patches so that `bins/peers/pursuit.py` can time other programs on
-//! them.
+//! Times the pursuits on natural 8×8 patches, and writes the patches so that
+//! `bins/peers/pursuit.py` can time other programs on them.
 //!
 //! ```text
 //! cargo run -p chandlery-bins --example pursuit -- --out FOLDER [--signals 100000] [--atoms 128,512] [--nonzero 8]
 //! ```
 //!
-//! Prints one line per measurement: pursuit, atoms, type, threads, median and minimum µs per signal, relative residual; and how
-//! many f32 supports equal those of f64.
+//! Prints one line per measurement: pursuit, atoms, type, threads, median and minimum µs per
+//! signal, relative residual; and how many f32 supports equal those of f64.
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
 use chandlery_bins::arrays;

@@ -1,4 +1,5 @@
-//! Matrices as files that other programs read: `.npy`, `.csv` and `.safetensors`; `-` is standard output, as `.csv`.
+//! Matrices as files that other programs read: `.npy`, `.csv` and `.safetensors`; `-` is standard
+//! output, as `.csv`.
 use crate::report::{is_stdout, to_stdout};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Tensor};
@@ -13,9 +14,11 @@ use std::path::Path;
 /// A format that [`write()`] knows, told by the extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// NumPy's: one array, no labels. Written as rows come, so that it may be larger than the memory.
+    /// NumPy's: one array, no labels. Written as rows come, so that it may be larger than the
+    /// memory.
     Npy,
-    /// A line for each row under a header of `f0`, `f1`, …; a last column `label` where there are labels. Written as rows come.
+    /// A line for each row under a header of `f0`, `f1`, …; a last column `label` where there are
+    /// labels. Written as rows come.
     Csv,
     /// Named tensors, gathered in memory.
     Safetensors,
@@ -44,14 +47,15 @@ impl Format {
     }
 }
 
-/// Writes the matrix `[n_rows, n_columns]` whose blocks of rows `next` gives until it gives `None`, as f32,
-/// and where the format has a place for them its labels, `[n_rows]`, as u32.
+/// Writes the matrix `[n_rows, n_columns]` whose blocks of rows `next` gives until it gives `None`,
+/// as f32, and where the format has a place for them its labels, `[n_rows]`, as u32.
 ///
-/// `.npy` holds the matrix alone; `.csv` has a column for the labels; `.safetensors` holds the matrix as `features` and the labels as `labels`.
+/// `.npy` holds the matrix alone; `.csv` has a column for the labels; `.safetensors` holds the
+/// matrix as `features` and the labels as `labels`.
 ///
 /// # Errors
-/// When the extension is none of these, a block is not `[_, n_columns]`, they do not add up to `n_rows`, `next` fails, or
-/// the disk refuses.
+/// When the extension is none of these, a block is not `[_, n_columns]`, they do not add up to
+/// `n_rows`, `next` fails, or the disk refuses.
 pub fn write(
     path: &Path,
     (n_rows, n_columns): (usize, usize),

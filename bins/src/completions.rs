@@ -7,8 +7,9 @@ use clap_complete::{Shell, generate};
 /// Arguments of `completions`.
 #[derive(Debug, Clone, Args)]
 pub struct CompletionsArgs {
-    /// The shell. For bash, add `source <(PROGRAM completions bash)` to ~/.bashrc, with the name of this program, which must be on
-    /// PATH. For other shells, save the output to the file that the shell reads completions from.
+    /// The shell. For bash, add `source <(PROGRAM completions bash)` to ~/.bashrc, with the name of
+    /// this program, which must be on PATH. For other shells, save the output to the file that the
+    /// shell reads completions from.
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: Shell,
 }

@@ -7,8 +7,9 @@ use std::str::FromStr;
 
 /// Where a program runs: `cpu`, `cuda` (the first GPU) or `cuda:N`.
 ///
-/// The default is `cuda:0` in a build with the feature `cuda`, else `cpu`.
-/// If the GPU is missing, [`open`](DeviceChoice::open) returns an error that says what to do; nothing then runs on the CPU instead.
+/// The default is `cuda:0` in a build with the feature `cuda`, else `cpu`. If the GPU is missing,
+/// [`open`](DeviceChoice::open) returns an error that says what to do; nothing then runs on the CPU
+/// instead.
 ///
 /// ```
 /// use chandlery_bins::device::DeviceChoice;
@@ -53,7 +54,8 @@ impl FromStr for DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// Opens the device. A GPU gets a stream of its own, so that its work can be recorded as a CUDA graph.
+    /// Opens the device. A GPU gets a stream of its own, so that its work can be recorded as a CUDA
+    /// graph.
     ///
     /// # Errors
     /// When a GPU is asked for and the build has no CUDA, or there is no such GPU.

@@ -25,7 +25,8 @@ pub struct Encoding<'a> {
     pub width: usize,
 }
 
-/// The report of a command that writes features to `out`, after checks that they can be written there.
+/// The report of a command that writes features to `out`, after checks that they can be written
+/// there.
 ///
 /// # Errors
 /// When `out` has a name that [`Format::of`] does not take, or cannot be written.
@@ -37,7 +38,8 @@ pub fn report_beside(json: bool, out: &Path) -> Result<Report> {
 }
 
 impl Encoding<'_> {
-    /// Writes what `features` makes of blocks of raw rows for each layer, side by side `[batch, width]`, and says so.
+    /// Writes what `features` makes of blocks of raw rows for each layer, side by side
+    /// `[batch, width]`, and says so.
     pub fn write(
         self,
         report: &Report,

@@ -1,8 +1,9 @@
 //! Ctrl-C, and SIGTERM as a scheduler sends it.
 //!
-//! The first one ends the process, whatever it does, with the exit code 128 + signal. Files that are not whole are removed, and what a run has
-//! on the disk stands. Only a training loop is given two seconds to finish its step and write a checkpoint, see [`orderly`]; if that takes
-//! longer, or at the second signal, its last checkpoint is what stands.
+//! The first one ends the process, whatever it does, with the exit code 128 + signal. Files that
+//! are not whole are removed, and what a run has on the disk stands. Only a training loop is given
+//! two seconds to finish its step and write a checkpoint, see [`orderly`]; if that takes longer, or
+//! at the second signal, its last checkpoint is what stands.
 use chandlery_datasets::whole::abandon;
 use signal_hook::consts::SIGINT;
 use std::io::{IsTerminal, Write};
@@ -10,7 +11,8 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Exit codes are 128 and the number of the signal: 129 after SIGHUP, 130 after Ctrl-C, 143 after SIGTERM.
+/// Exit codes are 128 and the number of the signal: 129 after SIGHUP, 130 after Ctrl-C, 143 after
+/// SIGTERM.
 const SIGNALLED: i32 = 128;
 /// How long a training loop may take to come to an end.
 const GRACE: Duration = Duration::from_millis(2000);
@@ -36,8 +38,9 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Listens from now on, also for SIGHUP, the end of a terminal, unless it is ignored, as under `nohup`. A file that becomes larger than the
-/// process may write is from here on an error of writing, and no end without a word.
+/// Listens from now on, also for SIGHUP, the end of a terminal, unless it is ignored, as under
+/// `nohup`. A file that becomes larger than the process may write is from here on an error of
+/// writing, and no end without a word.
 ///
 /// # Errors
 /// When the system refuses a handler or a thread.
@@ -118,7 +121,8 @@ pub fn exit_code() -> u8 {
     u8::try_from(SIGNALLED + signal).unwrap_or(u8::MAX)
 }
 
-/// Has `words` said if a signal ends the process from here on, unless they are taken back by [`take_words`].
+/// Has `words` said if a signal ends the process from here on, unless they are taken back by
+/// [`take_words`].
 pub fn say_at_end(words: impl FnOnce() + Send + 'static) {
     state().words = Some(Box::new(words));
 }
@@ -128,7 +132,8 @@ pub fn take_words() {
     state().words = None;
 }
 
-/// From here on until the value is dropped, a signal asks for an end that the caller brings about; see [`Orderly::asked`].
+/// From here on until the value is dropped, a signal asks for an end that the caller brings about;
+/// see [`Orderly::asked`].
 pub fn orderly() -> Orderly {
     state().orderly = true;
     Orderly(())

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A layer: `dense:N`, a bare `N`, `patch:WINDOW/STRIDExHIDDEN` or `conv:SIZExFILTERS[/same][/poolN]`. As text, which run folders hold too, it is what [`FromStr`] reads.
+/// A layer: `dense:N`, a bare `N`, `patch:WINDOW/STRIDExHIDDEN` or
+/// `conv:SIZExFILTERS[/same][/poolN]`. As text, which run folders hold too, it is what [`FromStr`]
+/// reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum LayerArg {
@@ -119,12 +121,13 @@ impl LayerArg {
     }
 }
 
-/// Binary RBMs of these layers on top of each other, lowest first, on rows of `n_features` values; windows and filters of the lowest layer
-/// lie on `image`.
+/// Binary RBMs of these layers on top of each other, lowest first, on rows of `n_features` values;
+/// windows and filters of the lowest layer lie on `image`.
 ///
 /// # Errors
-/// When windows do not tile what they lie on, blocks of pooled units do not tile their maps, or patches or filters lie on a dense layer or on
-/// rows that are no image; the message names `--layers` and the number of the layer.
+/// When windows do not tile what they lie on, blocks of pooled units do not tile their maps, or
+/// patches or filters lie on a dense layer or on rows that are no image; the message names
+/// `--layers` and the number of the layer.
 pub fn stacked(layers: &[LayerArg], n_features: usize, image: Option<ImageShape>) -> Result<Vec<RbmConfig>> {
     let mut rbms: Vec<RbmConfig> = Vec::with_capacity(layers.len());
     for (i, layer) in layers.iter().enumerate() {

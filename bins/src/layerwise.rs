@@ -34,8 +34,8 @@ impl Layerwise for chandlery::dae::StackedDaeTrainer {
     }
 }
 
-/// Trains the epochs that are left, `n` for each layer. `probe` reads what a layer is measured on, and `line` gives what an epoch came to, for files
-/// and for people.
+/// Trains the epochs that are left, `n` for each layer. `probe` reads what a layer is measured on,
+/// and `line` gives what an epoch came to, for files and for people.
 ///
 /// # Errors
 /// As [`Session::epochs`], and those of `probe` and `line`.

@@ -1,9 +1,10 @@
 //! The command-line programs of Chandlery, and the code that they share.
 //!
-//! A program reads its arguments ([`clap`]), calls the libraries `chandlery` and `chandlery-datasets`, and writes a report.
-//! Progress goes to standard error, as a bar on a terminal and else a line a minute ([`progress`]);
-//! results go to standard output ([`report`]) and
-//! to a run folder ([`run_folder`]). All training commands start, interrupt and resume a run in the same way ([`session`]).
+//! A program reads its arguments ([`clap`]), calls the libraries `chandlery` and
+//! `chandlery-datasets`, and writes a report. Progress goes to standard error, as a bar on a
+//! terminal and else a line a minute ([`progress`]); results go to standard output ([`report`]) and
+//! to a run folder ([`run_folder`]). All training commands start, interrupt and resume a run in the
+//! same way ([`session`]).
 // Both panic when their reader has gone; [`report`] has what does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 pub mod args;

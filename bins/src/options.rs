@@ -21,14 +21,17 @@ use std::str::FromStr;
 /// Where rows come from.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct DataArgs {
-    /// Data set: a name, a folder or a file. Names: mnist-sample and natural-images (built in), mnist, fashion-mnist, hub:OWNER/NAME. A folder
-    /// holds idx files, parquet files, images, tables or arrays; a file is a .npy, .npz, .safetensors, .parquet, .csv, .tsv or .txt file or an
-    /// image. Images that are rows must all have one size. The names of sub-folders are the classes of the images in them; sub-folders `train`
-    /// and `test` are splits; images in the folder itself are rows without labels.
+    /// Data set: a name, a folder or a file. Names: mnist-sample and natural-images (built in),
+    /// mnist, fashion-mnist, hub:OWNER/NAME. A folder holds idx files, parquet files, images,
+    /// tables or arrays; a file is a .npy, .npz, .safetensors, .parquet, .csv, .tsv or .txt file or
+    /// an image. Images that are rows must all have one size. The names of sub-folders are the
+    /// classes of the images in them; sub-folders `train` and `test` are splits; images in the
+    /// folder itself are rows without labels.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     pub data: String,
-    /// Rows to test on, named as for --data: those that this data set keeps for tests, else all of them. Labels are matched by the
-    /// names of their classes. Default: the test split of --data, or what the run was tested on.
+    /// Rows to test on, named as for --data: those that this data set keeps for tests, else all of
+    /// them. Labels are matched by the names of their classes. Default: the test split of --data,
+    /// or what the run was tested on.
     #[arg(long, value_name = "DATA")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_data: Option<String>,
@@ -109,16 +112,20 @@ const PATCHES: usize = 100_000;
 /// Rows that are cut out of images at random.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct PatchArgs {
-    /// Size of the patches that are cut from images at random, in pixels. A side, or HEIGHTxWIDTH; none: rows are whole images, which must all have
-    /// one size. Each patch is a row; patches are grey unless --colour is rgb. The images may have different sizes: a folder of images, an image
-    /// file, natural-images (built in) or any data set of images. dbn, dae and tsne cut patches when they read them and never store them, leave
-    /// out images smaller than a patch, and keep every tenth image for the test rows; their default is none. Of the other programs the default
-    /// is the size that MODEL reads, else 8 (sparse-coding: 12) for natural-images, an image file or a folder of images.
+    /// Size of the patches that are cut from images at random, in pixels. A side, or HEIGHTxWIDTH;
+    /// none: rows are whole images, which must all have one size. Each patch is a row; patches are
+    /// grey unless --colour is rgb. The images may have different sizes: a folder of images, an
+    /// image file, natural-images (built in) or any data set of images. dbn, dae and tsne cut
+    /// patches when they read them and never store them, leave out images smaller than a patch, and
+    /// keep every tenth image for the test rows; their default is none. Of the other programs the
+    /// default is the size that MODEL reads, else 8 (sparse-coding: 12) for natural-images, an
+    /// image file or a folder of images.
     #[arg(long, value_name = "SIDE|HEIGHTxWIDTH|none")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<PatchArg>,
-    /// Number of patches to cut. Default: that of the run if its data is used, else 100,000 in dbn, dae and tsne, 40,000 in dictionary-learning,
-    /// 20,000 in sparse-coding and 10,000 in sparse-autoencoder.
+    /// Number of patches to cut. Default: that of the run if its data is used, else 100,000 in dbn,
+    /// dae and tsne, 40,000 in dictionary-learning, 20,000 in sparse-coding and 10,000 in
+    /// sparse-autoencoder.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patches: Option<usize>,
@@ -176,11 +183,13 @@ impl FromStr for PatchArg {
 /// The rows that a saved network is used on.
 #[derive(Debug, Clone, Args)]
 pub struct RowsArgs {
-    /// Data set: a name, a folder or a file. Default: the data of the run if MODEL is the folder of a run, else mnist-sample.
+    /// Data set: a name, a folder or a file. Default: the data of the run if MODEL is the folder of
+    /// a run, else mnist-sample.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
-    /// Rows to test on, named as for --data: those that this data set keeps for tests, else all of them. Labels are matched by the
-    /// names of their classes. Default: the test split of --data, or what the run was tested on.
+    /// Rows to test on, named as for --data: those that this data set keeps for tests, else all of
+    /// them. Labels are matched by the names of their classes. Default: the test split of --data,
+    /// or what the run was tested on.
     #[arg(long, value_name = "DATA")]
     pub test_data: Option<String>,
     /// How they are read.
@@ -194,7 +203,8 @@ pub struct RowsArgs {
 /// The saved model that a sub-command uses.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME or OWNER/NAME@REVISION on the Hugging Face hub.
+    /// Folder of a run (or any folder with config.json and model.safetensors), or OWNER/NAME or
+    /// OWNER/NAME@REVISION on the Hugging Face hub.
     #[arg(value_name = "MODEL")]
     pub model: String,
 }
@@ -221,15 +231,16 @@ impl From<LossArg> for ReconstructionLoss {
 /// Where a program computes and how it reports.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
-    /// Where to compute: cpu, or cuda:N (GPU N, from 0) in a build with the feature cuda. If this GPU is missing, the program stops
-    /// with an error.
+    /// Where to compute: cpu, or cuda:N (GPU N, from 0) in a build with the feature cuda. If this
+    /// GPU is missing, the program stops with an error.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceChoice,
     /// How many threads it uses on the CPU.
     #[command(flatten)]
     pub threads: ThreadsArg,
-    /// Print JSON on standard output at the end, one object (an array of rows for most of bench), and everything else on standard error. For a
-    /// command that makes a run, it is the content of results.json.
+    /// Print JSON on standard output at the end, one object (an array of rows for most of bench),
+    /// and everything else on standard error. For a command that makes a run, it is the content of
+    /// results.json.
     #[arg(long)]
     pub json: bool,
 }
@@ -251,14 +262,15 @@ const MOST_THREADS: usize = 1024;
 /// How many threads a program uses on the CPU.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ThreadsArg {
-    /// Number of CPU threads, from 1 to 1024; default: RAYON_NUM_THREADS if it is set, else one for each core.
-    /// Results do not depend on it.
+    /// Number of CPU threads, from 1 to 1024; default: RAYON_NUM_THREADS if it is set, else one for
+    /// each core. Results do not depend on it.
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
 }
 
 impl ThreadsArg {
-    /// Starts so many threads, which all that computes on the CPU shares. To be called once in a process, before the first computation.
+    /// Starts so many threads, which all that computes on the CPU shares. To be called once in a
+    /// process, before the first computation.
     ///
     /// # Errors
     /// When the system refuses them, or threads were started before.
@@ -276,8 +288,8 @@ fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Rows of a minibatch and epochs by the number of rows, where a user gave none; and what to say of them where they are not the usual
-/// ones.
+/// Rows of a minibatch and epochs by the number of rows, where a user gave none; and what to say of
+/// them where they are not the usual ones.
 pub fn plan_by_rows(
     usual: Plan,
     n_rows: usize,

@@ -2,8 +2,8 @@
 //! know.
 //!
 //! An error of the library says where it is from: `TsneTrainer: layout must have shape [40, 2]`,
-//! `Rbm::exact_log_z: there are 2^30 states`. What the user can act upon comes after. Where it names a field of `DataOptions`, the user has an
-//! option.
+//! `Rbm::exact_log_z: there are 2^30 states`. What the user can act upon comes after. Where it
+//! names a field of `DataOptions`, the user has an option.
 
 /// Options of programs for fields of `DataOptions`.
 pub const OPTIONS: [(&str, &str); 11] = [

@@ -8,9 +8,11 @@ use chandlery::pretrained::{self, ModelType};
 use clap::Parser;
 use std::process::ExitCode;
 
-/// The `main` of a program: runs the command of its command line. Prints an error as one line: `dbn: cause: cause`.
+/// The `main` of a program: runs the command of its command line. Prints an error as one line:
+/// `dbn: cause: cause`.
 ///
-/// The exit code is 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage errors exit with 2 before.
+/// The exit code is 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage
+/// errors exit with 2 before.
 pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> ExitCode {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -11,20 +11,21 @@ use std::path::Path;
 /// How a data set is read.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct ReadArgs {
-    /// Columns of a table (separated by commas; of a .csv file also by number, from 0), or array of a .safetensors or .npz file, that hold
-    /// the rows; default: chosen by name and type.
+    /// Columns of a table (separated by commas; of a .csv file also by number, from 0), or array of
+    /// a .safetensors or .npz file, that hold the rows; default: chosen by name and type.
     #[arg(long, value_name = "NAMES")]
     pub data_columns: Option<String>,
-    /// Column or array of the labels, or the label file that belongs to a .npy file; none: labels are not read. Default: chosen by name.
-    /// Labels are class numbers or texts; others are left out.
+    /// Column or array of the labels, or the label file that belongs to a .npy file; none: labels
+    /// are not read. Default: chosen by name. Labels are class numbers or texts; others are left
+    /// out.
     #[arg(long, value_name = "NAME|none")]
     pub label_column: Option<String>,
     /// Whether the first line of a table in text is a header; default: guessed.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
-    /// What parts the fields of a table in text: comma, tab, semicolon, space (any number of spaces and tabs) or another character;
-    /// default: guessed.
+    /// What parts the fields of a table in text: comma, tab, semicolon, space (any number of spaces
+    /// and tabs) or another character; default: guessed.
     #[arg(long, value_name = "SEPARATOR", value_parser = separator)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub separator: Option<char>,
@@ -35,21 +36,24 @@ pub struct ReadArgs {
     /// Configuration of a hub data set; default: `default`, or the only one.
     #[arg(long, value_name = "NAME")]
     pub data_config: Option<String>,
-    /// Branch, tag or commit of a hub data set, as also hub:OWNER/NAME@REVISION says it; default: refs/convert/parquet, where the hub keeps
-    /// data sets as parquet files.
+    /// Branch, tag or commit of a hub data set, as also hub:OWNER/NAME@REVISION says it; default:
+    /// refs/convert/parquet, where the hub keeps data sets as parquet files.
     #[arg(long, value_name = "REVISION")]
     pub revision: Option<String>,
-    /// Name of the training split: of a sub-folder, of a file in the folder, or of the array of its rows; default: `train`, or the only
-    /// one.
+    /// Name of the training split: of a sub-folder, of a file in the folder, or of the array of its
+    /// rows; default: `train`, or the only one.
     #[arg(long, value_name = "NAME")]
     pub train_split: Option<String>,
-    /// Name of the test split, in the same way; for one file also another file beside it. Default: `test`, else `validation`, else none.
+    /// Name of the test split, in the same way; for one file also another file beside it. Default:
+    /// `test`, else `validation`, else none.
     #[arg(long, value_name = "NAME")]
     pub test_split: Option<String>,
-    /// Colour of images: as stored, converted to grey, or converted to red, green and blue. Patches of images are grey unless it is rgb.
+    /// Colour of images: as stored, converted to grey, or converted to red, green and blue. Patches
+    /// of images are grey unless it is rgb.
     #[arg(long, value_enum, default_value_t = ColourArg::AsStored)]
     pub colour: ColourArg,
-    /// Use only the first ROWS rows; of each split, or of each class of a folder of images. Default: all rows.
+    /// Use only the first ROWS rows; of each split, or of each class of a folder of images.
+    /// Default: all rows.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub max_rows: Option<usize>,
     /// What a program subtracts from numbers of more than 32 bits before they are rounded.
@@ -113,7 +117,8 @@ impl ReadArgs {
         self.open_as("--data", data)
     }
 
-    /// The same for another `option` that names a data set. Says what was chosen or left out on the way.
+    /// The same for another `option` that names a data set. Says what was chosen or left out on the
+    /// way.
     pub fn open_as(&self, option: &str, data: &str) -> anyhow::Result<Dataset> {
         let spinner = Spinner::new(&format!("opening {data}"));
         let mut dataset =
@@ -126,7 +131,8 @@ impl ReadArgs {
     }
 }
 
-/// The path below `base` if `--data` names a file or folder there; else `data` unchanged. The name of a data set is no path.
+/// The path below `base` if `--data` names a file or folder there; else `data` unchanged. The name
+/// of a data set is no path.
 pub fn located(data: &str, base: Option<&Path>) -> String {
     match base.filter(|_| !is_name(data)).map(|base| base.join(data)) {
         Some(path) if Path::new(data).is_relative() && path.exists() => path.display().to_string(),

@@ -9,7 +9,8 @@ use chandlery_datasets::{Split, count};
 
 /// Rows to evaluate on.
 pub struct Rows<'a> {
-    /// Those that the classifier learns from; without them it learns from each half of the others and is measured on the other half.
+    /// Those that the classifier learns from; without them it learns from each half of the others
+    /// and is measured on the other half.
     pub train: Option<&'a Split>,
     /// Those that everything is measured on.
     pub test: &'a Split,
@@ -31,8 +32,8 @@ pub struct Features<'a> {
     pub n_top: usize,
 }
 
-/// None without labels, with one class, or where there are only the rows that features were learned from: a classifier is not asked about the rows
-/// that it learned from.
+/// None without labels, with one class, or where there are only the rows that features were learned
+/// from: a classifier is not asked about the rows that it learned from.
 pub fn measure(features: &Features<'_>, rows: &Rows<'_>, device: &Device) -> Result<Option<Readout>> {
     let Features { reads, of, n, n_top } = features;
     let &Rows { train, test, measured_on, n_classes } = rows;

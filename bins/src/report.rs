@@ -1,7 +1,8 @@
 //! What a program says and how it ends.
 //!
 //! Results go to standard output, one line each. With `--json` standard output carries one JSON
-//! object at the end and nothing else; the lines go to standard error. So they do where `-` is the file that a command writes.
+//! object at the end and nothing else; the lines go to standard error. So they do where `-` is the
+//! file that a command writes.
 use crate::plain::{is_users, plain, with_options};
 use anyhow::{Result, ensure};
 use serde::Serialize;
@@ -23,7 +24,8 @@ pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}", with_options(text));
 }
 
-/// What is said on standard error before the next line or note: not where a command is refused, which says what matters.
+/// What is said on standard error before the next line or note: not where a command is refused,
+/// which says what matters.
 static LATER: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Says something as [`note`] does, once a command is under way.
@@ -38,7 +40,8 @@ fn say_later() {
 
 /// An error and its causes on one line.
 ///
-/// Candle's errors have their causes on lines of their text, and a backtrace below when one is asked for, which is left out.
+/// Candle's errors have their causes on lines of their text, and a backtrace below when one is
+/// asked for, which is left out.
 pub fn one_line(err: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in err.chain() {
@@ -67,7 +70,8 @@ pub fn note_usual_data(model: &str, data: &str) {
     }
 }
 
-/// A result that depends on rows: an error that names neither an option nor a file names the data set, whose rows it must be about.
+/// A result that depends on rows: an error that names neither an option nor a file names the data
+/// set, whose rows it must be about.
 ///
 /// # Errors
 /// That of `result`.
@@ -92,7 +96,8 @@ impl Report {
         Self { json, taken: json }
     }
 
-    /// The same for a command that writes the file `out`; lines go to standard error if that is `-`.
+    /// The same for a command that writes the file `out`; lines go to standard error if that is
+    /// `-`.
     ///
     /// # Errors
     /// When `out` is `-` and the object would go to standard output as well.
@@ -118,7 +123,8 @@ impl Report {
         print(text)
     }
 
-    /// Says something on standard error that is no result: what a program chose, or what a user should look at.
+    /// Says something on standard error that is no result: what a program chose, or what a user
+    /// should look at.
     pub fn note(&self, text: &str) {
         say_later();
         note(text);
@@ -184,7 +190,8 @@ fn of_stdout(err: std::io::Error) -> std::io::Error {
     }
 }
 
-/// Whether a cause of an error is a reader that closed its end of a pipe. `csv` does not name the error that it wraps as its source.
+/// Whether a cause of an error is a reader that closed its end of a pipe. `csv` does not name the
+/// error that it wraps as its source.
 fn has_had_enough(cause: &(dyn std::error::Error + 'static)) -> bool {
     let of_csv = cause.downcast_ref().and_then(|err: &csv::Error| match err.kind() {
         csv::ErrorKind::Io(err) => Some(err),

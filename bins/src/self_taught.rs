@@ -1,4 +1,5 @@
-//! The command `self-taught` of several programs: [`chandlery::evaluation::self_taught`] with raw pixels and principal components beside the features.
+//! The command `self-taught` of several programs: [`chandlery::evaluation::self_taught`] with raw
+//! pixels and principal components beside the features.
 //!
 //! The default classes are those of Ng et al., UFLDL.
 use crate::device::describe;
@@ -28,14 +29,15 @@ pub struct TaskArgs {
     /// How the data set is read.
     #[command(flatten)]
     pub read: ReadArgs,
-    /// Classes whose training rows are used without their labels: one number, or the first and the last.
+    /// Classes whose training rows are used without their labels: one number, or the first and the
+    /// last.
     #[arg(long, value_name = "FIRST-LAST", default_value = "5-9")]
     pub unlabelled_classes: Classes,
     /// Classes that classifiers tell apart, at least two.
     #[arg(long, value_name = "FIRST-LAST", default_value = "0-4")]
     pub labelled_classes: Classes,
-    /// Number of labelled training rows to learn from, balanced over the classes. Several numbers, such as 10,100,1000, repeat the comparison for
-    /// each. Default: all rows.
+    /// Number of labelled training rows to learn from, balanced over the classes. Several numbers,
+    /// such as 10,100,1000, repeat the comparison for each. Default: all rows.
     #[arg(long, value_name = "ROWS,…", value_delimiter = ',', value_parser = at_least_one)]
     pub labelled: Vec<usize>,
     /// Maximum number of principal components in the PCA baseline.
@@ -92,13 +94,15 @@ impl Classes {
     }
 }
 
-/// Compares the features that the models of `learn` make of unlabelled rows with a seed; `name` is what a table calls them.
+/// Compares the features that the models of `learn` make of unlabelled rows with a seed; `name` is
+/// what a table calls them.
 ///
-/// The model of the first seed and its figures go to `keep` with the folder `out`, if there is one, and the fields for `--json`, which it adds
-/// to.
+/// The model of the first seed and its figures go to `keep` with the folder `out`, if there is one,
+/// and the fields for `--json`, which it adds to.
 ///
 /// # Errors
-/// When rows lack labels or classes, there are no test rows, the folder is not empty, or `learn` or `keep` fails.
+/// When rows lack labels or classes, there are no test rows, the folder is not empty, or `learn` or
+/// `keep` fails.
 pub fn run<M: Encode<Codes = Tensor>, K>(
     args: &TaskArgs,
     out: Option<&Path>,

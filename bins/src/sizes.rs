@@ -14,8 +14,9 @@ pub fn of_network(dbn: &DbnConfig) -> String {
     sizes.map(|n| n.to_string()).collect::<Vec<_>>().join("-")
 }
 
-/// `6x6 windows of 8x8 every 4, 32 hidden units each`, `24 filters of 9x9, maps of 20x20, pooled in blocks of 2x2`, or
-/// `500 hidden units, dense`: what a layer is.
+/// `6x6 windows of 8x8 every 4, 32 hidden units each`,
+/// `24 filters of 9x9, maps of 20x20, pooled in blocks of 2x2`, or `500 hidden units, dense`: what
+/// a layer is.
 pub fn of_layer(layer: &RbmConfig) -> String {
     match (&layer.patches, &layer.convolution) {
         (None, None) => format!("{}, dense", count(layer.n_hidden, "hidden unit")),
@@ -60,7 +61,8 @@ pub fn of_connections(layer: &LayerConfig) -> String {
     }
 }
 
-/// What the weights of layers of windows and of filters are in the files of a network that has some.
+/// What the weights of layers of windows and of filters are in the files of a network that has
+/// some.
 pub fn of_weights(windows: bool, filters: bool) -> String {
     let mut text = String::new();
     if windows {
@@ -108,7 +110,8 @@ pub fn noun(network: &FeedforwardConfig) -> &'static str {
     }
 }
 
-/// `784-500-[500+10]-2000`: the sizes of a network's layers, the labels beside the layer that they stand with.
+/// `784-500-[500+10]-2000`: the sizes of a network's layers, the labels beside the layer that they
+/// stand with.
 pub fn of_labelled(config: &LabelledDbnConfig) -> String {
     let m = config.n_lower();
     let size = |(l, n): (usize, &usize)| match l == m {

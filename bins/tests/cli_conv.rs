@@ -1,4 +1,5 @@
-//! Convolutional layers and crops of images as a user runs them: the built binaries, tiny networks, real folders.
+//! Convolutional layers and crops of images as a user runs them: the built binaries, tiny networks,
+//! real folders.
 #![allow(clippy::unwrap_used)]
 mod common;
 use chandlery::dbn::Dbn;
@@ -6,7 +7,8 @@ use chandlery::{LoadOptions, Model};
 use common::{DBN_ON_CPU as DBN, has, metrics, number, picture_size, results, side, weights};
 use std::path::Path;
 
-/// 784-1176-400-30 units on digits: filters of 15x15 leave 14x14 places, pooled to 7x7; then 6x6 places, and a dense layer.
+/// 784-1176-400-30 units on digits: filters of 15x15 leave 14x14 places, pooled to 7x7; then 6x6
+/// places, and a dense layer.
 const LAYERS: &str = "conv:15x24/pool2,conv:2x11,dense:30";
 
 fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -41,7 +43,8 @@ fn a_run_says_what_its_layers_are_and_leaves_a_whole_folder() {
     assert_eq!(results(&run)["n_parameters"].as_u64(), Some(5425 + 1091 + 12306));
     assert_eq!(metrics(&run).len(), 3);
     files(&run, &["filters.png", "filters-2.png", "filters-3.png", "reconstructions.png", "samples.png"]);
-    // 24 filters of 15 pixels, three times as large; the patterns of 11 units that see 17 pixels; 30 that see all 28.
+    // 24 filters of 15 pixels, three times as large; the patterns of 11 units that see 17 pixels;
+    // 30 that see all 28.
     assert_eq!(picture_size(&run.join("filters.png")), (3 * 10 * 16 + 3, 3 * 3 * 16 + 3));
     assert_eq!(picture_size(&run.join("filters-2.png")), (3 * 10 * 18 + 3, 3 * 2 * 18 + 3));
     assert_eq!(picture_size(&run.join("filters-3.png")), (side(10), side(3)));

@@ -9,7 +9,8 @@ use serde_json::Value;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// 200 digits, 19 steps a layer and epoch (190 of them train, 10 are held out), two layers of two epochs.
+/// 200 digits, 19 steps a layer and epoch (190 of them train, 10 are held out), two layers of two
+/// epochs.
 const TINY: [&str; 8] = ["--max-rows", "200", "--hidden", "30,20", "--epochs", "2", "--batch", "10"];
 
 fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -225,7 +226,8 @@ fn reconstruct_sample_and_evaluate_use_a_trained_network() {
     let json = DBN.json(folder.path(), &reconstruct);
     assert_eq!(picture_size(&at("r.png")), (side(10), side(4)));
     let error = number(&json, "squared_error_per_input");
-    // The variance of a pixel of these digits is about 0.067: a network that knows nothing errs by that.
+    // The variance of a pixel of these digits is about 0.067: a network that knows nothing errs by
+    // that.
     assert!(error > 0. && error < 0.067, "{error}");
 
     let sample = |out: &str, seed: &str| {

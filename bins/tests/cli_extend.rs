@@ -1,4 +1,5 @@
-//! `--resume RUN --epochs N`: runs that are extended, whether they are finished or were interrupted.
+//! `--resume RUN --epochs N`: runs that are extended, whether they are finished or were
+//! interrupted.
 #![allow(clippy::unwrap_used)]
 mod common;
 

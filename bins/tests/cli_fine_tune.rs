@@ -98,14 +98,16 @@ fn a_seed_decides_every_bit_and_random_weights_are_others() {
     assert!(a != run("d", &["--from-scratch"]), "random weights, and the same network");
 }
 
-/// The comparison for which pre-training was invented: 4,750 rows without labels, and for both fifty labels of each digit.
+/// The comparison for which pre-training was invented: 4,750 rows without labels, and for both
+/// fifty labels of each digit.
 #[test]
 fn with_500_labels_pre_training_beats_random_weights() {
     let folder = tempfile::tempdir().unwrap();
     let pre = ["train", "--hidden", "300", "--epochs", "20", "--out", "pre"];
     DBN_ON_CPU.json(folder.path(), &pre);
     let errors = |more: &[&'static str]| -> f64 {
-        // The mean of three seeds: other labels, other dropout, other random weights. One is within 1 % of it.
+        // The mean of three seeds: other labels, other dropout, other random weights. One is within
+        // 1 % of it.
         let of = |seed| {
             let flags =
                 ["fine-tune", "pre", "--classify", "--labelled", "500", "--epochs", "60", "--batch", "50"];
@@ -179,7 +181,8 @@ fn networks_of_windows_and_filters_are_fine_tuned_resumed_and_loaded() {
     }
 }
 
-/// The linear classifier reads the features of the pre-trained network; fine-tuning begins at these features.
+/// The linear classifier reads the features of the pre-trained network; fine-tuning begins at these
+/// features.
 #[test]
 fn fine_tuning_a_network_of_windows_beats_the_linear_classifier_on_its_features() {
     let folder = tempfile::tempdir().unwrap();
@@ -189,6 +192,7 @@ fn fine_tuning_a_network_of_windows_beats_the_linear_classifier_on_its_features(
     let flags = ["fine-tune", "pre", "--classify", "--epochs", "20", "--dropout", "0.2", "--out", "tuned"];
     let rate = ["--learning-rate", "0.01"];
     let after = number(&DBN_ON_CPU.json(at, &[&flags[..], &rate].concat()), "test_error");
-    // 1,000 rows: two standard errors of a difference at 8 % are 2.4 %, of which the rows in common take a part.
+    // 1,000 rows: two standard errors of a difference at 8 % are 2.4 %, of which the rows in common
+    // take a part.
     assert!(after < before - 0.01, "before {before}, after {after}");
 }

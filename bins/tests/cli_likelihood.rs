@@ -1,4 +1,5 @@
-//! `dbn evaluate --log-likelihood`, and the training flags that a likelihood wants, as a user types them.
+//! `dbn evaluate --log-likelihood`, and the training flags that a likelihood wants, as a user types
+//! them.
 #![allow(clippy::unwrap_used)]
 mod common;
 use candle::Device::Cpu;

@@ -1,4 +1,5 @@
-//! Layers of overlapping patches as a user runs them: the built binaries, tiny networks, real folders.
+//! Layers of overlapping patches as a user runs them: the built binaries, tiny networks, real
+//! folders.
 #![allow(clippy::unwrap_used)]
 mod common;
 use chandlery::dbn::Dbn;
@@ -9,7 +10,8 @@ use common::{
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Two layers of patches and a dense one on digits: 784-576-384-50 units, 19 steps a layer and epoch.
+/// Two layers of patches and a dense one on digits: 784-576-384-50 units, 19 steps a layer and
+/// epoch.
 const TINY: [&str; 8] =
     ["--max-rows", "200", "--layers", "patch:8/4x16,patch:3/1x24,dense:50", "--epochs", "1", "--batch", "10"];
 

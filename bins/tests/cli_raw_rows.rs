@@ -1,4 +1,5 @@
-//! Raw rows in: what is done to the rows of a run is done to the rows of every sub-command, however they are stored.
+//! Raw rows in: what is done to the rows of a run is done to the rows of every sub-command, however
+//! they are stored.
 #![allow(clippy::unwrap_used)]
 mod common;
 use candle::{Device::Cpu, Tensor};
@@ -11,7 +12,8 @@ use common::{DBN_ON_CPU, DICTIONARY, SPARSE_CODING, has, number, picture_size, w
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A folder with 120 images of 4×4 bytes, and the same as floats: pixels that vary together, so that they can be learned.
+/// A folder with 120 images of 4×4 bytes, and the same as floats: pixels that vary together, so
+/// that they can be learned.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let sums = uniform((120, 18), &Cpu, Philox::new(3, 0)).unwrap();
@@ -64,7 +66,8 @@ fn features_of_bytes_and_of_floats_are_the_same() {
                 number(&DBN_ON_CPU.json(folder.path(), &of), "squared_error")
             });
             assert!((errors[0] - errors[1]).abs() < 1e-3 * errors[0], "{model}: {errors:?}");
-            // Pictures are of raw rows, whatever the network reads: 20 images over 20, in two lines of ten.
+            // Pictures are of raw rows, whatever the network reads: 20 images over 20, in two lines
+            // of ten.
             let (width, _) = picture_size(&folder.path().join("r.png"));
             assert_eq!(width, 10 * 4 * 14 + 11 * 14, "{model}");
         }
@@ -132,7 +135,8 @@ fn patches_may_be_in_colour_and_of_any_shape() {
     assert!(said.contains("600 patches of 3x5 pixels in colour without their means"), "{said}");
     let model = Dictionary::from_pretrained(folder.path().join("run"), &LoadOptions::default()).unwrap();
     assert_eq!(model.config().image, Some([3, 5, 3].into()));
-    // Seven columns and lines of tiles, four times as large as patches, with gaps of 1 between and around them.
+    // Seven columns and lines of tiles, four times as large as patches, with gaps of 1 between and
+    // around them.
     assert_eq!(picture_size(&folder.path().join("run/dictionary.png")), (4 * (7 * 6 + 1), 4 * (7 * 4 + 1)));
     let encode = ["encode", "run", "--data", "colour.png", "--device", "cpu", "--out", "codes.npz"];
     assert_eq!(

@@ -1,4 +1,5 @@
-//! Every sub-command of `dbn` on every kind of saved model: the built binary, tiny networks, real folders.
+//! Every sub-command of `dbn` on every kind of saved model: the built binary, tiny networks, real
+//! folders.
 #![allow(clippy::unwrap_used)]
 mod common;
 use candle::Device::Cpu;
@@ -132,7 +133,8 @@ fn test_rows() -> Tensor {
     data.test.unwrap().to_tensor(&Cpu).unwrap()
 }
 
-/// What `dbn encode` writes of the test rows; tests share folders of models, and so none of what they write.
+/// What `dbn encode` writes of the test rows; tests share folders of models, and so none of what
+/// they write.
 fn encoded(folder: &Path, model: &str, more: &[&str]) -> (Value, Vec<Vec<f32>>) {
     let written = tempfile::tempdir().unwrap();
     let out = written.path().join("x.safetensors").display().to_string();

@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// `n` rows of 6 columns in 3 classes that overlap a little; columns are on other scales, one is constant.
+/// `n` rows of 6 columns in 3 classes that overlap a little; columns are on other scales, one is
+/// constant.
 fn table(n: usize, seed: u64) -> (Tensor, Tensor) {
     let noise = normal((n, 6), &Cpu, Philox::new(seed, 0)).unwrap();
     let corner =
@@ -59,7 +60,8 @@ fn a_table_is_learned_by_the_defaults_which_say_what_they_chose() {
 
     let tuned = DBN_ON_CPU.json(at, &["fine-tune", "dbn", "--classify", "--out", "tuned"]);
     assert!(number(&tuned, "test_error") < 0.1, "{tuned}");
-    // One step an epoch on all that fills a minibatch of 100, which was the default for any number of rows, learns little.
+    // One step an epoch on all that fills a minibatch of 100, which was the default for any number
+    // of rows, learns little.
     let few = [
         "fine-tune",
         "dbn",
@@ -145,7 +147,8 @@ fn a_run_with_a_minibatch_that_is_not_full_resumes_to_the_same_bits() {
         };
         let (whole, part) = (format!("{command}-whole"), format!("{command}-part"));
         assert!(train(&whole, &[]).status.success());
-        // 143 rows: seven full minibatches and one of 3. The stop comes right after the first of these.
+        // 143 rows: seven full minibatches and one of 3. The stop comes right after the first of
+        // these.
         assert_eq!(train(&part, &["--stop-after-steps", "8"]).status.code(), Some(130));
         program.succeed(at, &["train", "--resume", &part]);
         assert!(weights(&at.join(&part)) == weights(&at.join(&whole)), "{command}: other weights");

@@ -1,4 +1,5 @@
-//! The program `sparse-autoencoder` as a user runs it: the built binary, few iterations, real folders.
+//! The program `sparse-autoencoder` as a user runs it: the built binary, few iterations, real
+//! folders.
 #![allow(clippy::unwrap_used)]
 mod common;
 

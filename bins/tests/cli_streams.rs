@@ -1,4 +1,5 @@
-//! What goes into the programs and comes out of them beside files: standard output, threads, completions, folders of images.
+//! What goes into the programs and comes out of them beside files: standard output, threads,
+//! completions, folders of images.
 #![allow(clippy::unwrap_used)]
 mod common;
 
@@ -7,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// A folder with a data set `x.csv` of 40 rows of 4 values in two classes, a network `pre` and a classifier `classes` of them.
+/// A folder with a data set `x.csv` of 40 rows of 4 values in two classes, a network `pre` and a
+/// classifier `classes` of them.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let rows = (0..40).map(|i| format!("{}.5,0.25,{},1,{}\n", 0, i % 2, ["no", "yes"][i % 2]));

@@ -1,5 +1,5 @@
-//! Tables as people have them, in the programs: classes by name, all rows of a file that is named, test rows in a file of their own, data that
-//! changed under a run.
+//! Tables as people have them, in the programs: classes by name, all rows of a file that is named,
+//! test rows in a file of their own, data that changed under a run.
 #![allow(clippy::unwrap_used)]
 mod common;
 use common::*;
@@ -140,7 +140,8 @@ fn a_network_is_evaluated_on_all_rows_of_a_file_against_its_training_rows() {
     // What a run was tested on is what it is evaluated on.
     let again = DBN_ON_CPU.json(at, &["evaluate", "run"]);
     assert_eq!(again["evaluation"], run["evaluation"]);
-    // A file that is named gives the same figures, for the classifier learns from the rows of the run.
+    // A file that is named gives the same figures, for the classifier learns from the rows of the
+    // run.
     let named = DBN_ON_CPU.json(at, &["evaluate", "run", "--data", "test.csv"]);
     assert_eq!(
         (&named["evaluation"]["measured_on"], &named["evaluation"]["n_test"]),

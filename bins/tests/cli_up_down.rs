@@ -1,4 +1,5 @@
-//! `dbn up-down` and what becomes of its networks, as a user runs it: the built binary, tiny networks, real folders.
+//! `dbn up-down` and what becomes of its networks, as a user runs it: the built binary, tiny
+//! networks, real folders.
 #![allow(clippy::unwrap_used)]
 mod common;
 use candle::Device::Cpu;

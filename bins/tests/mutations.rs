@@ -1,7 +1,8 @@
-//! Thousands of damaged run folders and files of sparse codes: each is resumed, used or decoded, or refused by a line that names it, in bounded
-//! time and memory.
+//! Thousands of damaged run folders and files of sparse codes: each is resumed, used or decoded, or
+//! refused by a line that names it, in bounded time and memory.
 //!
-//! `CHANDLERY_MUTANTS=20000 cargo test -p chandlery-bins --test mutations` makes more of them; see `mutants.rs`.
+//! `CHANDLERY_MUTANTS=20000 cargo test -p chandlery-bins --test mutations` makes more of them; see
+//! `mutants.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 mod common;
 #[path = "../../datasets/tests/common/gauge.rs"]
@@ -213,7 +214,8 @@ fn damaged(files: &[(String, Vec<u8>)], name: &str, spec: &str) -> Whole {
 const RUN: &str = "run/run.json";
 const LAST: &str = "run/checkpoint/trainer.safetensors";
 
-/// What was asked for of every training command, resumed and extended, and of one that is used, and checkpoints.
+/// What was asked for of every training command, resumed and extended, and of one that is used, and
+/// checkpoints.
 fn runs() -> Vec<Whole> {
     let data = ["--data", "x.csv", "--batch", "8", "--epochs", "2"];
     let atoms = ["train", "--data", "x.csv", "--atoms", "5", "--nonzero", "2", "--epochs", "3"];
@@ -345,7 +347,8 @@ fn of_patches() -> Vec<(String, Vec<u8>)> {
     run_files(DICTIONARY, &[&["train", "--data", &path][..], &atoms].concat(), None)
 }
 
-/// The archive of codes of three rows over five atoms with these indices, and checksums that are right.
+/// The archive of codes of three rows over five atoms with these indices, and checksums that are
+/// right.
 fn archive(indices: &[u8]) -> Vec<u8> {
     let floats = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect();
     let arrays = [

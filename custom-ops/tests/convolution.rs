@@ -1,4 +1,5 @@
-//! The convolution and its gradients equal plain loops, are each other's adjoints, and name what is wrong.
+//! The convolution and its gradients equal plain loops, are each other's adjoints, and name what is
+//! wrong.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor, Var};
 use chandlery_ops::Philox;
@@ -10,8 +11,9 @@ use chandlery_ops::images::{
 };
 use chandlery_ops::layers::Factors;
 
-/// `(height, width, channels), n_filters, size`, all sizes of one shape different: filters of one pixel, as large as the image, larger than
-/// half of it, odd and even; more positions than a tile, and images with fewer rows than there are tasks.
+/// `(height, width, channels), n_filters, size`, all sizes of one shape different: filters of one
+/// pixel, as large as the image, larger than half of it, odd and even; more positions than a tile,
+/// and images with fewer rows than there are tasks.
 const SHAPES: [((usize, usize, usize), usize, usize); 8] = [
     ((5, 4, 2), 3, 1),
     ((7, 9, 1), 5, 2),
@@ -74,8 +76,9 @@ fn gradient_of(x: &Tensor, hidden: &Tensor, shape: ConvolutionShape) -> Result<T
     Ok(gradient)
 }
 
-/// Fails with the worst entry unless all are within what rounding explains: sums of `terms` products of order 1, whose errors add as a
-/// random walk of steps of half a unit of sums of `√terms`, with room for the worst of many entries.
+/// Fails with the worst entry unless all are within what rounding explains: sums of `terms`
+/// products of order 1, whose errors add as a random walk of steps of half a unit of sums of
+/// `√terms`, with room for the worst of many entries.
 fn assert_sums(what: &str, got: &Tensor, want: &Tensor, terms: usize) -> Result<()> {
     assert_eq!(got.dims(), want.dims(), "{what}");
     let unit = if got.dtype() == DType::F32 { 2f64.powi(-24) } else { 2f64.powi(-53) };
@@ -139,7 +142,8 @@ fn the_reference_is_candles_conv2d() -> Result<()> {
 
 #[test]
 fn an_even_filter_has_its_extra_line_of_zeros_below_and_on_the_right() -> Result<()> {
-    // A filter of size 2 or 4 that picks the pixel `(size − 1)/2` lines after its first gives back the image.
+    // A filter of size 2 or 4 that picks the pixel `(size − 1)/2` lines after its first gives back
+    // the image.
     for size in [2, 3, 4, 5] {
         let shape = ConvolutionShape::new((6, 7, 1), 1, size, Padding::Same)?;
         let mut w = vec![0f32; size * size];

@@ -7,7 +7,8 @@ use chandlery_ops::layers::{
     denoising_steps_reference,
 };
 
-/// Visible and hidden units, rows of a minibatch, steps: below, at and above vectors, quadruples of units, groups and pairs of rows.
+/// Visible and hidden units, rows of a minibatch, steps: below, at and above vectors, quadruples of
+/// units, groups and pairs of rows.
 const SHAPES: [[usize; 4]; 8] = [
     [1, 1, 1, 3],
     [5, 3, 2, 4],

@@ -7,7 +7,8 @@ use chandlery_ops::core::{Draws, bernoulli, math, normal, normal_, uniform, unif
 
 const N: usize = 1 << 20;
 const PLACE: Philox = Philox { seed: 20_260, stream: 3, offset: 77 };
-/// Standard errors that a statistic may be off. 4 are exceeded once in 16,000 seeds; the seed is fixed.
+/// Standard errors that a statistic may be off. 4 are exceeded once in 16,000 seeds; the seed is
+/// fixed.
 const SIGMAS: f64 = 4.;
 /// Kolmogorov's statistic times √n: 1.95 is exceeded once in 1000 seeds.
 const KS_LIMIT: f64 = 1.95;

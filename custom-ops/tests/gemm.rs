@@ -1,4 +1,5 @@
-//! The product on the CPU: equal to plain loops around the sizes of its blocks, and the same bits on any number of threads.
+//! The product on the CPU: equal to plain loops around the sizes of its blocks, and the same bits
+//! on any number of threads.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::core::normal;
@@ -18,8 +19,9 @@ fn bits(x: &Tensor) -> Result<Vec<u32>> {
     Ok(x.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f32::to_bits).collect())
 }
 
-/// Fails with the worst entry when `got` is further from `want` than rounding explains: `depth` terms of order 1, whose
-/// rounding errors add as a random walk, with room for the worst of many entries.
+/// Fails with the worst entry when `got` is further from `want` than rounding explains: `depth`
+/// terms of order 1, whose rounding errors add as a random walk, with room for the worst of many
+/// entries.
 fn assert_product(what: &str, got: &Tensor, want: &Tensor, depth: usize) -> Result<()> {
     let tolerance = 1e-6 + 6. * 2f32.powi(-24) * depth as f32;
     let (got, want) = (got.flatten_all()?.to_vec1::<f32>()?, want.flatten_all()?.to_vec1::<f32>()?);
@@ -34,7 +36,8 @@ fn assert_product(what: &str, got: &Tensor, want: &Tensor, depth: usize) -> Resu
     Ok(())
 }
 
-/// `(rows, cols, depth)` below, at and above the sizes of tiles (6, 16), of blocks (126 to 504 rows, 48 columns), and of what is cut at all.
+/// `(rows, cols, depth)` below, at and above the sizes of tiles (6, 16), of blocks (126 to 504
+/// rows, 48 columns), and of what is cut at all.
 const SIZES: [(usize, usize, usize); 14] = [
     (1, 1, 1),
     (1, 300, 400),
@@ -105,7 +108,8 @@ fn products_are_the_same_bits_on_any_number_of_threads() -> Result<()> {
     Ok(())
 }
 
-/// The update of f32 states, one pass on the CPU, against the product and `weight_step_` one after the other.
+/// The update of f32 states, one pass on the CPU, against the product and `weight_step_` one after
+/// the other.
 #[test]
 fn the_fused_update_is_the_bits_of_product_and_weight_step() -> Result<()> {
     for (rows, cols, batch) in [(1, 1, 1), (5, 31, 3), (127, 97, 50), (500, 131, 20)] {

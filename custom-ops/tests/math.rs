@@ -2,7 +2,8 @@
 #![allow(missing_docs)]
 use chandlery_ops::core::math::{exp, ln, sigmoid, sin_cos_turns, softplus};
 
-/// Every 4099th of all 2³² bit patterns, about a million: all exponents, both signs, subnormals, NaNs.
+/// Every 4099th of all 2³² bit patterns, about a million: all exponents, both signs, subnormals,
+/// NaNs.
 fn sweep() -> impl Iterator<Item = f32> {
     (0..=u32::MAX).step_by(4099).map(f32::from_bits)
 }

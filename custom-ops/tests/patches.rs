@@ -1,4 +1,5 @@
-//! Products of patches: equal to window after window, adjoint to each other, with right derivatives.
+//! Products of patches: equal to window after window, adjoint to each other, with right
+//! derivatives.
 #![allow(missing_docs, clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor, Var};
 use chandlery_ops::arrays::split_into_;
@@ -20,7 +21,8 @@ fn grid([planes, height, width, depth]: [usize; 4], window: usize, stride: usize
     PatchGrid { planes, height, width, depth, window, stride }
 }
 
-/// One patch, stride 1, windows that the stride divides and that it does not, windows side by side, colours, depth, a line of patches.
+/// One patch, stride 1, windows that the stride divides and that it does not, windows side by side,
+/// colours, depth, a line of patches.
 fn grids() -> [PatchGrid; 7] {
     [
         grid([1, 5, 5, 1], 5, 5),

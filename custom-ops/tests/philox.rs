@@ -51,7 +51,8 @@ fn advancing_leaves_no_word_to_be_used_twice() {
 
 #[test]
 fn seeds_and_streams_share_no_words() {
-    // 4 × 4096 words of each; a word in common has probability 0.2 % a pair and would show as a seed to look at.
+    // 4 × 4096 words of each; a word in common has probability 0.2 % a pair and would show as a
+    // seed to look at.
     let words = |seed, stream| {
         let philox = Philox::new(seed, stream);
         (0..1024).flat_map(move |i| philox.block(i)).collect::<Vec<_>>()
@@ -79,9 +80,9 @@ fn a_permutation_holds_each_number_once() {
 
 #[test]
 fn permutations_stay_the_same_in_every_version() {
-    // Checkpoints rely on it. The first line can be followed by hand: the words of block 0 of seed 0 are the known
-    // answer above, and for i = 3, 2, 1 word · (i + 1) / 2³² is 1, 2, 1, so the swaps are (3,1), (2,2), (1,1).
-    // A sample is the end of an order.
+    // Checkpoints rely on it. The first line can be followed by hand: the words of block 0 of seed
+    // 0 are the known answer above, and for i = 3, 2, 1 word · (i + 1) / 2³² is 1, 2, 1, so the
+    // swaps are (3,1), (2,2), (1,1). A sample is the end of an order.
     for (n, k) in [(0, 0), (0, 3), (1, 1), (5, 2), (5, 5), (5, 9), (1000, 1), (1000, 300), (1000, 999)] {
         let order = Philox::new(4, n as u64).permutation(n);
         let end: Vec<u32> = order.into_iter().rev().take(k).collect();

@@ -1,4 +1,5 @@
-//! Units with probabilistic max-pooling equal plain loops, agree on both sides, and name what is wrong.
+//! Units with probabilistic max-pooling equal plain loops, agree on both sides, and name what is
+//! wrong.
 #![allow(clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
@@ -6,7 +7,8 @@ use chandlery_ops::core::{Draws, normal};
 use chandlery_ops::images::{PoolShape, PoolSide, pool_units_, pool_units_reference};
 use chandlery_ops::layers::{Unit, UnitPlanes, units_};
 
-/// Blocks of one, two, three and five places; as large as the map; one map, and more than a vector holds; lines of more than a tile.
+/// Blocks of one, two, three and five places; as large as the map; one map, and more than a vector
+/// holds; lines of more than a tile.
 const SHAPES: [PoolShape; 7] = [
     PoolShape { height: 3, width: 5, n_maps: 7, pool: 1 },
     PoolShape { height: 4, width: 6, n_maps: 1, pool: 2 },
@@ -70,7 +72,8 @@ fn means_and_draws_equal_those_of_plain_loops() -> Result<()> {
                 let got = planes(shape, side, 2, 3, DType::F32)?;
                 pool_units_(&got, &pre, &bias, shape, side, BOTH, place)?;
                 assert_close(&format!("mean of {side:?} of {shape:?}"), &got.get(0)?, mean, TOLERANCE);
-                // A draw within rounding of a threshold may fall on its other side: not one of these does.
+                // A draw within rounding of a threshold may fall on its other side: not one of
+                // these does.
                 assert_eq!(values(&got.get(1)?), values(sample), "{side:?} of {shape:?}, {draws:?}");
             }
         }

@@ -15,7 +15,8 @@ fn products_match_the_reference_around_lanes_and_segments() -> Result<()> {
             let picks = [rows - 1, 0, rows / 2];
             let (got, want) = (row_dots(&x, &picks)?, row_dots_reference(&x, &picks)?);
             assert_eq!(got.dims(), [3, rows]);
-            // A product is about √cols, and a sum of as many terms rounds by some 2⁻⁵³ of cols at worst.
+            // A product is about √cols, and a sum of as many terms rounds by some 2⁻⁵³ of cols at
+            // worst.
             let worst = (got - want)?.abs()?.max_all()?.to_scalar::<f64>()?;
             assert!(worst <= 1e-15 * cols as f64, "{rows}×{cols} {dtype:?}: {worst}");
         }

@@ -8,15 +8,17 @@ use chandlery_ops::{Philox, Precision};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Runs `work` in a thread of its own and fails where it does not end, as threads do not that wait for themselves.
+/// Runs `work` in a thread of its own and fails where it does not end, as threads do not that wait
+/// for themselves.
 fn ends(what: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || done.send(work()));
     ended.recv_timeout(Duration::from_secs(120)).unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
-/// An op in each of many tasks of a pool, all on one tensor, with tasks between them that are soon done: their threads then take up parts of an op,
-/// and the one that waits for these parts takes up the next task.
+/// An op in each of many tasks of a pool, all on one tensor, with tasks between them that are soon
+/// done: their threads then take up parts of an op, and the one that waits for these parts takes up
+/// the next task.
 fn tasks(threads: usize, op: impl Fn() -> Result<()> + Send + Sync) -> Result<()> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
     let (failed, failures) = mpsc::channel();

@@ -29,7 +29,8 @@ fn by_hand(unit: Unit, x: f32, std: f32, u: f32, z: f32) -> (f32, f32) {
 
 #[test]
 fn units_follow_their_formulas_bit_by_bit() -> Result<()> {
-    // Rows that end within a block of Philox, a tile of 128 that holds many rows, and more than one task of 65,536.
+    // Rows that end within a block of Philox, a tile of 128 that holds many rows, and more than one
+    // task of 65,536.
     for (rows, n_units) in [(1, 1), (3, 1), (5, 3), (2, 127), (7, 33), (129, 5), (131, 517), (3, 65_537)] {
         let pre = (normal((rows, n_units), &Cpu, Philox::new(1, 0))? * 3.)?;
         let bias = normal(n_units, &Cpu, Philox::new(1, 1))?;
@@ -203,7 +204,8 @@ fn bf16_planes_hold_the_rounded_mean_and_the_same_sample() -> Result<()> {
         let (wide, narrow) = (planes(2, 9, 13)?, planes(2, 9, 13)?.to_dtype(DType::BF16)?);
         units_(&wide, &pre, &bias, unit, BOTH, Draws::At(PLACE), None)?;
         units_(&narrow, &pre, &bias, unit, BOTH, Draws::At(PLACE), None)?;
-        // candle rounds to nearest even too. A Bernoulli sample is decided before the mean is rounded.
+        // candle rounds to nearest even too. A Bernoulli sample is decided before the mean is
+        // rounded.
         assert_eq!(bits(&narrow)?, bits(&wide.to_dtype(DType::BF16)?)?, "{unit:?}");
     }
     Ok(())

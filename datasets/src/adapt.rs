@@ -1,4 +1,5 @@
-//! Splits made of others: rows changed as they are read, chosen, joined, and parted with as many of each class.
+//! Splits made of others: rows changed as they are read, chosen, joined, and parted with as many of
+//! each class.
 use crate::source::{check_finite, check_read, row_bytes};
 use crate::{Dataset, Error, Result, Rounding, RowType, Source, Split};
 use candle::{DType, Device, Tensor};
@@ -12,8 +13,9 @@ const PARTING_STREAM: u64 = 0x7061_7274_0000_0000; // "part"
 const BLOCK_BYTES: usize = 16 << 20;
 
 impl Split {
-    /// The same samples with rows that `change` makes of theirs when they are read. It is given rows as they are stored, `[b, n_features]` u8 or
-    /// f32 on the CPU, and gives `[b, m]` u8 or floats; what it makes of a row must depend on that row alone, whatever rows come with it.
+    /// The same samples with rows that `change` makes of theirs when they are read. It is given
+    /// rows as they are stored, `[b, n_features]` u8 or f32 on the CPU, and gives `[b, m]` u8 or
+    /// floats; what it makes of a row must depend on that row alone, whatever rows come with it.
     ///
     /// Rows stay images where they keep their number of values.
     ///
@@ -28,7 +30,8 @@ impl Split {
     /// ```
     ///
     /// # Errors
-    /// When `change` fails for the first row or gives something else; later rows are changed, and errors told, when they are read.
+    /// When `change` fails for the first row or gives something else; later rows are changed, and
+    /// errors told, when they are read.
     pub fn map<F>(&self, change: F) -> Result<Self>
     where
         F: Fn(&Tensor) -> candle::Result<Tensor> + Send + Sync + 'static,
@@ -90,7 +93,8 @@ impl Split {
     /// The samples of all `parts`, one after the other; shares the rows, which are dense.
     ///
     /// # Errors
-    /// When there are no parts; when rows differ in size, type, image or centre; when some have labels and others none.
+    /// When there are no parts; when rows differ in size, type, image or centre; when some have
+    /// labels and others none.
     pub fn concat(parts: &[Self]) -> Result<Self> {
         let [first, others @ ..] = parts else {
             return Err(Error::Argument("Split::concat: there must be at least one part".to_owned()));
@@ -121,8 +125,9 @@ impl Split {
         Self::new(Arc::new(rows), labels)?.with_image(first.image)
     }
 
-    /// Draws `fraction` of the samples without replacement, of each class as many in proportion up to one, and returns `(the others, those)`,
-    /// each in the order of the file. Without labels they are drawn from all.
+    /// Draws `fraction` of the samples without replacement, of each class as many in proportion up
+    /// to one, and returns `(the others, those)`, each in the order of the file. Without labels
+    /// they are drawn from all.
     ///
     /// The same `seed` draws the same.
     ///
@@ -142,7 +147,8 @@ impl Split {
             let label = self.labels.as_deref().and_then(|labels| labels.get(i));
             classes.entry(label.copied().unwrap_or(0)).or_default().push(i as u32);
         }
-        // The rows of each class at even distances from 0 to 1: those below a number are the same part of each class, up to one.
+        // The rows of each class at even distances from 0 to 1: those below a number are the same
+        // part of each class, up to one.
         let mut places: Vec<(f64, u32)> = Vec::with_capacity(n_samples);
         for (&class, rows) in &classes {
             let order = Philox::new(seed, PARTING_STREAM + u64::from(class)).permutation(rows.len());
@@ -159,7 +165,8 @@ impl Split {
 }
 
 impl Dataset {
-    /// The same with what `change` makes of each split, such as [`Split::map`] or [`Split::filter`].
+    /// The same with what `change` makes of each split, such as [`Split::map`] or
+    /// [`Split::filter`].
     ///
     /// # Errors
     /// Those of `change`, and when splits no longer belong together.
@@ -173,7 +180,8 @@ impl Dataset {
         Ok(Self { column_names, left_out_labels: self.left_out_labels, notes: self.notes, ..new })
     }
 
-    /// The same with `fraction` of the training rows to test on instead, drawn by [`Split::split`]; rows to test on that are there stay.
+    /// The same with `fraction` of the training rows to test on instead, drawn by [`Split::split`];
+    /// rows to test on that are there stay.
     ///
     /// # Errors
     /// Those of [`Split::split`].

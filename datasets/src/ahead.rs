@@ -6,8 +6,9 @@
 //! device   use 0    │ use 1    │ use 2
 //! ```
 //!
-//! While the last chunks of a shuffled epoch are in use, the first ones of the next epoch follow them: an epoch that begins when the one before
-//! has ended finds its rows on the device. What was read for an epoch that does not come is dropped.
+//! While the last chunks of a shuffled epoch are in use, the first ones of the next epoch follow
+//! them: an epoch that begins when the one before has ended finds its rows on the device. What was
+//! read for an epoch that does not come is dropped.
 use crate::gather::Gatherer;
 use crate::source::copy;
 use crate::{Result, Source};
@@ -89,7 +90,8 @@ impl Ahead {
         Ok(Self { gatherer, upload, orders, chunk_rows, rest: None, gathered: VecDeque::new(), sent: None })
     }
 
-    /// Turns to `epoch` from row `start` of its order on. Nothing is read anew if these are the rows that come next anyway.
+    /// Turns to `epoch` from row `start` of its order on. Nothing is read anew if these are the
+    /// rows that come next anyway.
     pub fn begin(&mut self, epoch: u64, start: usize) -> Result<()> {
         let next = self.sent.as_ref().or(self.gathered.front()).or(self.rest.as_ref());
         if next.is_some_and(|next| (next.epoch, next.range.start) == (epoch, start)) {
@@ -107,7 +109,8 @@ impl Ahead {
         }
         let Some(part) = self.sent.take_if(|part| part.epoch == epoch) else { return Ok(None) };
         let rows = self.upload.receive()?;
-        // Overwrites the chunk before this one, whose minibatches have all been handed out and queued.
+        // Overwrites the chunk before this one, whose minibatches have all been handed out and
+        // queued.
         self.send(epoch)?;
         Ok(Some((rows, part)))
     }

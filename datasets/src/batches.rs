@@ -4,8 +4,8 @@ use crate::{Feed, FeedConfig, Minibatch, Result, Split};
 use candle::{DType, Device, Tensor};
 use std::borrow::BorrowMut;
 
-/// The minibatches of an epoch, each in tensors of its own, which live as long as they are wanted: a copy on the device more than
-/// [`Feed::next`] makes. Ends after an error.
+/// The minibatches of an epoch, each in tensors of its own, which live as long as they are wanted:
+/// a copy on the device more than [`Feed::next`] makes. Ends after an error.
 #[derive(Debug)]
 pub struct Minibatches<F = Feed> {
     feed: F,
@@ -19,8 +19,8 @@ impl<F: BorrowMut<Feed>> Minibatches<F> {
         Ok(Some(Minibatch { rows: rows.force_contiguous()?, labels }))
     }
 
-    /// The same in the form of candle-datasets' `Batcher`: rows `[b, n_features]` f32, bytes over 255, and labels `[b]` u32. An error where
-    /// there are no labels.
+    /// The same in the form of candle-datasets' `Batcher`: rows `[b, n_features]` f32, bytes over
+    /// 255, and labels `[b]` u32. An error where there are no labels.
     pub fn pairs(self) -> impl Iterator<Item = candle::Result<(Tensor, Tensor)>> {
         let scale = self.feed.borrow().scale();
         self.map(move |minibatch| {
@@ -60,7 +60,8 @@ impl Feed {
 }
 
 impl Split {
-    /// Every row once and in order, `batch` at a time, on `device`; the last minibatch has what is left.
+    /// Every row once and in order, `batch` at a time, on `device`; the last minibatch has what is
+    /// left.
     ///
     /// ```
     /// use candle::{Device, Tensor};

@@ -1,4 +1,5 @@
-//! Tables and arrays that lie beside each other in a folder: `train.csv` and `test.csv`, `X_train.npy` and `y_train.npy`.
+//! Tables and arrays that lie beside each other in a folder: `train.csv` and `test.csv`,
+//! `X_train.npy` and `y_train.npy`.
 use crate::formats::{Format, format_of};
 use crate::listing::name_of;
 use crate::options::DataOptions;
@@ -122,7 +123,8 @@ impl Beside {
 /// Words of a file name that say that it holds rows.
 const ROWS: [&str; 6] = ["x", "data", "features", "images", "rows", "inputs"];
 
-/// Opens a single file of a format, with another file beside it to test on where the options name one.
+/// Opens a single file of a format, with another file beside it to test on where the options name
+/// one.
 pub(crate) fn with_test_file(path: &Path, options: &DataOptions, format: Format) -> Result<Dataset> {
     if let Some(split) = &options.train_split {
         return Err(Error::format(

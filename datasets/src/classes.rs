@@ -17,10 +17,12 @@ impl Dataset {
         self
     }
 
-    /// The same with labels in other classes, which are matched by name; without names a class goes by its number.
+    /// The same with labels in other classes, which are matched by name; without names a class goes
+    /// by its number.
     ///
     /// # Errors
-    /// When a row has a label of none of these classes; the message names the data set and the class.
+    /// When a row has a label of none of these classes; the message names the data set and the
+    /// class.
     pub fn with_classes(mut self, known: KnownClasses<'_>) -> Result<Self> {
         for split in std::iter::once(&mut self.train).chain(&mut self.test) {
             if let Some(labels) = &split.labels {
@@ -31,11 +33,12 @@ impl Dataset {
         Ok(self)
     }
 
-    /// The same with the rows of another data set to test on: those that it keeps for tests, else all of them. Labels are matched by the
-    /// names of their classes.
+    /// The same with the rows of another data set to test on: those that it keeps for tests, else
+    /// all of them. Labels are matched by the names of their classes.
     ///
     /// # Errors
-    /// When rows or columns differ from those of the training rows, or a label is of a class that these do not have.
+    /// When rows or columns differ from those of the training rows, or a label is of a class that
+    /// these do not have.
     pub fn with_test(mut self, test: Self) -> Result<Self> {
         if let (Some(ours), Some(theirs)) = (&self.column_names, &test.column_names)
             && let Some((ours, theirs)) = ours.iter().zip(theirs).find(|(ours, theirs)| ours != theirs)

@@ -1,9 +1,10 @@
 //! Numbers with their nouns, in messages.
 
-/// A number and its noun, in the plural unless the number is 1: for messages of this crate and of programs.
+/// A number and its noun, in the plural unless the number is 1: for messages of this crate and of
+/// programs.
 ///
-/// The plural ends in `s`, in `es` after `s`, `x`, `tch` and `sh`, and in `ies` in place of a `y` after a consonant. Of several words the
-/// last one takes it.
+/// The plural ends in `s`, in `es` after `s`, `x`, `tch` and `sh`, and in `ies` in place of a `y`
+/// after a consonant. Of several words the last one takes it.
 ///
 /// ```
 /// use chandlery_datasets::count;

@@ -75,7 +75,8 @@ impl Split {
         }
     }
 
-    /// Refuses images of another shape than those of the training split; `at` names the data set, `fix` says what to do.
+    /// Refuses images of another shape than those of the training split; `at` names the data set,
+    /// `fix` says what to do.
     pub(crate) fn check_images_like(&self, train: &Self, at: &str, fix: &str) -> Result<()> {
         if self.image == train.image {
             return Ok(());
@@ -88,7 +89,8 @@ impl Split {
         Err(Error::format(at, what, fix))
     }
 
-    /// Joins rows and labels of a file that held `n_rows` rows, of which `rows` are all or the first.
+    /// Joins rows and labels of a file that held `n_rows` rows, of which `rows` are all or the
+    /// first.
     pub(crate) fn join(
         at: impl std::fmt::Display,
         rows: Arc<dyn Source>,
@@ -105,7 +107,8 @@ impl Split {
         Self::new(rows, Some(labels))
     }
 
-    /// A split of bytes in memory, each standing for itself over 255; `values` is `[n_samples, n_features]`.
+    /// A split of bytes in memory, each standing for itself over 255; `values` is
+    /// `[n_samples, n_features]`.
     ///
     /// # Errors
     /// See [`MemoryRows::from_u8`] and [`Split::new`].
@@ -164,7 +167,8 @@ impl Split {
         (0..self.n_samples() as u32).collect()
     }
 
-    /// All rows on `device` as they are stored, which is what models take: `[n_samples, n_features]`, u8 or f32.
+    /// All rows on `device` as they are stored, which is what models take:
+    /// `[n_samples, n_features]`, u8 or f32.
     ///
     /// # Errors
     /// When a row cannot be read or the device has no room for them.
@@ -222,7 +226,8 @@ impl Split {
         self.select(&(0..n as u32).collect::<Vec<_>>())
     }
 
-    /// Draws `n` rows without replacement and returns `(the others, those)`, each in the order of the file.
+    /// Draws `n` rows without replacement and returns `(the others, those)`, each in the order of
+    /// the file.
     ///
     /// The same `seed` draws the same rows.
     ///
@@ -248,7 +253,8 @@ impl Split {
     }
 }
 
-/// How the values of a row make an image: planes one after the other (`[channels, height, width]`), each by lines.
+/// How the values of a row make an image: planes one after the other (`[channels, height, width]`),
+/// each by lines.
 ///
 /// Configurations write it as `[height, width, channels]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -314,7 +320,8 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Checks that the parts belong together; the test split's images get the shape of the training split's.
+    /// Checks that the parts belong together; the test split's images get the shape of the training
+    /// split's.
     ///
     /// # Errors
     /// When the splits differ in `n_features` or type.
@@ -355,7 +362,8 @@ impl Dataset {
         self.train.image
     }
 
-    /// Number of classes: of names where there are names, else one more than the largest label; 0 without labels.
+    /// Number of classes: of names where there are names, else one more than the largest label; 0
+    /// without labels.
     pub fn n_classes(&self) -> usize {
         match &self.class_names {
             Some(names) => names.len(),

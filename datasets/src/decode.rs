@@ -1,4 +1,5 @@
-//! Encoded images to planes of bytes, or of floats where one of them has more than eight bits a value.
+//! Encoded images to planes of bytes, or of floats where one of them has more than eight bits a
+//! value.
 use crate::form::{Form, Pixels, Values};
 use crate::mapped::MappedFile;
 use crate::options::Colour;
@@ -128,7 +129,8 @@ impl ImageRows {
         }
     }
 
-    /// Decodes a batch in parallel, some at a time, and appends it in order; [`check`](Self::check) was called with it.
+    /// Decodes a batch in parallel, some at a time, and appends it in order; [`check`](Self::check)
+    /// was called with it.
     pub(crate) fn extend<T: Sync, B: AsRef<[u8]>>(
         &mut self,
         batch: &[T],
@@ -164,7 +166,8 @@ impl ImageRows {
     }
 }
 
-/// Gathers images of any shapes: their values lie one after the other, in memory up to a limit, then in a temporary file.
+/// Gathers images of any shapes: their values lie one after the other, in memory up to a limit,
+/// then in a temporary file.
 #[derive(Debug)]
 pub(crate) struct AnyImages {
     colour: Colour,
@@ -179,7 +182,8 @@ impl AnyImages {
         Self { colour, limit_bytes, images: Vec::new(), store: Store::Bytes(RowSink::new(limit_bytes)) }
     }
 
-    /// Decodes a batch in parallel, some at a time by their headers, and appends it in order; `name` is what an image is called in the set.
+    /// Decodes a batch in parallel, some at a time by their headers, and appends it in order;
+    /// `name` is what an image is called in the set.
     pub(crate) fn extend<T: Sync, B: AsRef<[u8]> + Send + Sync>(
         &mut self,
         batch: &[T],

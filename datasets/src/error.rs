@@ -1,6 +1,7 @@
 //! What can go wrong between a data set's name and a minibatch, one line each.
 //!
-//! Every message reads `where: what is wrong; what to do`, names the file or the hub id, and fits on one line.
+//! Every message reads `where: what is wrong; what to do`, names the file or the hub id, and fits
+//! on one line.
 use std::path::Path;
 
 /// The forms that [`open`](mod@crate::open) takes, for messages and help texts.

@@ -1,14 +1,18 @@
 //! Seeded minibatches on the device.
 //!
-//! An epoch's order is `Philox { seed, stream: ORDER_STREAM + epoch }.permutation(n_samples)`: a function of the seed and
-//! the epoch's number alone. Rows travel as stored (a byte stays a byte) in large chunks of that order:
+//! An epoch's order is `Philox { seed, stream: ORDER_STREAM + epoch }.permutation(n_samples)`: a
+//! function of the seed and the epoch's number alone. Rows travel as stored (a byte stays a byte)
+//! in large chunks of that order:
 //!
-//! - a split that fits [`FeedConfig::resident_bytes`] is copied to the device once, and chunks are gathered there;
-//! - any other is gathered by a thread of its own and crosses through [`chandlery_ops::core::ChunkUpload`] (pinned memory and a
-//!   copy stream on CUDA), the next chunk while the present one is in use; in shuffled epochs the first chunk of the next epoch
-//!   follows the last one.
+//! - a split that fits [`FeedConfig::resident_bytes`] is copied to the device once, and chunks are
+//!   gathered there;
+//! - any other is gathered by a thread of its own and crosses through
+//!   [`chandlery_ops::core::ChunkUpload`] (pinned memory and a copy stream on CUDA), the next chunk
+//!   while the present one is in use; in shuffled epochs the first chunk of the next epoch follows
+//!   the last one.
 //!
-//! Both give the same minibatches in the same order. A minibatch is a view of its chunk: `next` copies nothing.
+//! Both give the same minibatches in the same order. A minibatch is a view of its chunk: `next`
+//! copies nothing.
 pub use crate::ahead::ORDER_STREAM;
 use crate::ahead::{Ahead, Orders, Part};
 use crate::source::row_bytes;
@@ -21,14 +25,16 @@ use serde::{Deserialize, Serialize};
 /// How a [`Feed`] cuts a split into minibatches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeedConfig {
-    /// Rows of a minibatch, at least 1; the last of an epoch has what is left, so that an epoch has every row once.
+    /// Rows of a minibatch, at least 1; the last of an epoch has what is left, so that an epoch has
+    /// every row once.
     pub batch: usize,
     /// Seed of the order.
     pub seed: u64,
     /// Whether each epoch has an order of its own; without, rows come as the source has them.
     pub shuffle: bool,
-    /// Bytes of a chunk, rounded down to whole minibatches, at least one. The default, 64 MiB, takes about 3 ms to
-    /// cross PCIe 4: long against the cost of starting a copy, short against an epoch.
+    /// Bytes of a chunk, rounded down to whole minibatches, at least one. The default, 64 MiB,
+    /// takes about 3 ms to cross PCIe 4: long against the cost of starting a copy, short against an
+    /// epoch.
     pub chunk_bytes: usize,
     /// A split of at most so many bytes stays on the device; `None` streams always. Default 2 GiB.
     pub resident_bytes: Option<usize>,
@@ -48,8 +54,9 @@ impl FeedConfig {
 
 /// Some rows on the device.
 ///
-/// The tensors are views: they hold these rows until the next call of [`Feed::next`] or [`Feed::start_epoch`], after
-/// which their memory may be written again. Copy what must live longer.
+/// The tensors are views: they hold these rows until the next call of [`Feed::next`] or
+/// [`Feed::start_epoch`], after which their memory may be written again. Copy what must live
+/// longer.
 #[derive(Debug, Clone)]
 pub struct Minibatch {
     /// `[b, n_features]` in the stored type, `b` being `batch`, or less in an epoch's last.
@@ -163,7 +170,8 @@ impl Feed {
         &self.config
     }
 
-    /// Begins epoch `epoch` after its first `skip_batches` minibatches, as if they had been taken: how a run resumes.
+    /// Begins epoch `epoch` after its first `skip_batches` minibatches, as if they had been taken:
+    /// how a run resumes.
     ///
     /// What was left of another epoch is dropped.
     ///
@@ -193,14 +201,15 @@ impl Feed {
     /// The next minibatch of the epoch, `None` at its end.
     ///
     /// # Errors
-    /// Before the first [`Feed::start_epoch`]; when rows cannot be read or copied. After an error the epoch is over.
+    /// Before the first [`Feed::start_epoch`]; when rows cannot be read or copied. After an error
+    /// the epoch is over.
     #[allow(clippy::should_implement_trait)] // An iterator's items could not be views that the next call ends.
     pub fn next(&mut self) -> Result<Option<Minibatch>> {
         self.next_of(1)
     }
 
-    /// The next minibatches of the epoch, one after the other in the rows of one: as many as are on the device together, up to `most`.
-    /// One that is not full comes alone.
+    /// The next minibatches of the epoch, one after the other in the rows of one: as many as are on
+    /// the device together, up to `most`. One that is not full comes alone.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -256,7 +265,8 @@ impl Feed {
     }
 }
 
-/// All rows of `split`, `[n_samples, n_features]`, with no more than `chunk_rows` of them on the host at a time.
+/// All rows of `split`, `[n_samples, n_features]`, with no more than `chunk_rows` of them on the
+/// host at a time.
 fn copy_to_device(split: &Split, device: &Device, chunk_rows: usize) -> Result<Tensor> {
     let n_samples = split.n_samples();
     let shape = (n_samples, split.n_features());

@@ -25,7 +25,8 @@ struct OfSplit {
     n_samples: usize,
     n_features: usize,
     bytes: bool,
-    /// CRC-32 of rows at even distances, the first and the last among them: of all where there are few.
+    /// CRC-32 of rows at even distances, the first and the last among them: of all where there are
+    /// few.
     rows: u32,
     /// CRC-32 of all labels.
     labels: Option<u32>,

@@ -1,9 +1,11 @@
 //! A folder: of idx files, of parquet files, or of images.
 //!
-//! Each page of a TIFF is an image. Where `metadata.csv` or `metadata.jsonl` in the folder, or in that of all splits, names the labels of
-//! images ([`metadata`](crate::metadata)), these count. Else images lie in the folder itself, which gives rows without labels, or in sub-folders, each of which is then a class, numbered in the order
-//! of names; images in both places are refused.
-//! Sub-folders called `train` and `test`, else `validation` or `val`, or as the options say, are splits, and each may again have classes.
+//! Each page of a TIFF is an image. Where `metadata.csv` or `metadata.jsonl` in the folder, or in
+//! that of all splits, names the labels of images ([`metadata`](crate::metadata)), these count.
+//! Else images lie in the folder itself, which gives rows without labels, or in sub-folders, each
+//! of which is then a class, numbered in the order of names; images in both places are refused.
+//! Sub-folders called `train` and `test`, else `validation` or `val`, or as the options say, are
+//! splits, and each may again have classes.
 use crate::beside::{Beside, TESTS};
 use crate::decode::{EXTENSIONS, ImageFile, ImageRows, is_image};
 use crate::idx::IdxFolder;
@@ -97,7 +99,8 @@ pub(crate) fn open_images(folder: &Path, options: &DataOptions) -> Result<Datase
 
 /// One split: its images with their labels, and what else is known of the classes.
 ///
-/// `root` is the folder of all splits, `known` are the classes of the training split, whose numbers a test split has to use.
+/// `root` is the folder of all splits, `known` are the classes of the training split, whose numbers
+/// a test split has to use.
 fn open_split(
     folder: &Path,
     root: &Path,
@@ -179,7 +182,8 @@ fn open_split(
     Ok((Split::new(rows, labels)?.with_image(Some(shape))?, classes))
 }
 
-/// The images of files, each page one with the label of its file; no more of them than are asked for.
+/// The images of files, each page one with the label of its file; no more of them than are asked
+/// for.
 fn pages_of(
     files: &[PathBuf],
     labels: Option<&[u32]>,
@@ -202,7 +206,8 @@ fn pages_of(
     Ok((images, of_images))
 }
 
-/// How many rows of each class to keep, which has so many: as many of each as can be, `max_rows` in all.
+/// How many rows of each class to keep, which has so many: as many of each as can be, `max_rows` in
+/// all.
 fn spread(there: &[usize], max_rows: Option<usize>) -> Vec<usize> {
     let Some(mut left) = max_rows else { return there.to_vec() };
     let mut kept = vec![0; there.len()];

@@ -3,7 +3,8 @@
 //! ```text
 //! 00 00 08 d | size_1 … size_d | values
 //! ```
-//! 08 says unsigned bytes, the only type read here; `d` is the number of dimensions: 1 for labels, 3 for images.
+//! 08 says unsigned bytes, the only type read here; `d` is the number of dimensions: 1 for labels,
+//! 3 for images.
 use crate::listing::name_of;
 use crate::mapped::{MappedFile, MappedRows, check_extent};
 use crate::options::DataOptions;
@@ -69,7 +70,8 @@ pub(crate) struct IdxFolder {
 }
 
 impl IdxFolder {
-    /// Finds image files among `files`; none when there are none. Beside FILE.gz, FILE need not be unpacked again.
+    /// Finds image files among `files`; none when there are none. Beside FILE.gz, FILE need not be
+    /// unpacked again.
     pub(crate) fn find(files: &[PathBuf]) -> Option<Self> {
         let mut parts: Vec<Part> = Vec::new();
         for part in files.iter().filter_map(|path| Part::of(path)) {
@@ -280,7 +282,8 @@ impl<'a> Reader<'a> {
         Ok(Self { path, bytes })
     }
 
-    /// Sizes by the header, which must announce bytes in `min_dims` dimensions; more only where it is more than one.
+    /// Sizes by the header, which must announce bytes in `min_dims` dimensions; more only where it
+    /// is more than one.
     fn header(&mut self, min_dims: usize) -> Result<Vec<usize>> {
         let mut word = [0u8; 4];
         self.fill(&mut word, "header")?;
@@ -302,7 +305,8 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    /// Hands the values to `take` a block at a time, and checks that nothing is missing and nothing follows.
+    /// Hands the values to `take` a block at a time, and checks that nothing is missing and nothing
+    /// follows.
     fn body(&mut self, n: usize, per_row: usize, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let total = n * per_row;
         let mut block = vec![0u8; total.min(1 << 20)];

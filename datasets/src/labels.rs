@@ -3,8 +3,9 @@ use crate::error::MAX_NAMES;
 use crate::{Error, Result};
 use std::collections::HashMap;
 
-/// Classes that a data set may have. Models make a unit, a weight or a count for each, so that a label which is no class
-/// number (an identifier, a year in seconds) would ask for more memory than there is; a file that holds one is refused.
+/// Classes that a data set may have. Models make a unit, a weight or a count for each, so that a
+/// label which is no class number (an identifier, a year in seconds) would ask for more memory than
+/// there is; a file that holds one is refused.
 pub const MAX_CLASSES: usize = 65_535;
 
 /// Names that a column of labels goes by.
@@ -19,7 +20,8 @@ pub(crate) fn is_missing(text: &str) -> bool {
     MISSING.iter().any(|missing| text.eq_ignore_ascii_case(missing))
 }
 
-/// Whether features go by this name of labels, too: what is no class number there may be a value as good as others.
+/// Whether features go by this name of labels, too: what is no class number there may be a value as
+/// good as others.
 pub(crate) fn may_be_features(label: &str) -> bool {
     ["y", "target"].iter().any(|name| label.eq_ignore_ascii_case(name))
 }
@@ -109,7 +111,8 @@ impl Classes {
 }
 
 impl Labels {
-    /// Class numbers; they are no classes where one of them is out of range. `at` names their origin.
+    /// Class numbers; they are no classes where one of them is out of range. `at` names their
+    /// origin.
     pub(crate) fn of_numbers(at: &str, numbers: &[i64]) -> Self {
         class_numbers(at, numbers).map_or_else(Self::NoClasses, Self::Numbers)
     }
@@ -130,7 +133,8 @@ impl Labels {
         }
     }
 
-    /// Classes of training rows; their names, in alphabetic order, where labels are not all numbers.
+    /// Classes of training rows; their names, in alphabetic order, where labels are not all
+    /// numbers.
     pub(crate) fn of_training(self) -> Classes {
         Classes::of(match self {
             Self::Numbers(numbers) => Ok((numbers, None)),
@@ -139,8 +143,8 @@ impl Labels {
         })
     }
 
-    /// Class numbers of test rows, where those of the training rows belong to `names`; `at` names the labels in errors. None where they
-    /// are no classes.
+    /// Class numbers of test rows, where those of the training rows belong to `names`; `at` names
+    /// the labels in errors. None where they are no classes.
     pub(crate) fn of_test(self, at: &str, names: Option<&[String]>) -> Result<Option<Vec<u32>>> {
         let mixed = |what: &str| Error::format(at, what, "save the labels of both as one type");
         match (self, names) {
@@ -161,7 +165,8 @@ impl Labels {
 /// Different whole floats from which on they are measurements if they leave out many numbers.
 const MANY: usize = 20;
 
-/// Why whole floats are measurements and no classes, if they are: there are many, and one in ten of the numbers between them is missing.
+/// Why whole floats are measurements and no classes, if they are: there are many, and one in ten of
+/// the numbers between them is missing.
 fn measured(at: &str, numbers: &[f64]) -> Option<Error> {
     let mut different = numbers.to_vec();
     different.sort_unstable_by(f64::total_cmp);
@@ -186,7 +191,8 @@ pub struct KnownClasses<'a> {
 }
 
 impl KnownClasses<'_> {
-    /// The number of a class by its name; names that are whole numbers are compared as such, so that 07 is 7.
+    /// The number of a class by its name; names that are whole numbers are compared as such, so
+    /// that 07 is 7.
     fn number(&self, name: &str) -> Option<u32> {
         let wanted = name.parse::<u64>().ok();
         let number = match self.names {
@@ -199,7 +205,8 @@ impl KnownClasses<'_> {
         number.and_then(|number| u32::try_from(number).ok())
     }
 
-    /// Labels of classes that are called `names`, or by their numbers, as these classes are numbered; `at` names their origin.
+    /// Labels of classes that are called `names`, or by their numbers, as these classes are
+    /// numbered; `at` names their origin.
     ///
     /// # Errors
     /// When a label is of a class that is not one of these; the message names it.
@@ -244,7 +251,8 @@ impl Texts {
         Self { at, row, texts: Vec::new(), places: HashMap::new(), of_rows: Vec::new(), wrong: None }
     }
 
-    /// Adds the label of the row with this number. After one that is no class the others do not count.
+    /// Adds the label of the row with this number. After one that is no class the others do not
+    /// count.
     pub(crate) fn push(&mut self, text: &str, number: u64) {
         if self.wrong.is_none()
             && let Err(wrong) = self.add(text, number)
@@ -289,7 +297,8 @@ impl Texts {
         different.then(|| self.texts.into_iter().map(|(text, _)| text).collect())
     }
 
-    /// Classes by row. Texts that are all numbers are class numbers; else texts are numbered in alphabetic order, and the names come along.
+    /// Classes by row. Texts that are all numbers are class numbers; else texts are numbered in
+    /// alphabetic order, and the names come along.
     pub(crate) fn numbered(mut self) -> Result<(Vec<u32>, Option<Vec<String>>)> {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);

@@ -25,8 +25,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Data in memory are tensors in and out: [`Split::from_tensors`], [`Split::from_batches`], [`Split::to_tensor`], minibatches of an
-//! iterator by [`Split::batches`] and [`Feed::epoch`]. Splits are made of others by [`Split::map`], [`Split::filter`], [`Split::concat`],
+//! Data in memory are tensors in and out: [`Split::from_tensors`], [`Split::from_batches`],
+//! [`Split::to_tensor`], minibatches of an iterator by [`Split::batches`] and [`Feed::epoch`].
+//! Splits are made of others by [`Split::map`], [`Split::filter`], [`Split::concat`],
 //! [`Split::select`] and [`Split::split`].
 //!
 //! | module         | what                                                            |
@@ -52,10 +53,11 @@
 //! | `candle-datasets` | no      | what candle-datasets has loaded, and back: `Dataset::from_candle`    |
 //! | `cuda`            | no      | rows on GPUs                                                        |
 //!
-//! Without the first three what is left costs little more to build than candle itself: rows in memory, `.npy`, `.safetensors`, idx
-//! files and the built-in digits.
+//! Without the first three what is left costs little more to build than candle itself: rows in
+//! memory, `.npy`, `.safetensors`, idx files and the built-in digits.
 //!
-//! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by [`Feed::scale`].
+//! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by
+//! [`Feed::scale`].
 mod adapt;
 mod ahead;
 mod batches;

@@ -34,8 +34,8 @@ impl Listing {
     }
 }
 
-/// Files of `folder` and below it that `keep` takes: those of a folder sorted by name, then those of its folders. A folder that links lead to
-/// again is passed over, as are those in `seen`.
+/// Files of `folder` and below it that `keep` takes: those of a folder sorted by name, then those
+/// of its folders. A folder that links lead to again is passed over, as are those in `seen`.
 pub(crate) fn files_below(
     folder: &Path,
     seen: &mut HashSet<PathBuf>,

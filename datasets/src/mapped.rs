@@ -1,4 +1,5 @@
-//! Rows mapped from a file: pages come in when they are read and go when memory is short. Or unpacked from one.
+//! Rows mapped from a file: pages come in when they are read and go when memory is short. Or
+//! unpacked from one.
 use crate::source::{check_finite, check_read, gather};
 use crate::{Error, Result, RowType, Source, count};
 use memmap2::{Mmap, MmapMut};
@@ -39,11 +40,12 @@ impl MappedFile {
 
     /// Maps an open file; `path` only words errors.
     pub(crate) fn of(file: &File, path: &Path) -> Result<Self> {
-        // SAFETY: the map is private and read-only, its length is the file's at this moment, and every access below
-        // is a bounds-checked slice of plain bytes that are copied, never interpreted in place as anything with an
-        // invalid bit pattern. What the type system cannot rule out is another process that truncates the file while
-        // it is mapped, for which the operating system ends this process (SIGBUS); `crate::open` documents that files
-        // must not be changed while in use, as every user of mapped weights already has to obey.
+        // SAFETY: the map is private and read-only, its length is the file's at this moment, and
+        // every access below is a bounds-checked slice of plain bytes that are copied, never
+        // interpreted in place as anything with an invalid bit pattern. What the type system cannot
+        // rule out is another process that truncates the file while it is mapped, for which the
+        // operating system ends this process (SIGBUS); `crate::open` documents that files must not
+        // be changed while in use, as every user of mapped weights already has to obey.
         let map = unsafe { Mmap::map(file) }.map_err(|e| Error::io(path, e))?;
         Ok(Self { held: Arc::new(Held::Map(map)) })
     }
@@ -59,7 +61,8 @@ impl MappedFile {
         Self { held: Arc::new(Held::Words(values.into_iter().map(f32::to_bits).collect())) }
     }
 
-    /// `n` words that `fill` writes, zeros before it does: in memory up to `limit_bytes`, beyond it in a temporary file.
+    /// `n` words that `fill` writes, zeros before it does: in memory up to `limit_bytes`, beyond it
+    /// in a temporary file.
     pub(crate) fn of_words(
         n: usize,
         limit_bytes: usize,
@@ -73,10 +76,12 @@ impl MappedFile {
         }
         let failed = |e| Error::io(&std::env::temp_dir(), e);
         let mut file = tempfile::tempfile().map_err(failed)?;
-        // Written, so that a full disk is an error here and not a fault where the map is written to.
+        // Written, so that a full disk is an error here and not a fault where the map is written
+        // to.
         std::io::copy(&mut std::io::repeat(0).take(n_bytes as u64), &mut file).map_err(failed)?;
-        // SAFETY: the file has no name, so that no other process reaches it, and its length stays; the map starts at a page, so that it is
-        // aligned for words, which have no invalid bit patterns.
+        // SAFETY: the file has no name, so that no other process reaches it, and its length stays;
+        // the map starts at a page, so that it is aligned for words, which have no invalid bit
+        // patterns.
         let mut map = unsafe { MmapMut::map_mut(&file) }.map_err(failed)?;
         fill(bytemuck::cast_slice_mut(&mut map))?;
         Ok(Self { held: Arc::new(Held::Map(map.make_read_only().map_err(failed)?)) })

@@ -7,12 +7,12 @@ use candle::{DType, Device, Tensor};
 use std::sync::Arc;
 
 impl Split {
-    /// A split of rows in memory, copied from `rows`, `[n_samples, …]` on any device; `labels` are their class numbers, of any type,
-    /// `[n_samples]` or `[n_samples, 1]`.
+    /// A split of rows in memory, copied from `rows`, `[n_samples, …]` on any device; `labels` are
+    /// their class numbers, of any type, `[n_samples]` or `[n_samples, 1]`.
     ///
-    /// Bytes stay bytes, which stand for themselves over 255; all other types become f32. Samples of the shape of an image are one:
-    /// `[height, width]`, `[channels, height, width]` with 1 or 3 channels, or `[height, width, channels]` with 1, 3, or 4 of which the
-    /// last is dropped.
+    /// Bytes stay bytes, which stand for themselves over 255; all other types become f32. Samples
+    /// of the shape of an image are one: `[height, width]`, `[channels, height, width]` with 1 or 3
+    /// channels, or `[height, width, channels]` with 1, 3, or 4 of which the last is dropped.
     ///
     /// ```
     /// use candle::{Device, Tensor};
@@ -25,8 +25,9 @@ impl Split {
     /// ```
     ///
     /// # Errors
-    /// When there are no rows or rows of no values; when a value is not finite, or a whole number that f32 does not hold; when there are
-    /// not as many labels as rows, or one of them is no class number.
+    /// When there are no rows or rows of no values; when a value is not finite, or a whole number
+    /// that f32 does not hold; when there are not as many labels as rows, or one of them is no
+    /// class number.
     pub fn from_tensors(rows: &Tensor, labels: Option<&Tensor>) -> Result<Self> {
         let n_features = match rows.dims() {
             [] | [_] => 0,
@@ -58,11 +59,13 @@ impl Split {
         Self::new(source, labels)?.with_image(layout.map(|layout| layout.shape))
     }
 
-    /// A split of what an iterator in the form of candle-datasets' `Batcher` gives: rows and labels of minibatches, or of single samples
-    /// where labels have no dimension. See [`from_tensors`](Self::from_tensors).
+    /// A split of what an iterator in the form of candle-datasets' `Batcher` gives: rows and labels
+    /// of minibatches, or of single samples where labels have no dimension. See
+    /// [`from_tensors`](Self::from_tensors).
     ///
     /// # Errors
-    /// Those of the iterator and of [`from_tensors`](Self::from_tensors), and when it gives nothing.
+    /// Those of the iterator and of [`from_tensors`](Self::from_tensors), and when it gives
+    /// nothing.
     pub fn from_batches(batches: impl IntoIterator<Item = candle::Result<(Tensor, Tensor)>>) -> Result<Self> {
         let (mut rows, mut labels) = (Vec::new(), Vec::new());
         for batch in batches {
@@ -77,7 +80,8 @@ impl Split {
         Self::from_tensors(&Tensor::cat(&rows, 0)?, Some(&Tensor::cat(&labels, 0)?))
     }
 
-    /// The samples one by one, which candle-datasets' `Batcher::new_r2` takes: `[n_features]` f32, bytes over 255, and `[]` u32, on `device`.
+    /// The samples one by one, which candle-datasets' `Batcher::new_r2` takes: `[n_features]` f32,
+    /// bytes over 255, and `[]` u32, on `device`.
     ///
     /// # Errors
     /// When there are no labels. Those of the iterator are of reading.
@@ -151,8 +155,8 @@ fn classes(labels: &Tensor) -> Result<Vec<u32>> {
 }
 
 impl Dataset {
-    /// A data set of rows in memory, without rows to test on; see [`Split::from_tensors`]. For those there are [`split`](Self::split) and
-    /// [`with_test`](Self::with_test).
+    /// A data set of rows in memory, without rows to test on; see [`Split::from_tensors`]. For
+    /// those there are [`split`](Self::split) and [`with_test`](Self::with_test).
     ///
     /// # Errors
     /// Those of [`Split::from_tensors`].
@@ -162,8 +166,8 @@ impl Dataset {
 
     /// A data set that one of candle-datasets' loaders has read, with its f32 values in [0, 1].
     ///
-    /// Images may be `[n, height * width]` (as its MNIST) or `[n, channels, height, width]` (as its CIFAR); only the latter gives an
-    /// [`image`](Self::image).
+    /// Images may be `[n, height * width]` (as its MNIST) or `[n, channels, height, width]` (as its
+    /// CIFAR); only the latter gives an [`image`](Self::image).
     ///
     /// # Errors
     /// Those of [`Split::from_tensors`].
@@ -174,8 +178,8 @@ impl Dataset {
         Self::new(name, train, Some(test), None)
     }
 
-    /// The data set as candle-datasets' loaders give one, on the CPU: rows f32, bytes over 255, `[n, n_features]` or, where they are images,
-    /// `[n, channels, height, width]`; labels u32.
+    /// The data set as candle-datasets' loaders give one, on the CPU: rows f32, bytes over 255,
+    /// `[n, n_features]` or, where they are images, `[n, channels, height, width]`; labels u32.
     ///
     /// # Errors
     /// When there are no rows to test on, or no labels; when rows cannot be read.

@@ -1,6 +1,8 @@
-//! `metadata.csv` and `metadata.jsonl` beside images: a line for each, with its path in `file_name` and its label in another column.
+//! `metadata.csv` and `metadata.jsonl` beside images: a line for each, with its path in `file_name`
+//! and its label in another column.
 //!
-//! As the image folders of the Hugging Face hub: paths are relative to the folder of the file. Labels are whole numbers or texts.
+//! As the image folders of the Hugging Face hub: paths are relative to the folder of the file.
+//! Labels are whole numbers or texts.
 use crate::labels::{LABELS, Labels, Texts};
 use crate::listing::seen_as;
 use crate::options::DataOptions;
@@ -33,7 +35,8 @@ pub(crate) fn is_in(folder: &Path) -> bool {
 }
 
 impl Metadata {
-    /// Of one of `folders`, the first that has such a file with a column of labels; none where there is no such.
+    /// Of one of `folders`, the first that has such a file with a column of labels; none where
+    /// there is no such.
     pub(crate) fn find(folders: &[&Path], options: &DataOptions) -> Result<Option<Self>> {
         let files = folders.iter().flat_map(|folder| FILES.map(|name| (folder, folder.join(name))));
         for (folder, path) in files.filter(|(_, path)| path.is_file()) {

@@ -1,6 +1,8 @@
-//! Files of several named arrays: which of them hold the rows and labels to learn from, and which those to test on.
+//! Files of several named arrays: which of them hold the rows and labels to learn from, and which
+//! those to test on.
 //!
-//! Names are compared without regard to case and to `_ - . /` and spaces, so that `X_train`, `x-train` and `x.train` are one.
+//! Names are compared without regard to case and to `_ - . /` and spaces, so that `X_train`,
+//! `x-train` and `x.train` are one.
 use crate::error::MAX_NAMES;
 use crate::labels::{Classes, Labels};
 use crate::options::DataOptions;
@@ -25,7 +27,8 @@ const TRAIN_ROWS: &[&str] = &[
 /// Names of training labels.
 const TRAIN_LABELS: &[&str] =
     &["trainlabels", "ytrain", "trainy", "traintargets", "labels", "label", "targets", "target", "y"];
-/// Names of rows to test on and of their labels; where there are none for testing, those for validation.
+/// Names of rows to test on and of their labels; where there are none for testing, those for
+/// validation.
 const TEST: [(&[&str], &[&str]); 2] = [
     (
         &["testimages", "testdata", "testfeatures", "xtest", "testx", "test"],
@@ -109,7 +112,8 @@ pub(crate) fn open(file: &impl Named, options: &DataOptions) -> Result<Dataset> 
     Ok(dataset.without_labels(classes.left_out))
 }
 
-/// The names of `n` classes that have numbers, where an array of texts lists them; it may have more.
+/// The names of `n` classes that have numbers, where an array of texts lists them; it may have
+/// more.
 fn names_of_classes(file: &impl Named, names: &[String], n: usize) -> Option<Vec<String>> {
     let array = first_of(names, CLASS_NAMES).filter(|_| n > 0)?;
     match file.labels(array) {
@@ -118,7 +122,8 @@ fn names_of_classes(file: &impl Named, names: &[String], n: usize) -> Option<Vec
     }
 }
 
-/// Rows and their labels, of which `numbers` makes class numbers, where they are classes; it is given where they come from.
+/// Rows and their labels, of which `numbers` makes class numbers, where they are classes; it is
+/// given where they come from.
 fn split<F: Named>(
     file: &F,
     rows: &str,

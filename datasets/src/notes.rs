@@ -1,7 +1,8 @@
-//! What is said of rows that were read: columns that merely count them, and the scale of whole numbers.
+//! What is said of rows that were read: columns that merely count them, and the scale of whole
+//! numbers.
 //!
-//! A column that counts rows is no measurement; a model would learn the order of the file. Bytes stand for themselves over 255, and the same
-//! numbers of any other type for themselves.
+//! A column that counts rows is no measurement; a model would learn the order of the file. Bytes
+//! stand for themselves over 255, and the same numbers of any other type for themselves.
 use crate::labels::shortened;
 use crate::{Dataset, Result, RowType, Split};
 
@@ -15,7 +16,8 @@ const SCALE_ROWS: usize = 64;
 const SHOWN: usize = 5;
 
 impl Dataset {
-    /// Notes which scale was taken where whole numbers from 0 to 255 are read, which may be bytes or not.
+    /// Notes which scale was taken where whole numbers from 0 to 255 are read, which may be bytes
+    /// or not.
     pub(crate) fn note_scale(&mut self) -> Result<()> {
         if self.train.row_type() == RowType::U8 {
             let note = "bytes are read over 255, from 0 to 1; numbers of other types are read as they are";

@@ -1,7 +1,9 @@
-//! NumPy's `.npz`: a zip archive of `.npy` files, stored (`numpy.savez`) or deflated (`numpy.savez_compressed`).
+//! NumPy's `.npz`: a zip archive of `.npy` files, stored (`numpy.savez`) or deflated
+//! (`numpy.savez_compressed`).
 //!
-//! An array that is stored is mapped where it lies; one that is deflated is unpacked, into memory up to the limit of the options,
-//! beyond it into a temporary file. [`named`](crate::named) says which arrays are rows and labels.
+//! An array that is stored is mapped where it lies; one that is deflated is unpacked, into memory
+//! up to the limit of the options, beyond it into a temporary file. [`named`](crate::named) says
+//! which arrays are rows and labels.
 use crate::labels::Labels;
 use crate::mapped::MappedFile;
 use crate::named::{Named, Rows};
@@ -20,8 +22,8 @@ const REMEDY: &str = "copy or make the file again";
 /// Bytes that deflate can make of one.
 const MOST_PER_BYTE: u64 = 1032;
 
-/// The arrays of these names that a `.npz` file has, on the CPU, in the types that they are stored in: bytes, 32-bit and 64-bit whole numbers and
-/// floats.
+/// The arrays of these names that a `.npz` file has, on the CPU, in the types that they are stored
+/// in: bytes, 32-bit and 64-bit whole numbers and floats.
 ///
 /// # Errors
 /// When the file is missing or damaged, or an array is of another type or in Fortran order.

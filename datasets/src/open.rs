@@ -17,10 +17,12 @@
 //! | `FILE.npz`, `.mtx`, `….gz`, `.h5ad`, `.h5`, a folder of 10x Genomics | sparse matrices: [`sparse`](crate::sparse)                   |
 //! | `FILE-ubyte`, `….gz`       | one idx file                                                                           |
 //!
-//! [`csv()`], [`parquet()`], [`image_folder`] and the like open one form each, whatever names end in.
+//! [`csv()`], [`parquet()`], [`image_folder`] and the like open one form each, whatever names end
+//! in.
 //!
-//! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not read: they must not be
-//! changed while in use. Decoded rows live in memory up to [`DataOptions::memory_bytes`], then in a temporary file.
+//! A name wins over a path; write `./mnist` for a folder of that name. Plain files are mapped, not
+//! read: they must not be changed while in use. Decoded rows live in memory up to
+//! [`DataOptions::memory_bytes`], then in a temporary file.
 use crate::decode::AnyImages;
 use crate::formats::{Format, format_of};
 use crate::options::DataOptions;
@@ -30,8 +32,8 @@ use std::path::Path;
 /// Opens the data set that `spec` names; the [module](self) lists the forms.
 ///
 /// # Errors
-/// When `spec` is none of the forms, or what it names is missing, malformed or cannot be fetched. The message is one line
-/// that names the file and says what to do.
+/// When `spec` is none of the forms, or what it names is missing, malformed or cannot be fetched.
+/// The message is one line that names the file and says what to do.
 pub fn open(spec: &str, options: &DataOptions) -> Result<Dataset> {
     let path = Path::new(spec);
     let may_be_text = path.is_dir() || crate::delimited::is_file_name(&spec.to_ascii_lowercase());
@@ -192,7 +194,8 @@ fn of_hub(spec: &str, _: &DataOptions) -> Result<Dataset> {
     Err(Error::without(spec, "the Hugging Face hub", "hub"))
 }
 
-/// The training images of a data set that stores each by itself, of any sizes: of the hub, and in parquet files. None for others.
+/// The training images of a data set that stores each by itself, of any sizes: of the hub, and in
+/// parquet files. None for others.
 pub(crate) fn any_images(spec: &str, options: &DataOptions) -> Result<Option<AnyImages>> {
     check_revision(spec, options)?;
     match spec {

@@ -13,13 +13,16 @@ use std::path::Path;
 const MAX_SIDE: u32 = 65_535;
 /// Bytes that any image may have once decoded …
 const FREE_BYTES: u64 = 32 << 20;
-/// … and how many more for each byte of its file: what deflate can do, so that a blank page is still read.
+/// … and how many more for each byte of its file: what deflate can do, so that a blank page is
+/// still read.
 const BYTES_PER_BYTE: u64 = 1024;
 
-/// Decodes `bytes`, whatever format they announce, or a page of theirs, and turns them as they say; `at` names them in errors.
+/// Decodes `bytes`, whatever format they announce, or a page of theirs, and turns them as they say;
+/// `at` names them in errors.
 ///
-/// A damaged header may announce an image of gigabytes in a file of nothing: what is decoded is held to 32 MiB and a further
-/// 1 KiB for each byte of the file, and so is the memory of those decoders that can be told.
+/// A damaged header may announce an image of gigabytes in a file of nothing: what is decoded is
+/// held to 32 MiB and a further 1 KiB for each byte of the file, and so is the memory of those
+/// decoders that can be told.
 pub(crate) fn decode(at: &str, bytes: &[u8], page: Option<u64>, colour: Colour) -> Result<Pixels> {
     checked(at, bytes, page, || match grey_floats(bytes, page, limit_bytes(bytes), true) {
         None => Ok(pixels(limited(bytes, page)?, colour)),
@@ -51,8 +54,8 @@ fn of_grey_floats(shape: ImageShape, colour: Colour) -> Form {
     Form { shape: ImageShape { channels, ..shape }, deep: true }
 }
 
-/// Decodes an image file with the checks of data sets, turned as it says: what a damaged header claims is not allocated, and a decoder that
-/// panics is an error.
+/// Decodes an image file with the checks of data sets, turned as it says: what a damaged header
+/// claims is not allocated, and a decoder that panics is an error.
 ///
 /// # Errors
 /// When the file is missing or no image; the message names it.
@@ -70,7 +73,8 @@ fn checked<T>(at: &str, bytes: &[u8], page: Option<u64>, read: impl FnOnce() -> 
             "cannot be decoded as an image: {n} bytes say that a field of theirs has {count} values"
         )));
     }
-    // Version 0.18 of the `png` crate panics on some palettes; others may on what nobody has thought of yet.
+    // Version 0.18 of the `png` crate panics on some palettes; others may on what nobody has
+    // thought of yet.
     match caught(read) {
         Some(Ok(read)) => Ok(read),
         Some(Err(ImageError::Limits(_))) => Err(refused(format!(

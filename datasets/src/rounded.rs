@@ -1,12 +1,14 @@
-//! Values in f64 as rows of f32: what is subtracted before they are rounded, and what rounding costs.
+//! Values in f64 as rows of f32: what is subtracted before they are rounded, and what rounding
+//! costs.
 //!
 //! ```text
 //! row_c = f32(x_c − centre_c)
 //! cost  = max_c deviation(row_c − (x_c − centre_c)) / deviation(x_c)
 //! ```
 //!
-//! Where a column lies far from 0 and varies little (times in seconds since 1970, say), f32 has few values or one for all of its rows. What
-//! compares rows by their differences loses nothing by a centre.
+//! Where a column lies far from 0 and varies little (times in seconds since 1970, say), f32 has few
+//! values or one for all of its rows. What compares rows by their differences loses nothing by a
+//! centre.
 use crate::sink::RowSink;
 use crate::source::check_read;
 use crate::{Result, Rounding, RowType, Source};
@@ -15,13 +17,15 @@ use std::sync::{Arc, OnceLock};
 
 /// Values from which centres are found.
 const FIRST_VALUES: usize = 1 << 16;
-/// A column is centred that lies so many of its deviations from 0: f32 then keeps 14 bits of a deviation or fewer.
+/// A column is centred that lies so many of its deviations from 0: f32 then keeps 14 bits of a
+/// deviation or fewer.
 const FAR: f64 = 1024.;
 /// The cost that is told.
 const TOLD: f64 = 1e-4;
 
-/// What is subtracted from the columns of f64 data before rounding. The first data that are read with it decide, unless it is given; a column that
-/// f32 holds well gets 0. Clones share it, so that all splits of a data set have the same.
+/// What is subtracted from the columns of f64 data before rounding. The first data that are read
+/// with it decide, unless it is given; a column that f32 holds well gets 0. Clones share it, so
+/// that all splits of a data set have the same.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(from = "Option<Vec<f64>>", into = "Option<Vec<f64>>")]
 pub struct Centre(Arc<OnceLock<Vec<f64>>>);

@@ -45,14 +45,16 @@ impl RowType {
 pub struct Rounding {
     /// What was subtracted from each column; empty where nothing was.
     pub centre: Vec<f64>,
-    /// The column that loses most by rounding to f32, and the deviation of its errors in deviations of the column, where that is more than 1e-4.
+    /// The column that loses most by rounding to f32, and the deviation of its errors in deviations
+    /// of the column, where that is more than 1e-4.
     pub cost: Option<(usize, f64)>,
 }
 
 /// Rows of equal length that can be read in any order.
 ///
-/// A row is `n_features` values of [`RowType`]. Implementations hold no more in memory than they were asked to:
-/// a file may be mapped, a patch may be cut when it is read. Reading the same row twice gives the same bytes.
+/// A row is `n_features` values of [`RowType`]. Implementations hold no more in memory than they
+/// were asked to: a file may be mapped, a patch may be cut when it is read. Reading the same row
+/// twice gives the same bytes.
 pub trait Source: std::fmt::Debug + Send + Sync {
     /// Number of rows; at most `u32::MAX`.
     fn n_samples(&self) -> usize;
@@ -68,7 +70,8 @@ pub trait Source: std::fmt::Debug + Send + Sync {
         self.row_type().dtype()
     }
 
-    /// What became of values that were read in more than 32 bits; none where nothing did that is worth a word.
+    /// What became of values that were read in more than 32 bits; none where nothing did that is
+    /// worth a word.
     fn rounding(&self) -> Option<&Rounding> {
         None
     }
@@ -80,7 +83,8 @@ pub trait Source: std::fmt::Debug + Send + Sync {
     /// `indices.len() * n_features * size_bytes` long, or when the rows cannot be read.
     fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()>;
 
-    /// The rows at `indices` by their entries, where the source keeps those alone that are not 0; none for other sources.
+    /// The rows at `indices` by their entries, where the source keeps those alone that are not 0;
+    /// none for other sources.
     ///
     /// # Errors
     /// When an index is not below `n_samples`, or the rows cannot be read.
@@ -93,7 +97,8 @@ pub trait Source: std::fmt::Debug + Send + Sync {
         false
     }
 
-    /// The number of a row where all rows come from: of a choice of the rows of a file, its number in the file. For messages.
+    /// The number of a row where all rows come from: of a choice of the rows of a file, its number
+    /// in the file. For messages.
     fn origin(&self, row: usize) -> usize {
         row
     }
@@ -136,7 +141,8 @@ pub(crate) fn check_indices(source: &dyn Source, indices: &[u32]) -> Result<()> 
 /// Below this many bytes a copy is over before a second thread has woken up.
 const PARALLEL_BYTES: usize = 1 << 20;
 
-/// Copies bytes, large blocks on all threads: one thread copies some 5 GB/s, a tenth of what a GPU takes.
+/// Copies bytes, large blocks on all threads: one thread copies some 5 GB/s, a tenth of what a GPU
+/// takes.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -182,7 +188,8 @@ impl MemoryRows {
     /// Rows of bytes; `values` is `[n_samples, n_features]`, row after row.
     ///
     /// # Errors
-    /// When `n_features` is 0 or does not divide the number of values, or there are more than `u32::MAX` rows.
+    /// When `n_features` is 0 or does not divide the number of values, or there are more than
+    /// `u32::MAX` rows.
     pub fn from_u8(values: Vec<u8>, n_features: usize) -> Result<Self> {
         let n_samples = rows_of(values.len(), n_features)?;
         Ok(Self { values: Values::U8(values), n_samples, n_features })
@@ -239,7 +246,8 @@ pub(crate) fn check_finite(at: impl std::fmt::Display, bytes: &[u8], n_features:
     let value = |b: &[u8; 4]| f32::from_ne_bytes(*b);
     let first = bytes.par_chunks(BYTES_PER_TASK).enumerate().find_map_first(|(task, chunk)| {
         let (values, _) = chunk.as_chunks::<4>();
-        // A fold without an exit compiles to vector code; the position is only looked for where it exists.
+        // A fold without an exit compiles to vector code; the position is only looked for where it
+        // exists.
         let bad = values.iter().fold(false, |bad, b| bad | !value(b).is_finite());
         bad.then(|| values.iter().position(|b| !value(b).is_finite()))
             .flatten()
@@ -276,7 +284,8 @@ impl Source for MemoryRows {
     }
 }
 
-/// Some rows of another source, in an order of their own; the rows themselves are shared, not copied.
+/// Some rows of another source, in an order of their own; the rows themselves are shared, not
+/// copied.
 #[derive(Clone)]
 pub struct Subset {
     inner: Arc<dyn Source>,

@@ -1,5 +1,5 @@
-//! A `.safetensors` file: a tensor of rows, perhaps one of labels, perhaps both again for testing. Tensors are read as arrays of
-//! [`npy`](crate::npy) are.
+//! A `.safetensors` file: a tensor of rows, perhaps one of labels, perhaps both again for testing.
+//! Tensors are read as arrays of [`npy`](crate::npy) are.
 use crate::labels::Labels;
 use crate::mapped::MappedFile;
 use crate::named::{Named, Rows};
@@ -27,7 +27,8 @@ impl Tensors {
         let at = path.display().to_string();
         let file = MappedFile::open(path)?;
         let bad = |what: String| Error::format(&at, what, "copy or make the file again");
-        // `deserialize` also checks that header and file agree in length, which `read_metadata` leaves out.
+        // `deserialize` also checks that header and file agree in length, which `read_metadata`
+        // leaves out.
         let read = SafeTensors::deserialize(file.bytes())
             .and_then(|_| SafeTensors::read_metadata(file.bytes()))
             .map_err(|e| bad(format!("not a whole .safetensors file: {e}")));

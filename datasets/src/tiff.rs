@@ -1,10 +1,12 @@
 //! Pages of a TIFF, and what must hold of them before they are handed to their decoder.
 //!
-//! The decoder reads the page that the header leads to; [`PageReader`] shows it a header that leads to another. Pages that a file keeps beside
-//! an image, at a lower resolution or as its mask, are no images of their own.
+//! The decoder reads the page that the header leads to; [`PageReader`] shows it a header that leads
+//! to another. Pages that a file keeps beside an image, at a lower resolution or as its mask, are
+//! no images of their own.
 //!
-//! Version 0.11 of the `tiff` crate takes memory for as many values as a field says that it has, up to 256 MiB and before a limit can
-//! be set. In a file that is whole, each value takes a byte or more.
+//! Version 0.11 of the `tiff` crate takes memory for as many values as a field says that it has, up
+//! to 256 MiB and before a limit can be set. In a file that is whole, each value takes a byte or
+//! more.
 use crate::ImageShape;
 use ::tiff::ColorType;
 use ::tiff::decoder::{Decoder, DecodingResult, Limits};
@@ -64,7 +66,8 @@ impl<'a> Layout<'a> {
         let (width, at) = (self.width, usize::try_from(at).ok()?);
         let before = if width == 4 { 2 } else { 8 };
         let n_fields = usize::try_from(self.number(at, before)?).ok()?;
-        // A field has a name and a type of two bytes each, its number of values, and these or their place.
+        // A field has a name and a type of two bytes each, its number of values, and these or their
+        // place.
         let size = 4 + 2 * width;
         let start = at.checked_add(before)?;
         let fields = || {
@@ -101,7 +104,8 @@ pub(crate) fn pages(bytes: &[u8]) -> Option<Vec<u64>> {
     Some(pages)
 }
 
-/// The largest number of values that a field of a page, or of the first, says that it has and cannot have; none for other files.
+/// The largest number of values that a field of a page, or of the first, says that it has and
+/// cannot have; none for other files.
 pub(crate) fn impossible_count(bytes: &[u8], page: Option<u64>) -> Option<u64> {
     let layout = Layout::of(bytes)?;
     let at = page.or_else(|| layout.number(layout.first(), layout.width))?;
@@ -109,8 +113,9 @@ pub(crate) fn impossible_count(bytes: &[u8], page: Option<u64>) -> Option<u64> {
     (count > bytes.len() as u64).then_some(count)
 }
 
-/// A page of grey floats, which `image` does not decode, and its values if they are wanted; `limit_bytes` is what they may take. None for
-/// all others, for damaged ones and for those that are to be turned.
+/// A page of grey floats, which `image` does not decode, and its values if they are wanted;
+/// `limit_bytes` is what they may take. None for all others, for damaged ones and for those that
+/// are to be turned.
 pub(crate) fn grey_floats(
     bytes: &[u8],
     page: Option<u64>,

@@ -1,7 +1,8 @@
 //! Files that appear whole or not at all.
 //!
-//! A [`WholeFile`] is written beside its name, as `.NAME.RANDOM.part`, and renamed over it once it is on the disk. Each writer has such a file of
-//! its own, so that of two writers of one name the last one wins, whole. What an error leaves is removed; [`abandon`] removes what a process that
+//! A [`WholeFile`] is written beside its name, as `.NAME.RANDOM.part`, and renamed over it once it
+//! is on the disk. Each writer has such a file of its own, so that of two writers of one name the
+//! last one wins, whole. What an error leaves is removed; [`abandon`] removes what a process that
 //! is about to end leaves, and [`remove_leftovers`] what one that was killed left.
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -24,8 +25,8 @@ fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a file: `write` is given what takes its bytes. The file gets its name, in place of one that has it, when `write` has succeeded and
-/// the bytes are on the disk.
+/// Writes a file: `write` is given what takes its bytes. The file gets its name, in place of one
+/// that has it, when `write` has succeeded and the bytes are on the disk.
 ///
 /// ```
 /// use chandlery_datasets::whole::write_whole;
@@ -52,7 +53,8 @@ pub fn write_whole<E: From<Error>>(
     Ok(file.finish()?)
 }
 
-/// A file that is being written. It has its name after [`finish`](Self::finish), and is gone when it is dropped before. Errors name it.
+/// A file that is being written. It has its name after [`finish`](Self::finish), and is gone when
+/// it is dropped before. Errors name it.
 #[derive(Debug)]
 pub struct WholeFile {
     /// As it was asked for.
@@ -69,7 +71,8 @@ enum To {
 }
 
 impl WholeFile {
-    /// Begins a file of this name, with the permissions of any new file. A link stays one: the file that it names is written.
+    /// Begins a file of this name, with the permissions of any new file. A link stays one: the file
+    /// that it names is written.
     ///
     /// # Errors
     /// When the folder does not exist or takes no file.
@@ -127,7 +130,8 @@ impl WholeFile {
     }
 }
 
-/// Gives files their names, in their order, after `first` was done: by the process itself all or none of it is done.
+/// Gives files their names, in their order, after `first` was done: by the process itself all or
+/// none of it is done.
 ///
 /// # Errors
 /// Those of `first`, and as [`WholeFile::finish`].
@@ -196,7 +200,8 @@ impl Seek for WholeFile {
     }
 }
 
-/// An error of writing that names the file; one that was interrupted is tried again by whoever writes.
+/// An error of writing that names the file; one that was interrupted is tried again by whoever
+/// writes.
 fn named(path: &Path, e: Error) -> Error {
     match e.kind() {
         ErrorKind::Interrupted => e,
@@ -272,8 +277,8 @@ pub fn remove_leftovers(folder: &Path) {
     }
 }
 
-/// Removes all files of this process that are not whole or are scratch, for a process that is about to end: from here on no file gets its name and
-/// none is begun; whoever tries waits.
+/// Removes all files of this process that are not whole or are scratch, for a process that is about
+/// to end: from here on no file gets its name and none is begun; whoever tries waits.
 pub fn abandon() {
     let unfinished = unfinished();
     for path in unfinished.iter() {

@@ -1,4 +1,5 @@
-//! What candle-datasets gives goes in, and comes out as it gives it. With the feature `candle-datasets`.
+//! What candle-datasets gives goes in, and comes out as it gives it. With the feature
+//! `candle-datasets`.
 #![cfg(feature = "candle-datasets")]
 #![allow(clippy::unwrap_used)]
 mod common;

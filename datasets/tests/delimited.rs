@@ -1,4 +1,5 @@
-//! `.csv` and `.tsv`: separators, headers, labels, and lines that are refused with their number and column.
+//! `.csv` and `.tsv`: separators, headers, labels, and lines that are refused with their number and
+//! column.
 mod common;
 use candle::Device;
 use chandlery_datasets::{DataOptions, Dataset, RowType};

@@ -53,7 +53,8 @@ fn resident_and_streamed_give_the_same_minibatches() -> TestResult {
         for split in [bytes(), floats()] {
             let mut resident = Feed::new(&split, &device, FeedConfig::new(8, 11))?;
             assert!(resident.is_resident());
-            // Chunks of one minibatch (also when not even that fits), of three, of more than there are.
+            // Chunks of one minibatch (also when not even that fits), of three, of more than there
+            // are.
             for chunk_bytes in [1, 8 * 20, 3 * 8 * 20 + 1, 1 << 20] {
                 let mut stream = Feed::new(&split, &device, streamed(8, chunk_bytes))?;
                 assert!(!stream.is_resident());
@@ -241,7 +242,8 @@ fn epochs_one_after_the_other_read_each_chunk_once() -> TestResult {
 
 #[test]
 fn rows_that_cannot_be_read_ahead_end_their_own_epoch_alone() -> TestResult {
-    // Four reads an epoch, of 30, 30, 30 and 10 rows: the fifth, from which on they fail, is made while the first epoch is under way.
+    // Four reads an epoch, of 30, 30, 30 and 10 rows: the fifth, from which on they fail, is made
+    // while the first epoch is under way.
     let split = Split::new(Arc::new(Fails { at: 4, reads: AtomicUsize::new(0) }), None)?;
     let mut feed = Feed::new(&split, &Device::Cpu, streamed(30, 30))?;
     feed.start_epoch(0, 0)?;

@@ -1,7 +1,7 @@
 //! The hub, played by a server on the loopback interface that each test starts for itself.
 //!
-//! The client reads `HF_ENDPOINT` and `HF_HOME` from the environment of the process, so each run is a process of its own:
-//! this same executable, asked for the test [`child`].
+//! The client reads `HF_ENDPOINT` and `HF_HOME` from the environment of the process, so each run is
+//! a process of its own: this same executable, asked for the test [`child`].
 #[path = "hub/access.rs"]
 mod access;
 #[path = "hub/cache.rs"]
@@ -29,8 +29,8 @@ fn nobody() -> BoxResult<String> {
     Ok(format!("http://{}", listener.local_addr()?))
 }
 
-/// Opens `spec` in a process of its own: a summary of the data, or the error's message with the cache as `HOME` and the
-/// endpoint as `HUB`.
+/// Opens `spec` in a process of its own: a summary of the data, or the error's message with the
+/// cache as `HOME` and the endpoint as `HUB`.
 fn run(endpoint: &str, home: &Path, spec: &str, extra: &[(&str, &str)]) -> BoxResult<String> {
     process::run(endpoint, home, &[&[("CHANDLERY_TEST_SPEC", spec)], extra].concat())
 }
@@ -301,7 +301,8 @@ fn images_of_a_hub_data_set_may_have_different_sizes_where_they_are_cut() -> Tes
     let home = tempfile::tempdir()?;
     let of = |extra: &[(&str, &str)]| run(&server.endpoint, home.path(), "hub:owner/name", extra);
     assert_eq!(of(&[("CHANDLERY_TEST_IMAGES", "1")])?, r#"["2x3x1", "5x4x1"]"#);
-    // Test rows come from other images of the training split, so that those of the test split are not fetched.
+    // Test rows come from other images of the training split, so that those of the test split are
+    // not fetched.
     assert!(server.requests().iter().all(|request| !request.contains("default/test")));
     assert!(of(&[])?.contains("make all images of a data set the same"));
     Ok(())

@@ -34,7 +34,8 @@ fn a_folder_of_photographs_takes_no_more_memory_than_a_few_of_them() -> TestResu
     let options = DataOptions { memory_bytes: Some(1 << 20), max_rows: Some(24), ..DataOptions::default() };
     let data = open(&dir.path().display().to_string(), &options)?;
     assert_eq!(data.train.n_samples(), 24);
-    // 256 MiB of pixels as planes and as they were decoded, and those of the image in hand; 1.1 GiB if all were decoded at once.
+    // 256 MiB of pixels as planes and as they were decoded, and those of the image in hand; 1.1 GiB
+    // if all were decoded at once.
     assert!(gauge::Gauge::peak() < 500 << 20, "{} bytes", gauge::Gauge::peak());
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Images as people have them: pages, deep values, turned by their notes, labelled by a table beside them, as arrays, in folders with loops.
+//! Images as people have them: pages, deep values, turned by their notes, labelled by a table
+//! beside them, as arrays, in folders with loops.
 #![cfg(feature = "image")]
 mod common;
 #[path = "common/tiff.rs"]
@@ -280,7 +281,8 @@ fn arrays_with_channels_last_are_images_as_those_with_channels_first() -> TestRe
 
 #[test]
 fn shapes_are_compared_before_anything_is_decoded() -> TestResult {
-    // The pixels of the first are cut off, its header is whole: what is wrong with the shapes is said first.
+    // The pixels of the first are cut off, its header is whole: what is wrong with the shapes is
+    // said first.
     let whole = png(30, 30, &[7; 900])?;
     let dir = folder(&[
         ("a.png", whole[..60].to_vec()),

@@ -1,6 +1,8 @@
-//! Thousands of damaged files of every format: each is read, or refused by a line that names it, in bounded time and memory.
+//! Thousands of damaged files of every format: each is read, or refused by a line that names it, in
+//! bounded time and memory.
 //!
-//! `CHANDLERY_MUTANTS=100000 cargo test -p chandlery-datasets --test mutations` makes more of them; see `common/mutants.rs`.
+//! `CHANDLERY_MUTANTS=100000 cargo test -p chandlery-datasets --test mutations` makes more of them;
+//! see `common/mutants.rs`.
 mod common;
 #[path = "common/gauge.rs"]
 mod gauge;

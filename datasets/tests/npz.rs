@@ -1,4 +1,5 @@
-//! `.npz`: arrays by the names that NumPy, Keras and scikit-learn give them, stored and deflated; and what is refused.
+//! `.npz`: arrays by the names that NumPy, Keras and scikit-learn give them, stored and deflated;
+//! and what is refused.
 mod common;
 use candle::Device;
 use chandlery_datasets::{DataOptions, Dataset, ImageShape, RowType};

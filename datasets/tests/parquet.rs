@@ -384,7 +384,8 @@ fn damaged_bytes_are_an_error_or_other_values_and_end_nothing() -> TestResult {
 
 #[test]
 fn a_page_on_which_the_reader_itself_panics_is_an_error() -> TestResult {
-    // The first of two byte strings is said to be as long as both, so that the second's length lies behind the end.
+    // The first of two byte strings is said to be as long as both, so that the second's length lies
+    // behind the end.
     let images = vec![png(1, 1, &[0])?, png(1, 1, &[1])?];
     let length = |bytes: &[u8]| (bytes.len() as u32).to_le_bytes();
     let (first, both) = (length(&images[0]), length(&[&images[0][..], &[0; 4], &images[1]].concat()));

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 const N: usize = 400;
 
-/// Three columns that are far from 0: by a hundred million, not at all, and by a thousand; each varies by about 1.
+/// Three columns that are far from 0: by a hundred million, not at all, and by a thousand; each
+/// varies by about 1.
 fn values() -> Vec<f64> {
     let wave = |i: usize, c: usize| (((i * (7 + c) + 3 * c) % 101) as f64 - 50.) / 29.;
     (0..3 * N).map(|at| wave(at / 3, at % 3) + [1e8, 0., 1e3][at % 3]).collect()

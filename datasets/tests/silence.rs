@@ -1,4 +1,5 @@
-//! What panics within the decoder of another crate is an error, and the hook can know: one test, for the hook is the process's.
+//! What panics within the decoder of another crate is an error, and the hook can know: one test,
+//! for the hook is the process's.
 mod common;
 use common::*;
 use std::sync::atomic::{AtomicUsize, Ordering};

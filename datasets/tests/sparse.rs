@@ -51,7 +51,8 @@ fn with<'a>(mut arrays: Arrays<'a>, more: Arrays<'a>) -> Arrays<'a> {
     arrays
 }
 
-/// The matrix in each of scipy's forms: columns out of order, an entry in two parts, blocks with zeros in them.
+/// The matrix in each of scipy's forms: columns out of order, an entry in two parts, blocks with
+/// zeros in them.
 fn scipy() -> Vec<Arrays<'static>> {
     let csr = vec![
         ("indptr", i4(&[0, 2, 2, 5, 6])),

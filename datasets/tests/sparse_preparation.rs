@@ -1,4 +1,5 @@
-//! Preparation of sparse rows gives what that of dense ones does; and principal components by products alone are those of all eigenvectors.
+//! Preparation of sparse rows gives what that of dense ones does; and principal components by
+//! products alone are those of all eigenvectors.
 mod common;
 use candle::{DType, Device::Cpu, Tensor};
 use chandlery_datasets::preparation::{Moments, Pca, Preparation, StepConfig};
@@ -10,7 +11,8 @@ use std::sync::Arc;
 
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Counts of `n` rows in a few groups, each of which has columns of its own; column 3 is everywhere and far from 0, column 5 is empty.
+/// Counts of `n` rows in a few groups, each of which has columns of its own; column 3 is everywhere
+/// and far from 0, column 5 is empty.
 fn counts(n: usize, d: usize, seed: u64) -> BoxResult<Vec<f32>> {
     let draws = uniform((n, d), &Cpu, Philox::new(seed, 0))?.to_vec2::<f32>()?;
     let mut rows = Vec::with_capacity(n * d);

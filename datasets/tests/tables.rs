@@ -1,4 +1,5 @@
-//! Tables in text as pandas, R, NumPy and others write them: headers, names of rows, separators, comments, and what is left out with a note.
+//! Tables in text as pandas, R, NumPy and others write them: headers, names of rows, separators,
+//! comments, and what is left out with a note.
 mod common;
 use candle::Device;
 use chandlery_datasets::{DataOptions, Dataset};

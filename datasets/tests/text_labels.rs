@@ -1,4 +1,5 @@
-//! Labels that are texts, in `.npy` and `.npz`: numbered as in a .csv file, alike in both splits; and what is refused.
+//! Labels that are texts, in `.npy` and `.npz`: numbered as in a .csv file, alike in both splits;
+//! and what is refused.
 mod common;
 use chandlery_datasets::{DataOptions, Dataset};
 use common::*;
@@ -8,7 +9,8 @@ type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;
 const ROWS: usize = 4;
 const SPECIES: [&str; ROWS] = ["virginica", "setosa", "café", "setosa"];
 
-/// Four rows of one byte with these labels in a file of their own, `y.npy`; or how they are refused.
+/// Four rows of one byte with these labels in a file of their own, `y.npy`; or how they are
+/// refused.
 fn with_labels(labels: &[u8]) -> BoxResult<Result<Dataset, String>> {
     let dir = tempfile::tempdir()?;
     let at = |name: &str| dir.path().join(name);

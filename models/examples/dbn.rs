@@ -1,4 +1,5 @@
-//! A deep belief network of two layers, trained one after the other, and a linear classifier of its features.
+//! A deep belief network of two layers, trained one after the other, and a linear classifier of its
+//! features.
 //!
 //! ```sh
 //! cargo run -p chandlery --example dbn

@@ -1,4 +1,5 @@
-//! A classifier: a deep belief network, fine-tuned as a whole by backpropagation until held-out rows get no better.
+//! A classifier: a deep belief network, fine-tuned as a whole by backpropagation until held-out
+//! rows get no better.
 //!
 //! ```sh
 //! cargo run -p chandlery --example feedforward

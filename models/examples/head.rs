@@ -1,5 +1,5 @@
-//! An encoder inside another model: a trained network and a new linear head, trained together by an optimiser of candle, and saved in
-//! one file.
+//! An encoder inside another model: a trained network and a new linear head, trained together by an
+//! optimiser of candle, and saved in one file.
 //!
 //! ```sh
 //! cargo run -p chandlery --example head

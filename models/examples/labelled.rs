@@ -1,4 +1,5 @@
-//! A deep belief network with label units, trained by the up-down algorithm: it tells digits apart and draws those of a label.
+//! A deep belief network with label units, trained by the up-down algorithm: it tells digits apart
+//! and draws those of a label.
 //!
 //! ```sh
 //! cargo run -p chandlery --example labelled

@@ -25,7 +25,8 @@ pub(crate) fn at_least_one(op: &str, name: &str, size: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks that there are as many names as classes, where there are names, and that no two are the same.
+/// Checks that there are as many names as classes, where there are names, and that no two are the
+/// same.
 pub(crate) fn check_names(op: &str, names: Option<&[String]>, n_classes: usize) -> Result<()> {
     let Some(names) = names else { return Ok(()) };
     if names.len() != n_classes {
@@ -47,7 +48,8 @@ pub(crate) fn range(op: &str, name: &str, x: f64, must: &str, holds: impl Fn(f64
     Ok(())
 }
 
-/// Checks that the host has memory for so many f32 values, where `device` is the host: without it the process would be ended.
+/// Checks that the host has memory for so many f32 values, where `device` is the host: without it
+/// the process would be ended.
 ///
 /// `what` says what they are for: `1000 hidden units`.
 pub(crate) fn room_for(op: &str, what: &str, values: f64, device: &Device) -> Result<()> {
@@ -61,7 +63,8 @@ pub(crate) fn room_for(op: &str, what: &str, values: f64, device: &Device) -> Re
     Ok(())
 }
 
-/// Refuses draws of a trainer that begin where those of the weights began: noise that is a function of the weights is no noise.
+/// Refuses draws of a trainer that begin where those of the weights began: noise that is a function
+/// of the weights is no noise.
 ///
 /// `drawn` gives the first `n` weights as they are drawn at `philox`. Waits for the device.
 pub(crate) fn other_place(
@@ -93,8 +96,8 @@ fn memory() -> Option<f64> {
     Some(1024. * line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()?)
 }
 
-/// The labels that a trainer was given: on the CPU one that is no class is refused at once, on a GPU it is noted without a wait, and refused when the
-/// trainer next reads from the device.
+/// The labels that a trainer was given: on the CPU one that is no class is refused at once, on a
+/// GPU it is noted without a wait, and refused when the trainer next reads from the device.
 pub(crate) struct LabelsSeen {
     /// `[1]` u32.
     largest: Tensor,

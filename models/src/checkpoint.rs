@@ -1,7 +1,8 @@
-//! Checkpoints of all trainers: one safetensors file, with the trainer's notes and a checksum in its header.
+//! Checkpoints of all trainers: one safetensors file, with the trainer's notes and a checksum in
+//! its header.
 //!
-//! The entry `crc32` of the header is the CRC-32 of the whole file, in eight hexadecimal digits, with `00000000` in their place. A file of which a
-//! bit has changed is refused.
+//! The entry `crc32` of the header is the CRC-32 of the whole file, in eight hexadecimal digits,
+//! with `00000000` in their place. A file of which a bit has changed is refused.
 use crate::io::{bytes_of, read, tensors_of, unread, written};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
@@ -26,8 +27,8 @@ const CURRENT: u32 = 2;
 const CHECKSUM: &str = "crc32";
 const NO_CHECKSUM: &str = "00000000";
 
-/// Writes a checkpoint of the trainer of this name, with what was fitted of the preparation that is part of `notes`; the file appears
-/// whole.
+/// Writes a checkpoint of the trainer of this name, with what was fitted of the preparation that is
+/// part of `notes`; the file appears whole.
 pub(crate) fn save(
     path: &Path,
     trainer: &str,
@@ -78,7 +79,8 @@ fn check(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Where the digits `sum` of the entry with the checksum begin. Within other entries quotation marks have a backslash before them.
+/// Where the digits `sum` of the entry with the checksum begin. Within other entries quotation
+/// marks have a backslash before them.
 fn place_of(bytes: &[u8], sum: &str) -> Option<usize> {
     let entry = format!("\"{CHECKSUM}\":\"{sum}\"");
     let found = bytes.windows(entry.len()).position(|window| window == entry.as_bytes())?;
@@ -159,7 +161,8 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// Puts back tensors of a trainer's state: those named in `state`, from what `find` gives for the names.
+/// Puts back tensors of a trainer's state: those named in `state`, from what `find` gives for the
+/// names.
 ///
 /// # Errors
 /// When a tensor is missing or has another shape.

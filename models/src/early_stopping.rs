@@ -1,4 +1,5 @@
-//! Early stopping: ends training when a figure of held-out rows no longer falls, and keeps the best model.
+//! Early stopping: ends training when a figure of held-out rows no longer falls, and keeps the best
+//! model.
 use candle::Result;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +43,8 @@ impl<M> EarlyStopping<M> {
         Self { patience: patience.max(1), at: None, best: None }
     }
 
-    /// Records the figure of an epoch and, if it is the best so far, its model. Returns `true` if training should stop.
+    /// Records the figure of an epoch and, if it is the best so far, its model. Returns `true` if
+    /// training should stop.
     ///
     /// A NaN is never better.
     ///

@@ -1,8 +1,10 @@
 //! What the units of a layer look for in raw rows: filters, for the tiles of a picture.
 //!
-//! Of the lowest layer these are the weights, taken back through the preparation ([`patterns`]). A unit of an upper layer is shown by what it gives to the pixels through the layers below
-//! without their biases and non-linearities: the sum of the patterns of the units below, weighted by its weights (Lee, Ekanadham and Ng,
-//! "Sparse deep belief net model for visual area V2", 2007, section 4). A pooled unit is shown as the unit in the middle of its block.
+//! Of the lowest layer these are the weights, taken back through the preparation ([`patterns`]). A
+//! unit of an upper layer is shown by what it gives to the pixels through the layers below without
+//! their biases and non-linearities: the sum of the patterns of the units below, weighted by its
+//! weights (Lee, Ekanadham and Ng, "Sparse deep belief net model for visual area V2", 2007, section
+//! 4). A pooled unit is shown as the unit in the middle of its block.
 use crate::conv_rbm::{ConvGrid, Padding};
 use crate::dbn::Dbn;
 use crate::rbm::{Rbm, RbmConfig};
@@ -22,12 +24,13 @@ pub struct Filters {
     pub windows: bool,
 }
 
-/// A hidden unit: its place on the grid of hidden units, and its index at that place; of a dense layer the only place is (0, 0).
+/// A hidden unit: its place on the grid of hidden units, and its index at that place; of a dense
+/// layer the only place is (0, 0).
 type Unit = ((usize, usize), usize);
 
 impl Filters {
-    /// At most `n` units of layer `layer`, counted from 0, with the largest norm, of all patches alike where it has patches; `image` is that
-    /// of a row.
+    /// At most `n` units of layer `layer`, counted from 0, with the largest norm, of all patches
+    /// alike where it has patches; `image` is that of a row.
     ///
     /// # Errors
     /// When there is no such layer, or the device fails.
@@ -57,10 +60,11 @@ impl Filters {
     }
 }
 
-/// The `n` rows with the largest Euclidean norm, the largest first; all of them when there are fewer.
+/// The `n` rows with the largest Euclidean norm, the largest first; all of them when there are
+/// fewer.
 ///
-/// Of a layer's weights these are the filters that have learnt something. Rows of equal norm stay in
-/// their order; a row with a NaN comes last.
+/// Of a layer's weights these are the filters that have learnt something. Rows of equal norm stay
+/// in their order; a row with a NaN comes last.
 ///
 /// # Errors
 /// When `rows` is not a matrix.
@@ -76,7 +80,8 @@ pub fn largest_rows(rows: &Tensor, n: usize) -> Result<Tensor> {
     gather_rows(&rows.contiguous()?, &order)
 }
 
-/// What units look for, as raw rows show it: their weights, `[n, n_visible]`, without what rows would gain by their mean.
+/// What units look for, as raw rows show it: their weights, `[n, n_visible]`, without what rows
+/// would gain by their mean.
 ///
 /// # Errors
 /// When the weights do not fit the preparation.
@@ -85,8 +90,9 @@ pub fn patterns(weights: &Tensor, preparation: &Preparation) -> Result<Tensor> {
     inverse(weights)? - inverse(&weights.zeros_like()?)?
 }
 
-/// At most `n` units, those with the largest norm: of each patch the same number, one more or one less, ordered by patch, and of some of the
-/// patches where there are more than `n`; of a convolution at the middle of its maps.
+/// At most `n` units, those with the largest norm: of each patch the same number, one more or one
+/// less, ordered by patch, and of some of the patches where there are more than `n`; of a
+/// convolution at the middle of its maps.
 fn chosen(rbm: &Rbm, n: usize) -> Result<Vec<Unit>> {
     let norms = rbm.weight().to_dtype(DType::F32)?.sqr()?.sum(D::Minus1)?;
     let places: Vec<(usize, usize)> = match (&rbm.config().patches, rbm.config().hidden_places()) {
@@ -133,7 +139,8 @@ fn one_by_one(layer: &RbmConfig, units: &[Unit]) -> Vec<f32> {
     rows
 }
 
-/// The same RBM without pooling, and the rows of its units in which each pooled unit is that in the middle of its block.
+/// The same RBM without pooling, and the rows of its units in which each pooled unit is that in the
+/// middle of its block.
 fn without_pooling(rbm: &Rbm, pooled: &Tensor) -> Result<(Rbm, Tensor)> {
     let Some(grid) = rbm.config().convolution.filter(|grid| grid.pool > 1) else {
         return Ok((rbm.clone(), pooled.clone()));
@@ -160,7 +167,8 @@ fn without_pooling(rbm: &Rbm, pooled: &Tensor) -> Result<(Rbm, Tensor)> {
     Ok((Rbm::from_tensors(config, weight, bias, visible_bias, None)?, rows))
 }
 
-/// The lines and columns of the image that a hidden place of the topmost of `layers` sees through those below; none where one is dense.
+/// The lines and columns of the image that a hidden place of the topmost of `layers` sees through
+/// those below; none where one is dense.
 fn seen(layers: &[RbmConfig], (y, x): (usize, usize)) -> Option<[Range<usize>; 2]> {
     let start = [y..y + 1, x..x + 1];
     layers.iter().rev().try_fold(start, |[y, x], layer| {
@@ -184,7 +192,8 @@ fn below(layer: &RbmConfig, places: Range<usize>, side: usize) -> Range<usize> {
     }
 }
 
-/// The parts of images, `[n, channels · height · width]`, that units see, each at the upper left of a tile.
+/// The parts of images, `[n, channels · height · width]`, that units see, each at the upper left of
+/// a tile.
 fn cut(rows: &Tensor, parts: &[[Range<usize>; 2]], image: ImageShape, tile: ImageShape) -> Result<Tensor> {
     let mut tiles = Vec::with_capacity(parts.len() * tile.n_features());
     for ([lines, columns], row) in parts.iter().zip(rows.to_vec2::<f32>()?) {
@@ -268,7 +277,8 @@ mod tests {
         }
     }
 
-    /// With weights of 1 a unit of the second layer reaches exactly the pixels that it is said to see.
+    /// With weights of 1 a unit of the second layer reaches exactly the pixels that it is said to
+    /// see.
     #[test]
     fn what_an_upper_unit_sees_is_what_it_reaches() {
         let image = ImageShape::grey(19, 17);

@@ -10,7 +10,8 @@ use std::path::Path;
 /// Writes named tensors as one safetensors file, with notes in its header. The file appears whole.
 ///
 /// # Errors
-/// When the file is not writable or the format does not support a tensor's type; the message names the file.
+/// When the file is not writable or the format does not support a tensor's type; the message names
+/// the file.
 pub fn save_tensors(
     path: &Path,
     tensors: impl IntoIterator<Item = (String, Tensor)>,

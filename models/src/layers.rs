@@ -1,4 +1,5 @@
-//! What models that can be layers of a stack have in common: their names in files, and the checkpoint of a trainer of one of them.
+//! What models that can be layers of a stack have in common: their names in files, and the
+//! checkpoint of a trainer of one of them.
 use crate::checkpoint::{self, Checkpoint};
 use crate::model::{Decode, ModelConfig};
 use crate::pretrained::ModelType;
@@ -25,7 +26,8 @@ pub trait StackedConfig: ModelConfig {
     /// Values that it makes.
     fn n_made(&self) -> usize;
 
-    /// Refuses a layer that cannot read what `below`, layer `i` counted from 0, makes, for another reason than their number.
+    /// Refuses a layer that cannot read what `below`, layer `i` counted from 0, makes, for another
+    /// reason than their number.
     ///
     /// # Errors
     /// When it cannot; the message names both.
@@ -40,7 +42,8 @@ pub trait Layer: Decode<Codes = Tensor, Config: StackedConfig> {
     /// Draws of [`init`](crate::Model::init).
     fn n_weights(config: &Self::Config) -> usize;
 
-    /// The same reading raw rows through another preparation, without an image shape that such rows do not have.
+    /// The same reading raw rows through another preparation, without an image shape that such rows
+    /// do not have.
     fn reading(config: &Self::Config, preparation: &Preparation) -> Self::Config;
 }
 
@@ -100,7 +103,8 @@ struct Notes<C, T> {
 }
 
 impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
-    /// Writes a checkpoint of the trainer of this name, with its `state` and the caller's `progress`. The file appears whole.
+    /// Writes a checkpoint of the trainer of this name, with its `state` and the caller's
+    /// `progress`. The file appears whole.
     ///
     /// # Errors
     /// When the file is not writable.
@@ -128,7 +132,8 @@ impl<L: Layer, T: Clone + Serialize + DeserializeOwned> TrainerParts<L, T> {
         checkpoint::save(path, trainer, parameters(&self.layers).chain(state), &notes, &self.preparation)
     }
 
-    /// Reads what [`save`](Self::save) wrote: the parts, the file for the state, and the caller's progress.
+    /// Reads what [`save`](Self::save) wrote: the parts, the file for the state, and the caller's
+    /// progress.
     ///
     /// # Errors
     /// When the file is missing, cut short, or of another trainer; the message names it.

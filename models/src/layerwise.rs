@@ -1,6 +1,8 @@
-//! Training a stack of layers greedily: the lowest on the rows, each other one on what those below make of them.
+//! Training a stack of layers greedily: the lowest on the rows, each other one on what those below
+//! make of them.
 //!
-//! Lower activations are recomputed on the way up in each step and never stored, so memory does not grow with the number of rows.
+//! Lower activations are recomputed on the way up in each step and never stored, so memory does not
+//! grow with the number of rows.
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::{self, Layer};
 use crate::model::{Model, ModelConfig};
@@ -118,9 +120,11 @@ struct Notes<C, T> {
 }
 
 impl<S: Stack> LayerwiseTrainer<S> {
-    /// Takes a copy of `stack` and begins with its lowest layer; `training` says how to train each, lowest first.
+    /// Takes a copy of `stack` and begins with its lowest layer; `training` says how to train each,
+    /// lowest first.
     ///
-    /// Steps take raw rows, which go through the stack's preparation; layer `l` draws from the stream `philox.stream + l`.
+    /// Steps take raw rows, which go through the stack's preparation; layer `l` draws from the
+    /// stream `philox.stream + l`.
     ///
     /// # Errors
     /// When there is not one `training` for each layer, one is out of range, or memory is short.
@@ -168,8 +172,9 @@ impl<S: Stack> LayerwiseTrainer<S> {
         Ok(())
     }
 
-    /// Takes the schedules of learning rate and momentum from `training`, one entry for each layer: for a run that is to go on longer than
-    /// was planned. They hold from the next [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything else stays as it was.
+    /// Takes the schedules of learning rate and momentum from `training`, one entry for each layer:
+    /// for a run that is to go on longer than was planned. They hold from the next
+    /// [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything else stays as it was.
     ///
     /// # Errors
     /// When there is not one entry for each layer, or one is out of range.
@@ -222,20 +227,23 @@ impl<S: Stack> LayerwiseTrainer<S> {
         &self.config
     }
 
-    /// Trains the layer under way and those above it, `epochs[l]` epochs layer `l`; returns the metrics of each layer's epochs.
+    /// Trains the layer under way and those above it, `epochs[l]` epochs layer `l`; returns the
+    /// metrics of each layer's epochs.
     ///
     /// An epoch after those of the layers below has an order of rows of its own.
     ///
     /// # Errors
-    /// When there is not one number for each layer, a minibatch cannot be read or is refused, or training diverges.
+    /// When there is not one number for each layer, a minibatch cannot be read or is refused, or
+    /// training diverges.
     pub fn fit(&mut self, feed: &mut Feed, epochs: &[usize]) -> Result<Vec<Vec<MetricsOf<S>>>> {
         self.fit_with(feed, epochs, |_| Ok(ControlFlow::Continue(())))
     }
 
-    /// The same with a look at the trainer after each step or few and after each epoch, which can save it, or end the training with
-    /// [`ControlFlow::Break`].
+    /// The same with a look at the trainer after each step or few and after each epoch, which can
+    /// save it, or end the training with [`ControlFlow::Break`].
     ///
-    /// Part of a layer's epochs are made by [`MinibatchTrainer::fit_with`], and [`next_layer`](Self::next_layer).
+    /// Part of a layer's epochs are made by [`MinibatchTrainer::fit_with`], and
+    /// [`next_layer`](Self::next_layer).
     ///
     /// # Errors
     /// As [`fit`](Self::fit), and when `each` fails.

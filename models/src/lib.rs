@@ -1,4 +1,5 @@
-//! Unsupervised models for [candle](https://github.com/huggingface/candle), on the CPU and on NVIDIA GPUs.
+//! Unsupervised models for [candle](https://github.com/huggingface/candle), on the CPU and on
+//! NVIDIA GPUs.
 //!
 //! | module | model | layer above the data |
 //! |---|---|---|
@@ -17,8 +18,9 @@
 //! | [`optim`] | L-BFGS | minimises any smooth function of one vector |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
-//! Beside them: [`evaluation`] says what a trained model is worth, [`filters`] what its units look for, [`codes`] are files of sparse codes, and
-//! `pictures`, with the feature of that name, draws all of it.
+//! Beside them: [`evaluation`] says what a trained model is worth, [`filters`] what its units look
+//! for, [`codes`] are files of sparse codes, and `pictures`, with the feature of that name, draws
+//! all of it.
 //!
 //! # What every model has
 //!
@@ -44,17 +46,22 @@
 //! | `features` `all_features` | raw rows, layer | one layer's, or all of them side by side |
 //! | **[`candle_nn::Module`]** | raw rows | what is encoded, or of a network and the read-out the outputs, where gradients flow through it |
 //!
-//! [`Rbm`](rbm::Rbm) and [`Dbn`](dbn::Dbn) have `score_samples` besides: the log-likelihood of each raw row, or a bound on it, in f64.
+//! [`Rbm`](rbm::Rbm) and [`Dbn`](dbn::Dbn) have `score_samples` besides: the log-likelihood of each
+//! raw row, or a bound on it, in f64.
 //!
-//! **Rows go in raw**, as a data set stores them, bytes (which count as 0 to 1) or floats of any type: each model has a [`Preparation`] in its
-//! configuration, which is fitted once, saved and moved with it. What takes prepared rows says so in its name (`…_prepared`, or a
-//! parameter `x`); methods of an RBM with a parameter `v` take values of its units. The lowest layer of a stack has the stack's
-//! preparation.
+//! **Rows go in raw**, as a data set stores them, bytes (which count as 0 to 1) or floats of any
+//! type: each model has a [`Preparation`] in its configuration, which is fitted once, saved and
+//! moved with it. What takes prepared rows says so in its name (`…_prepared`, or a parameter `x`);
+//! methods of an RBM with a parameter `v` take values of its units. The lowest layer of a stack has
+//! the stack's preparation.
 //!
-//! **Types**: parameters are f32, f64, f16 or bf16; of dictionaries and sparse coding f32 or f64, of embeddings f32.
+//! **Types**: parameters are f32, f64, f16 or bf16; of dictionaries and sparse coding f32 or f64,
+//! of embeddings f32.
 //!
-//! **Configurations**: `…Config` is what a model is. Sizes are the arguments of its `new`, everything else has a default; fields may be
-//! added, so write `RbmConfig { hidden, ..RbmConfig::new(784, 500) }`. All have `serde`, and files may lack what has a default.
+//! **Configurations**: `…Config` is what a model is. Sizes are the arguments of its `new`,
+//! everything else has a default; fields may be added, so write
+//! `RbmConfig { hidden, ..RbmConfig::new(784, 500) }`. All have `serde`, and files may lack what
+//! has a default.
 //!
 //! ```
 //! use candle::{Device, Tensor};
@@ -72,8 +79,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Random draws come from a [`Philox`] that the caller passes: the same seed gives the same run, and the
-//! CPU and the GPU make the same draws. Nothing here prints.
+//! Random draws come from a [`Philox`] that the caller passes: the same seed gives the same run,
+//! and the CPU and the GPU make the same draws. Nothing here prints.
 #[macro_use]
 mod ensure;
 

@@ -2,9 +2,11 @@
 use crate::checkpoint::Checkpoint;
 use candle::{DType, Device, Result, Tensor};
 
-/// Two sums over all steps, and what of them was reported: the loss of each row, and its second figure.
+/// Two sums over all steps, and what of them was reported: the loss of each row, and its second
+/// figure.
 pub(crate) struct LossSums {
-    /// `[2, n]` f64: two sums, each in parts, see [`output_loss_`](chandlery_ops::layers::output_loss_).
+    /// `[2, n]` f64: two sums, each in parts, see
+    /// [`output_loss_`](chandlery_ops::layers::output_loss_).
     gathered: Tensor,
     /// Rows of the steps since the last report.
     rows: u64,
@@ -67,7 +69,8 @@ impl LossSums {
         self.rows = 0;
     }
 
-    /// What a checkpoint stores after `steps` steps: the sums that are not reported yet, and the counts of steps.
+    /// What a checkpoint stores after `steps` steps: the sums that are not reported yet, and the
+    /// counts of steps.
     pub(crate) fn stored(&self, steps: u64) -> Result<[(&'static str, Tensor); 2]> {
         let total = self.total()?;
         let open = [0, 1].map(|i| total[i] - self.reported.0[i]);
@@ -75,7 +78,8 @@ impl LossSums {
         Ok([("gathered", Tensor::new(&open, &Device::Cpu)?), ("counts", Tensor::new(&counts, &Device::Cpu)?)])
     }
 
-    /// Puts back what [`stored`](Self::stored) gave, where no step was made yet; returns the number of steps.
+    /// Puts back what [`stored`](Self::stored) gave, where no step was made yet; returns the number
+    /// of steps.
     ///
     /// # Errors
     /// When the file lacks a tensor or it has another shape.

@@ -38,8 +38,8 @@ use std::path::Path;
 
 /// What a model is: the content of its `config.json`.
 ///
-/// Sizes have no default and are the arguments of `new`, everything else does; fields may be added, so make one by
-/// `RbmConfig { hidden, ..RbmConfig::new(784, 500) }`.
+/// Sizes have no default and are the arguments of `new`, everything else does; fields may be added,
+/// so make one by `RbmConfig { hidden, ..RbmConfig::new(784, 500) }`.
 pub trait ModelConfig: Clone + PartialEq + std::fmt::Debug + Serialize + DeserializeOwned {
     /// What is done to raw rows before the model reads them.
     fn preparation(&self) -> &Preparation;
@@ -51,7 +51,8 @@ pub trait ModelConfig: Clone + PartialEq + std::fmt::Debug + Serialize + Deseria
     fn n_read(&self) -> usize;
 
     /// # Errors
-    /// When a field is out of its range, or the preparation gives rows of another width; the message names it.
+    /// When a field is out of its range, or the preparation gives rows of another width; the
+    /// message names it.
     fn validate(&self) -> Result<()>;
 
     /// Values in a raw row.
@@ -60,7 +61,8 @@ pub trait ModelConfig: Clone + PartialEq + std::fmt::Debug + Serialize + Deseria
     }
 }
 
-/// [`ModelConfig`] of a configuration with a field `preparation` and its own `validate`; the second argument gives `n_read`.
+/// [`ModelConfig`] of a configuration with a field `preparation` and its own `validate`; the second
+/// argument gives `n_read`.
 macro_rules! model_config {
     ($config:ty, $n_read:expr) => {
         impl $crate::model::ModelConfig for $config {
@@ -90,7 +92,8 @@ pub(crate) const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType
 /// Those of models whose products are computed by ops of this library.
 pub(crate) const WIDE: [DType; 2] = [DType::F32, DType::F64];
 
-/// A model: what it is, parameters of one float type on one device, and a preparation of raw rows that goes with them.
+/// A model: what it is, parameters of one float type on one device, and a preparation of raw rows
+/// that goes with them.
 pub trait Model: Clone + Sized {
     /// What it is.
     type Config: ModelConfig;
@@ -103,7 +106,8 @@ pub trait Model: Clone + Sized {
         &FLOATS
     }
 
-    /// The model of a checked configuration, whose preparation is fitted, with its parameters from under `vb`: what [`new`](Self::new) calls.
+    /// The model of a checked configuration, whose preparation is fitted, with its parameters from
+    /// under `vb`: what [`new`](Self::new) calls.
     ///
     /// # Errors
     /// When `vb` lacks a tensor or has another shape.
@@ -124,13 +128,16 @@ pub trait Model: Clone + Sized {
     /// The parameters by the names that [`new`](Self::new) looks for, without the preparation.
     fn tensors(&self) -> Vec<(String, Tensor)>;
 
-    /// Loads the parameters from under `vb`, at any prefix, in its type and on its device, and what of the preparation is not fitted yet.
+    /// Loads the parameters from under `vb`, at any prefix, in its type and on its device, and what
+    /// of the preparation is not fitted yet.
     ///
-    /// In a new `VarMap` variables are drawn by candle from the distributions that [`init`](Self::init) draws from, so that the bits are
-    /// others, and a preparation that was fitted becomes entries beside them.
+    /// In a new `VarMap` variables are drawn by candle from the distributions that
+    /// [`init`](Self::init) draws from, so that the bits are others, and a preparation that was
+    /// fitted becomes entries beside them.
     ///
     /// # Errors
-    /// When `config` is out of range, or `vb` is of a type that the model cannot have, lacks a tensor or has another shape.
+    /// When `config` is out of range, or `vb` is of a type that the model cannot have, lacks a
+    /// tensor or has another shape.
     fn new(config: Self::Config, vb: VarBuilder) -> Result<Self> {
         config.validate()?;
         check_dtype::<Self>(&config, vb.dtype())?;
@@ -152,7 +159,8 @@ pub trait Model: Clone + Sized {
         self.parameter().dtype()
     }
 
-    /// What the model reads of raw rows, bytes or floats of any type: `[batch, n_inputs]` to `[batch, n_read]` in its own type.
+    /// What the model reads of raw rows, bytes or floats of any type: `[batch, n_inputs]` to
+    /// `[batch, n_read]` in its own type.
     ///
     /// # Errors
     /// When `rows` have another shape, type or device.
@@ -160,7 +168,8 @@ pub trait Model: Clone + Sized {
         prepared(Self::TYPE.rust_name(), self.preparation(), rows, self.dtype())
     }
 
-    /// The same model with its own copy of all parameters, in another type and on another device, and its preparation there.
+    /// The same model with its own copy of all parameters, in another type and on another device,
+    /// and its preparation there.
     ///
     /// # Errors
     /// When the model cannot have this type, or the device is out of memory.
@@ -199,8 +208,9 @@ pub trait Model: Clone + Sized {
         Self::build(config, &VarBuilder::from_tensors(tensors, self.dtype(), self.device()))
     }
 
-    /// Makes variables of all parameters, as entries of `variables` under `prefix`, and gives the model that reads them: train it with
-    /// candle's optimisers. What was fitted of the preparation is stored beside them and has no gradient.
+    /// Makes variables of all parameters, as entries of `variables` under `prefix`, and gives the
+    /// model that reads them: train it with candle's optimisers. What was fitted of the preparation
+    /// is stored beside them and has no gradient.
     ///
     /// # Errors
     /// When an entry of such a name is there already, or memory is short.
@@ -224,8 +234,8 @@ pub trait Model: Clone + Sized {
         Self::build(self.config().clone(), &if prefix.is_empty() { vb } else { vb.pp(prefix) })
     }
 
-    /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be; both are of one model whenever somebody reads
-    /// them.
+    /// Writes `config.json` and `model.safetensors` to a folder, which is made if need be; both are
+    /// of one model whenever somebody reads them.
     ///
     /// # Errors
     /// When the folder is not writable.
@@ -233,12 +243,12 @@ pub trait Model: Clone + Sized {
         pretrained::save(folder.as_ref(), Self::TYPE, self.config(), self.preparation(), self.tensors())
     }
 
-    /// Loads a model from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its id (`owner/name`) from the Hugging
-    /// Face hub through its cache; see [`pretrained`].
+    /// Loads a model from a folder that [`save_pretrained`](Self::save_pretrained) wrote, or by its
+    /// id (`owner/name`) from the Hugging Face hub through its cache; see [`pretrained`].
     ///
     /// # Errors
-    /// When there is neither, a file is missing or does not fit the configuration, it is another model, or the model cannot have the type
-    /// that is asked for; the message names the file.
+    /// When there is neither, a file is missing or does not fit the configuration, it is another
+    /// model, or the model cannot have the type that is asked for; the message names the file.
     fn from_pretrained(folder_or_id: impl AsRef<Path>, options: &LoadOptions) -> Result<Self> {
         pretrained::load(Self::TYPE, folder_or_id.as_ref(), options, Self::new)
     }
@@ -246,7 +256,8 @@ pub trait Model: Clone + Sized {
 
 /// A model that makes features, codes or places of rows.
 pub trait Encode: Model {
-    /// What it makes: a tensor with a row for each row, or [sparse codes](crate::dictionary::SparseCodes).
+    /// What it makes: a tensor with a row for each row, or [sparse
+    /// codes](crate::dictionary::SparseCodes).
     type Codes;
 
     /// What the model makes of prepared rows `x`, `[batch, n_read]`.
@@ -263,8 +274,9 @@ pub trait Encode: Model {
         self.encode_prepared(&self.prepare(rows)?)
     }
 
-    /// Encodes an epoch of `feed` a minibatch at a time and gives each to `sink`, in the order of the feed
-    /// ([`FeedConfig::in_order`](crate::datasets::FeedConfig::in_order) for that of the data): for rows that do not fit in memory.
+    /// Encodes an epoch of `feed` a minibatch at a time and gives each to `sink`, in the order of
+    /// the feed ([`FeedConfig::in_order`](crate::datasets::FeedConfig::in_order) for that of the
+    /// data): for rows that do not fit in memory.
     ///
     /// # Errors
     /// When rows cannot be read, are not those of the model, or `sink` fails.
@@ -293,8 +305,9 @@ pub trait Decode: Encode {
         self.decode(&self.encode_prepared(x)?)
     }
 
-    /// What comes back of raw rows as raw rows, `[batch, n_inputs]` to the same, as far as their preparation can be
-    /// [undone](Preparation::inverse): bytes come back as the numbers that they stand for.
+    /// What comes back of raw rows as raw rows, `[batch, n_inputs]` to the same, as far as their
+    /// preparation can be [undone](Preparation::inverse): bytes come back as the numbers that they
+    /// stand for.
     ///
     /// # Errors
     /// When `rows` have another shape, type or device.
@@ -303,7 +316,8 @@ pub trait Decode: Encode {
         self.preparation().inverse(&back).map_err(Error::wrap)
     }
 
-    /// Mean over raw rows of the squared error of what comes back, summed over the values that the model reads, in their units. In f64.
+    /// Mean over raw rows of the squared error of what comes back, summed over the values that the
+    /// model reads, in their units. In f64.
     ///
     /// # Errors
     /// When `rows` have another shape, type or device, or there are none.
@@ -333,13 +347,15 @@ pub trait Layered: Model {
     /// Layers, the rows not counted.
     fn n_layers(&self) -> usize;
 
-    /// What layer `layer`, counted from 0, makes of the values of the one below: `[batch, ..]` to `[batch, ..]`.
+    /// What layer `layer`, counted from 0, makes of the values of the one below: `[batch, ..]` to
+    /// `[batch, ..]`.
     ///
     /// # Errors
     /// When the values have another shape, or there is no such layer.
     fn layer_forward(&self, layer: usize, h: &Tensor) -> Result<Tensor>;
 
-    /// What layer `layer` (1 is the lowest) makes of raw rows, `[batch, n_inputs]` to `[batch, ..]`; layer 0 is what the lowest reads.
+    /// What layer `layer` (1 is the lowest) makes of raw rows, `[batch, n_inputs]` to
+    /// `[batch, ..]`; layer 0 is what the lowest reads.
     ///
     /// # Errors
     /// When `rows` have another shape, type or device, or there is no such layer.
@@ -352,8 +368,8 @@ pub trait Layered: Model {
         (0..layer).try_fold(self.prepare(rows)?, |h, layer| self.layer_forward(layer, &h))
     }
 
-    /// What every layer makes of raw rows side by side, `[batch, Σ sizes]`, lowest first: what a linear classifier reads best, since upper
-    /// layers drop what lower ones saw.
+    /// What every layer makes of raw rows side by side, `[batch, Σ sizes]`, lowest first: what a
+    /// linear classifier reads best, since upper layers drop what lower ones saw.
     ///
     /// # Errors
     /// When `rows` have another shape, type or device.
@@ -384,8 +400,9 @@ fn check_dtype<M: Model>(config: &M::Config, dtype: DType) -> Result<()> {
     )
 }
 
-/// The configuration with what of its preparation is not fitted yet from under `vb`, all of it on the device of `vb`. What is fitted goes
-/// to the entries of a `VarMap`, so that it is saved with them.
+/// The configuration with what of its preparation is not fitted yet from under `vb`, all of it on
+/// the device of `vb`. What is fitted goes to the entries of a `VarMap`, so that it is saved with
+/// them.
 fn fitted<C: ModelConfig>(model: &str, mut config: C, vb: &VarBuilder) -> Result<C> {
     let number =
         |name: &str, shape: &[usize]| vb.get_with_hints_dtype(shape, name, Init::default(), DType::F64);

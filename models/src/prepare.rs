@@ -2,14 +2,15 @@
 use candle::{DType, Error, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
 
-/// What the model `op`, whose weights are of type `dtype`, reads of raw rows of bytes or of any float type: the one place where rows are
-/// cast.
+/// What the model `op`, whose weights are of type `dtype`, reads of raw rows of bytes or of any
+/// float type: the one place where rows are cast.
 pub(crate) fn prepared(op: &str, preparation: &Preparation, rows: &Tensor, dtype: DType) -> Result<Tensor> {
     preparation.apply_as(rows, dtype).map_err(|e| Error::Msg(format!("{op}: {e}")))
 }
 
-/// Rows, u8 or f32, and the factor that makes of them what the trainer `op` reads. Raw rows of these types that are only scaled are given
-/// back as they are, so that loading them takes one kernel and no memory.
+/// Rows, u8 or f32, and the factor that makes of them what the trainer `op` reads. Raw rows of
+/// these types that are only scaled are given back as they are, so that loading them takes one
+/// kernel and no memory.
 pub(crate) fn to_load(op: &str, preparation: &Preparation, rows: &Tensor) -> Result<(Tensor, f32)> {
     match (rows.dtype(), preparation.as_scale(rows.dtype())) {
         (DType::U8 | DType::F32, Some(scale)) => Ok((rows.contiguous()?, scale as f32)),
@@ -17,13 +18,14 @@ pub(crate) fn to_load(op: &str, preparation: &Preparation, rows: &Tensor) -> Res
     }
 }
 
-/// Values of a raw row for a model that reads `n_read`; `n_read` where the preparation is for another width, which
-/// [`check_inputs`] refuses.
+/// Values of a raw row for a model that reads `n_read`; `n_read` where the preparation is for
+/// another width, which [`check_inputs`] refuses.
 pub(crate) fn n_inputs(preparation: &Preparation, n_read: usize) -> usize {
     preparation.n_inputs(n_read).unwrap_or(n_read)
 }
 
-/// Values of a raw row for a model that reads `n_read`; refuses an image shape that raw rows do not have.
+/// Values of a raw row for a model that reads `n_read`; refuses an image shape that raw rows do not
+/// have.
 pub(crate) fn check_inputs(
     op: &str,
     preparation: &Preparation,

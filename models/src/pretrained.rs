@@ -1,8 +1,9 @@
 //! A model in a folder: `config.json` and `model.safetensors`, here or on the Hugging Face hub.
 //!
-//! A hub id is `owner/name`, or `owner/name@revision` for a branch, a tag or a commit; both files are of one commit. With `hub:` before it,
-//! it is an id even if there is a folder `owner` here; without, only two plain names are one, of which the first is no folder here and not
-//! `runs`, so that a mistyped folder asks nobody.
+//! A hub id is `owner/name`, or `owner/name@revision` for a branch, a tag or a commit; both files
+//! are of one commit. With `hub:` before it, it is an id even if there is a folder `owner` here;
+//! without, only two plain names are one, of which the first is no folder here and not `runs`, so
+//! that a mistyped folder asks nobody.
 //!
 //! `config.json` holds the fields of the configuration and two more:
 //!
@@ -11,8 +12,9 @@
 //! | `model_type` | the [`name`](ModelType::name) of its [`ModelType`] |
 //! | `format` | the version of the format, 1 |
 //!
-//! `model.safetensors` holds the parameters and, as `preparation.…`, what was fitted of the preparation. Names are those that
-//! [`Model::new`](crate::Model::new) looks for; `weight` with `bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
+//! `model.safetensors` holds the parameters and, as `preparation.…`, what was fitted of the
+//! preparation. Names are those that [`Model::new`](crate::Model::new) looks for; `weight` with
+//! `bias` are a [`candle_nn::Linear`] and a `torch.nn.Linear` as they stand.
 //!
 //! [`model_type`] says which model a folder holds, so that a program can take any.
 //!
@@ -57,9 +59,11 @@ const FORMAT: u64 = 1;
 pub struct LoadOptions {
     /// Where it goes. Default the CPU.
     pub device: Device,
-    /// The float type of its parameters, in which it computes; none, the default, for the one that they are stored in.
+    /// The float type of its parameters, in which it computes; none, the default, for the one that
+    /// they are stored in.
     pub dtype: Option<DType>,
-    /// A branch, a tag or a commit of a repository of the hub; none, the default, for its main branch, or the one that the id names.
+    /// A branch, a tag or a commit of a repository of the hub; none, the default, for its main
+    /// branch, or the one that the id names.
     pub revision: Option<String>,
 }
 
@@ -165,16 +169,18 @@ impl Display for ModelType {
     }
 }
 
-/// Which model a folder holds, or by an id (`owner/name[@revision]`) a repository of the hub through its cache.
+/// Which model a folder holds, or by an id (`owner/name[@revision]`) a repository of the hub
+/// through its cache.
 ///
 /// # Errors
-/// When there is no `config.json` there, it cannot be read, is of no model of this library, or was written by another version; the
-/// message names it.
+/// When there is no `config.json` there, it cannot be read, is of no model of this library, or was
+/// written by another version; the message names it.
 pub fn model_type(folder_or_id: impl AsRef<Path>) -> Result<ModelType> {
     ConfigFile::read(&Place::of(folder_or_id.as_ref(), None, &[CONFIG])?)?.model_type()
 }
 
-/// [`Model::from_pretrained`](crate::Model::from_pretrained): `make` makes a model of its configuration and its tensors.
+/// [`Model::from_pretrained`](crate::Model::from_pretrained): `make` makes a model of its
+/// configuration and its tensors.
 pub(crate) fn load<C: DeserializeOwned, M>(
     want: ModelType,
     folder_or_id: &Path,
@@ -197,12 +203,14 @@ pub(crate) fn load<C: DeserializeOwned, M>(
     make(config, VarBuilder::from_tensors(tensors, dtype, device)).map_err(|e| refused(&e))
 }
 
-/// Times that a folder is read anew while somebody writes another model to it, and the wait between two.
+/// Times that a folder is read anew while somebody writes another model to it, and the wait between
+/// two.
 const READS: usize = 20;
 const WAIT: Duration = Duration::from_millis(50);
 
-/// The configuration and the tensors that belong to it, with the path of these: [`save`] takes the configuration away before it changes the
-/// weights, so that they belong together where it is the same before and after them.
+/// The configuration and the tensors that belong to it, with the path of these: [`save`] takes the
+/// configuration away before it changes the weights, so that they belong together where it is the
+/// same before and after them.
 fn read_both<C: DeserializeOwned>(
     want: ModelType,
     folder: &Path,
@@ -245,7 +253,8 @@ struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Refuses a file that is no JSON, and one of another format before anything else is made of it.
+    /// Refuses a file that is no JSON, and one of another format before anything else is made of
+    /// it.
     fn read(place: &Place) -> Result<Self> {
         let path = place.file(CONFIG)?;
         let unread = |e: &dyn Display| Error::Msg(format!("{}: cannot be read: {e}", path.display()));
@@ -284,8 +293,8 @@ impl ConfigFile {
 
     /// The configuration, of a model of this type.
     ///
-    /// A configuration takes no notice of fields that it does not know, and so none of the two that are not its own; floats are parsed
-    /// straight from the text.
+    /// A configuration takes no notice of fields that it does not know, and so none of the two that
+    /// are not its own; floats are parsed straight from the text.
     fn config<C: DeserializeOwned>(&self, want: ModelType) -> Result<C> {
         match self.model_type()? {
             got if got != want => Err(Error::Msg(format!(
@@ -307,9 +316,10 @@ struct Content<'a, C> {
     config: &'a C,
 }
 
-/// [`Model::save_pretrained`](crate::Model::save_pretrained). Each file appears whole. Both are written beside their names first; then, within the time of three renames,
-/// the old configuration goes, the weights change, and the configuration comes last, so that who reads the same configuration before and
-/// after the weights has its weights.
+/// [`Model::save_pretrained`](crate::Model::save_pretrained). Each file appears whole. Both are
+/// written beside their names first; then, within the time of three renames, the old configuration
+/// goes, the weights change, and the configuration comes last, so that who reads the same
+/// configuration before and after the weights has its weights.
 pub(crate) fn save(
     folder: &Path,
     model_type: ModelType,

@@ -1,7 +1,7 @@
 //! The step of a trainer, recorded alone and as several steps in one.
 //!
-//! The start of a recording, and the load before it, wait for all that ran before and take as long as a small kernel; within a recording a kernel
-//! begins while the one before still runs.
+//! The start of a recording, and the load before it, wait for all that ran before and take as long
+//! as a small kernel; within a recording a kernel begins while the one before still runs.
 use crate::prepare::to_load;
 use candle::{Device, Result, Tensor};
 use chandlery_datasets::Preparation;
@@ -11,7 +11,8 @@ use chandlery_ops::core::Replay;
 pub(crate) struct Replays(Vec<(usize, Replay)>);
 
 impl Replays {
-    /// `run(n)` makes `n` steps from what is loaded, `n` being at most `most`. Its tensors are used on this device and its clones alone.
+    /// `run(n)` makes `n` steps from what is loaded, `n` being at most `most`. Its tensors are used
+    /// on this device and its clones alone.
     pub fn new(
         device: &Device,
         most: usize,
@@ -30,8 +31,9 @@ impl Replays {
         Self(vec![(1, Replay::unrecorded(device, move || run(1)))])
     }
 
-    /// Makes a step of each of `n` minibatches of raw rows for `trainer`, by the longest recordings that fit. Before each, `load(first, rows, scale)` puts
-    /// `scale · rows` where its steps read them, from minibatch `first` of the recording on.
+    /// Makes a step of each of `n` minibatches of raw rows for `trainer`, by the longest recordings
+    /// that fit. Before each, `load(first, rows, scale)` puts `scale · rows` where its steps read
+    /// them, from minibatch `first` of the recording on.
     pub fn run(
         &mut self,
         trainer: &str,
@@ -41,7 +43,8 @@ impl Replays {
         mut load: impl FnMut(usize, &Tensor, f32) -> Result<()>,
     ) -> Result<()> {
         let batch = rows.dim(0)? / n.max(1);
-        // Raw rows that are only scaled are loaded together. Others are a minibatch at a time: sums over many rows at once may be of other bits.
+        // Raw rows that are only scaled are loaded together. Others are a minibatch at a time: sums
+        // over many rows at once may be of other bits.
         let scaled = preparation.as_scale(rows.dtype()).is_some();
         let mut done = 0;
         for (of, replay) in &mut self.0 {

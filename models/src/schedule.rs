@@ -32,9 +32,10 @@ pub enum Schedule {
 
 /// Rows of a minibatch and epochs of a training, by the number of rows.
 ///
-/// Few rows in minibatches that suit many make a handful of updates and learn nothing. So an epoch of `n` rows gets at least
-/// [`LEAST_STEPS`](Self::LEAST_STEPS) minibatches, as far as these then have [`LEAST_ROWS`](Self::LEAST_ROWS) rows, and there are as many
-/// epochs as make `least_steps` updates:
+/// Few rows in minibatches that suit many make a handful of updates and learn nothing. So an epoch
+/// of `n` rows gets at least [`LEAST_STEPS`](Self::LEAST_STEPS) minibatches, as far as these then
+/// have [`LEAST_ROWS`](Self::LEAST_ROWS) rows, and there are as many epochs as make `least_steps`
+/// updates:
 ///
 /// ```text
 /// batch'  = n / 40, at most batch, at least 10 (or batch, where that is less)
@@ -100,7 +101,8 @@ impl Schedule {
         self.within(epoch as f64)
     }
 
-    /// The value where so many epochs are done, whole ones and a part: a linear schedule goes on from step to step.
+    /// The value where so many epochs are done, whole ones and a part: a linear schedule goes on
+    /// from step to step.
     ///
     /// ```
     /// use chandlery::schedule::Schedule;

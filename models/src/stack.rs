@@ -1,5 +1,5 @@
-//! Models of layers on top of each other, each reading what the one below makes: [`Dbn`](crate::dbn::Dbn) and
-//! [`StackedDae`](crate::dae::StackedDae).
+//! Models of layers on top of each other, each reading what the one below makes:
+//! [`Dbn`](crate::dbn::Dbn) and [`StackedDae`](crate::dae::StackedDae).
 pub use crate::layers::StackedConfig;
 use crate::layers::{self, Layer, reading};
 use crate::model::{Decode, Encode, FLOATS, Layered, Model, ModelConfig};
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 pub struct StackConfig<C> {
     /// The layers, lowest first; each reads as many values as the one below has hidden units.
     pub layers: Vec<C>,
-    /// What is done to raw rows before the lowest layer reads them, in place of the preparations of `layers`. Default: floats as they are,
-    /// bytes over 255.
+    /// What is done to raw rows before the lowest layer reads them, in place of the preparations of
+    /// `layers`. Default: floats as they are, bytes over 255.
     #[serde(default)]
     pub preparation: Preparation,
     /// How the values of a raw row make an image, so that it can be drawn.
@@ -33,8 +33,9 @@ impl<C: StackedConfig> StackConfig<C> {
     }
 
     /// # Errors
-    /// When there is no layer, one is out of range, sizes do not fit on each other, a layer cannot read what the one below makes, the
-    /// preparation gives rows of another width, or the image is not of the size of raw rows.
+    /// When there is no layer, one is out of range, sizes do not fit on each other, a layer cannot
+    /// read what the one below makes, the preparation gives rows of another width, or the image is
+    /// not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         let op = C::STACK;
         let Some(first) = self.layers.first() else {
@@ -115,7 +116,8 @@ impl<L: Layer> LayerStack<L> {
         Self::of(config, layers)
     }
 
-    /// The lowest layer prepares raw rows as the stack does, and the others read what those below make.
+    /// The lowest layer prepares raw rows as the stack does, and the others read what those below
+    /// make.
     fn of(config: StackConfig<L::Config>, layers: Vec<L>) -> Result<Self> {
         let none = Preparation::default();
         let of_layer = |(i, layer): (usize, &L)| match if i == 0 { &config.preparation } else { &none } {
@@ -196,7 +198,8 @@ impl<L: Layer> Layered for LayerStack<L> {
     }
 }
 
-/// The hidden units of the top layer of raw rows: differentiable, so a stack can be part of a larger network.
+/// The hidden units of the top layer of raw rows: differentiable, so a stack can be part of a
+/// larger network.
 impl<L: Layer> Module for LayerStack<L> {
     fn forward(&self, rows: &Tensor) -> Result<Tensor> {
         self.encode(rows)

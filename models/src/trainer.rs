@@ -9,7 +9,8 @@ use std::path::Path;
 
 /// Learns a model: the part that does not depend on how rows come.
 ///
-/// [`MinibatchTrainer`]s learn from a [`Feed`], [`FullBatchTrainer`]s from rows that they were given when they were made:
+/// [`MinibatchTrainer`]s learn from a [`Feed`], [`FullBatchTrainer`]s from rows that they were
+/// given when they were made:
 ///
 /// | trainer | learns | from |
 /// |---|---|---|
@@ -24,8 +25,9 @@ use std::path::Path;
 /// | [`SparseCodingTrainer`](crate::sparse_coding::SparseCodingTrainer) | a basis | minibatches |
 /// | [`TsneTrainer`](crate::tsne::TsneTrainer) | a layout | all rows |
 ///
-/// Each has a configuration of the same name, `RbmTrainConfig` for `RbmTrainer`, stacks one for each layer, and takes a copy of the model
-/// that it begins with; t-SNE begins with rows. The trait is object-safe: `Box<dyn Trainer<Model = Rbm, Metrics = rbm::Metrics>>` is a type.
+/// Each has a configuration of the same name, `RbmTrainConfig` for `RbmTrainer`, stacks one for
+/// each layer, and takes a copy of the model that it begins with; t-SNE begins with rows. The trait
+/// is object-safe: `Box<dyn Trainer<Model = Rbm, Metrics = rbm::Metrics>>` is a type.
 pub trait Trainer {
     /// What is learned.
     type Model;
@@ -35,8 +37,8 @@ pub trait Trainer {
     /// Steps made since training began; of a trainer with several layers, in the one under way.
     fn steps(&self) -> u64;
 
-    /// Whether all that was learned so far is finite. Waits for the device, and leaves the metrics as they are. By default nothing is left to
-    /// do: each step has checked itself.
+    /// Whether all that was learned so far is finite. Waits for the device, and leaves the metrics
+    /// as they are. By default nothing is left to do: each step has checked itself.
     ///
     /// # Errors
     /// When training has diverged; the message says between which steps.
@@ -44,7 +46,8 @@ pub trait Trainer {
         Ok(())
     }
 
-    /// What the steps since the last call measured, and of a [`FullBatchTrainer`] the last step. Waits for the device.
+    /// What the steps since the last call measured, and of a [`FullBatchTrainer`] the last step.
+    /// Waits for the device.
     ///
     /// # Errors
     /// When there was no such step, or training has diverged.
@@ -59,8 +62,9 @@ pub trait Trainer {
     /// Where the model is trained.
     fn device(&self) -> &Device;
 
-    /// Writes everything that the rest of the training depends on but the rows to one file, with `progress`: the epoch, the place in the
-    /// data, whatever the caller needs to go on. Waits for the device. The file appears whole.
+    /// Writes everything that the rest of the training depends on but the rows to one file, with
+    /// `progress`: the epoch, the place in the data, whatever the caller needs to go on. Waits for
+    /// the device. The file appears whole.
     ///
     /// # Errors
     /// When the file is not writable.
@@ -93,7 +97,8 @@ pub trait Trainer {
 /// # Ok(()) }
 /// ```
 pub trait MinibatchTrainer: Trainer {
-    /// Sets learning rate, momentum and whatever else follows a schedule to their values in `epoch`, counted from 0.
+    /// Sets learning rate, momentum and whatever else follows a schedule to their values in
+    /// `epoch`, counted from 0.
     ///
     /// # Errors
     /// When the device fails.
@@ -101,8 +106,9 @@ pub trait MinibatchTrainer: Trainer {
         self.follow(epoch as f64)
     }
 
-    /// The same where so many epochs are done, whole ones and a part, see [`Schedule::within`](crate::schedule::Schedule::within): for
-    /// schedules by step. By default nothing follows one.
+    /// The same where so many epochs are done, whole ones and a part, see
+    /// [`Schedule::within`](crate::schedule::Schedule::within): for schedules by step. By default
+    /// nothing follows one.
     ///
     /// # Errors
     /// When the device fails.
@@ -110,18 +116,21 @@ pub trait MinibatchTrainer: Trainer {
         Ok(())
     }
 
-    /// One update from a minibatch of raw `rows`, `[batch, n_features]` u8 or f32, which go through the model's preparation, and for
-    /// models with labels `labels` `[batch]` u32, both on the trainer's device. Models without labels ignore `labels`.
-    /// A minibatch may have fewer rows, at least 1, as the last of an epoch has; its gradient is the mean over these.
+    /// One update from a minibatch of raw `rows`, `[batch, n_features]` u8 or f32, which go through
+    /// the model's preparation, and for models with labels `labels` `[batch]` u32, both on the
+    /// trainer's device. Models without labels ignore `labels`. A minibatch may have fewer rows, at
+    /// least 1, as the last of an epoch has; its gradient is the mean over these.
     ///
     /// On a GPU a step is queued; most trainers do not wait for it.
     ///
     /// # Errors
-    /// When `rows` or `labels` have another shape, type or device, or a model with labels gets none.
+    /// When `rows` or `labels` have another shape, type or device, or a model with labels gets
+    /// none.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()>;
 
-    /// The same for `n` minibatches, one after the other in `rows` and `labels`, of the same bits as `n` calls of [`step`](Self::step). Some
-    /// trainers make many steps in less time than one by one.
+    /// The same for `n` minibatches, one after the other in `rows` and `labels`, of the same bits
+    /// as `n` calls of [`step`](Self::step). Some trainers make many steps in less time than one by
+    /// one.
     ///
     /// # Errors
     /// As [`step`](Self::step), and when `rows` are not `n` minibatches.
@@ -129,12 +138,14 @@ pub trait MinibatchTrainer: Trainer {
         one_by_one(self, rows, labels, n)
     }
 
-    /// How many minibatches [`steps_of`](Self::steps_of) takes best; 1 where it makes one step after the other.
+    /// How many minibatches [`steps_of`](Self::steps_of) takes best; 1 where it makes one step
+    /// after the other.
     fn steps_at_once(&self) -> usize {
         1
     }
 
-    /// Trains `epochs`, a number or a range of them, on the minibatches of `feed`, and returns the metrics of each.
+    /// Trains `epochs`, a number or a range of them, on the minibatches of `feed`, and returns the
+    /// metrics of each.
     ///
     /// ```
     /// # use candle::Device::Cpu;
@@ -159,8 +170,8 @@ pub trait MinibatchTrainer: Trainer {
         self.fit_with(feed, epochs, |_| Ok(ControlFlow::Continue(())))
     }
 
-    /// The same with a look at the trainer after each step or few and after each epoch, which can save it, or end the training with
-    /// [`ControlFlow::Break`].
+    /// The same with a look at the trainer after each step or few and after each epoch, which can
+    /// save it, or end the training with [`ControlFlow::Break`].
     ///
     /// ```
     /// # use candle::Device::Cpu;
@@ -231,8 +242,9 @@ pub trait MinibatchTrainer: Trainer {
         Ok(all)
     }
 
-    /// Trains until `figure`, which is to fall, such as an error of held-out rows, was no better for `patience` epochs in a row, or all
-    /// `epochs` are made; returns the model of the best epoch.
+    /// Trains until `figure`, which is to fall, such as an error of held-out rows, was no better
+    /// for `patience` epochs in a row, or all `epochs` are made; returns the model of the best
+    /// epoch.
     ///
     /// ```
     /// # use candle::{Device::Cpu, Tensor};
@@ -278,11 +290,12 @@ pub trait MinibatchTrainer: Trainer {
 
     /// Reads what [`save`](Trainer::save) wrote: the trainer as it was, and the caller's progress.
     ///
-    /// On the device that wrote the file the run continues bit for bit as if it had not stopped, once
-    /// [`begin_epoch`](Self::begin_epoch) has been called for the epoch that it was in.
+    /// On the device that wrote the file the run continues bit for bit as if it had not stopped,
+    /// once [`begin_epoch`](Self::begin_epoch) has been called for the epoch that it was in.
     ///
     /// # Errors
-    /// When the file is missing, cut short, or the checkpoint of another trainer; the message names it.
+    /// When the file is missing, cut short, or the checkpoint of another trainer; the message names
+    /// it.
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)>
     where
         Self: Sized;
@@ -290,8 +303,9 @@ pub trait MinibatchTrainer: Trainer {
 
 /// Learns a model from all rows at once, an iteration after the other.
 pub trait FullBatchTrainer: Trainer {
-    /// The next iteration and what it came to; none, and nothing is done, when all that were asked for are made or no more help. A step of
-    /// t-SNE is the iterations up to the next look at the layout.
+    /// The next iteration and what it came to; none, and nothing is done, when all that were asked
+    /// for are made or no more help. A step of t-SNE is the iterations up to the next look at the
+    /// layout.
     ///
     /// # Errors
     /// When training diverges, or the device fails.
@@ -308,7 +322,8 @@ pub trait FullBatchTrainer: Trainer {
         self.fit_with(|_, _| Ok(ControlFlow::Continue(())))
     }
 
-    /// The same with a look at the trainer after each step, which can save it, or end the training with [`ControlFlow::Break`].
+    /// The same with a look at the trainer after each step, which can save it, or end the training
+    /// with [`ControlFlow::Break`].
     ///
     /// # Errors
     /// As [`step`](Self::step), and when `each` fails.
@@ -330,33 +345,38 @@ pub trait FullBatchTrainer: Trainer {
         Ok(all)
     }
 
-    /// Changes how many iterations there are, with those that are made: for a run that is to go on longer than was planned. Of t-SNE they
-    /// are those after the early ones.
+    /// Changes how many iterations there are, with those that are made: for a run that is to go on
+    /// longer than was planned. Of t-SNE they are those after the early ones.
     ///
     /// # Errors
     /// When there would be none.
     fn set_iterations(&mut self, iterations: usize) -> Result<()>;
 
-    /// Reads what [`save`](Trainer::save) wrote, to go on over the same raw `rows`: the trainer as it was, and the caller's progress. On the
-    /// device that wrote the file the run goes on bit for bit.
+    /// Reads what [`save`](Trainer::save) wrote, to go on over the same raw `rows`: the trainer as
+    /// it was, and the caller's progress. On the device that wrote the file the run goes on bit for
+    /// bit.
     ///
     /// # Errors
-    /// When the file is missing, cut short or of something else, or the rows are others, as far as that can be told; the message names it.
+    /// When the file is missing, cut short or of something else, or the rows are others, as far as
+    /// that can be told; the message names it.
     fn load(path: &Path, rows: &Tensor, device: &Device) -> Result<(Self, Value)>
     where
         Self: Sized;
 }
 
-/// Which epochs a [`MinibatchTrainer`] makes: a number of them, a range such as `30..60`, or from within one.
+/// Which epochs a [`MinibatchTrainer`] makes: a number of them, a range such as `30..60`, or from
+/// within one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Epochs {
     /// Counted from 0.
     pub epochs: Range<usize>,
     /// Minibatches of the first of these that are made already.
     pub minibatches: usize,
-    /// Epochs on the same rows before epoch 0, of layers below or of another stage: each has an order of its own.
+    /// Epochs on the same rows before epoch 0, of layers below or of another stage: each has an
+    /// order of its own.
     pub earlier: usize,
-    /// Whether schedules are followed from step to step, which are then made one by one, in place of from epoch to epoch.
+    /// Whether schedules are followed from step to step, which are then made one by one, in place
+    /// of from epoch to epoch.
     pub by_step: bool,
 }
 
@@ -395,7 +415,8 @@ pub enum Event<'a, T: Trainer> {
     },
 }
 
-/// Checks that `rows` are a minibatch of 1 to `batch` raw rows of `n_inputs` values, and gives how many.
+/// Checks that `rows` are a minibatch of 1 to `batch` raw rows of `n_inputs` values, and gives how
+/// many.
 pub(crate) fn check_minibatch(trainer: &str, rows: &Tensor, batch: usize, n_inputs: usize) -> Result<usize> {
     match *rows.dims() {
         [n, width] if width == n_inputs && (1..=batch).contains(&n) => Ok(n),

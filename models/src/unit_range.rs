@@ -1,18 +1,22 @@
-//! Rows that must lie between 0 and 1: states or probabilities of Bernoulli units, and targets of sigmoid outputs.
+//! Rows that must lie between 0 and 1: states or probabilities of Bernoulli units, and targets of
+//! sigmoid outputs.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::extend_range_;
 
 /// How far beyond 0 and 1 rounding may bring a value.
 const ROUNDING: f32 = 1e-5;
 
-/// Whether values from `least` to `most` can be probabilities: they lie between 0 and 1, up to rounding.
+/// Whether values from `least` to `most` can be probabilities: they lie between 0 and 1, up to
+/// rounding.
 pub fn in_unit_interval(least: f32, most: f32) -> bool {
     least >= -ROUNDING && most <= 1. + ROUNDING
 }
 
-/// The range of the rows that a trainer was given, gathered on the device and read by [`check`](Self::check).
+/// The range of the rows that a trainer was given, gathered on the device and read by
+/// [`check`](Self::check).
 pub(crate) struct UnitRange {
-    /// What needs rows between 0 and 1, and what does not: `Bernoulli visible units`, `gaussian ones`.
+    /// What needs rows between 0 and 1, and what does not: `Bernoulli visible units`,
+    /// `gaussian ones`.
     needs: &'static str,
     instead: &'static str,
     /// Least and most byte, and least and most float, before they are scaled: `[2, 2]` f32.
@@ -27,8 +31,9 @@ impl UnitRange {
         Ok(Self { needs, instead, seen, scales: [1.; 2] })
     }
 
-    /// Adds rows as [`to_load`](crate::prepare::to_load) gives them, and the factor above 0 that makes prepared ones of them. Waits for
-    /// nothing, and does nothing with bytes that cannot leave the range.
+    /// Adds rows as [`to_load`](crate::prepare::to_load) gives them, and the factor above 0 that
+    /// makes prepared ones of them. Waits for nothing, and does nothing with bytes that cannot
+    /// leave the range.
     pub(crate) fn see(&mut self, rows: &Tensor, scale: f32) -> Result<()> {
         let bytes = rows.dtype() == DType::U8;
         if bytes && in_unit_interval(0., 255. * scale) {

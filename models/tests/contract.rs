@@ -1,4 +1,5 @@
-//! Every model keeps the contract of the crate's page: one function over all of them, by the traits that they have.
+//! Every model keeps the contract of the crate's page: one function over all of them, by the traits
+//! that they have.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW, VarBuilder, VarMap};
@@ -148,7 +149,8 @@ fn can_be_variables<T: Model>(model: &T, seen: impl Fn(&T) -> Result<Tensor>) ->
     let weight = drawn.parameter();
     let units = weight.reshape(((), weight.dims()[weight.rank() - 1]))?.to_vec2::<f32>()?;
     assert_ne!(units[0], units[1], "{name}: units are alike");
-    // Of 20 draws each, of 18 weights or more: the ratio of two standard deviations is off by 5 % on average.
+    // Of 20 draws each, of 18 weights or more: the ratio of two standard deviations is off by 5 %
+    // on average.
     let (mut of_candle, mut of_init) = (0., 0.);
     for stream in 0..20 {
         let vb = VarBuilder::from_varmap(&VarMap::new(), DType::F32, &CPU);
@@ -192,7 +194,8 @@ fn trains<T: Model + Module>(config: &T::Config) -> Result<()> {
     Ok(())
 }
 
-/// What encoders do; `tensor` is what is compared of codes, `close` whether types give nearly the same.
+/// What encoders do; `tensor` is what is compared of codes, `close` whether types give nearly the
+/// same.
 fn encodes<T: Encode>(model: &T, tensor: impl Fn(T::Codes) -> Result<Tensor>, close: bool) -> Result<()> {
     let name = T::TYPE.to_string();
     let encode = |model: &T, rows: &Tensor| tensor(model.encode(rows)?);

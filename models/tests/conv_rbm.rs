@@ -1,4 +1,5 @@
-//! A convolutional RBM is the network that its equations say: its measures, its units and its learning.
+//! A convolutional RBM is the network that its equations say: its measures, its units and its
+//! learning.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Module, Result, Tensor, Var};
 use chandlery::conv_rbm::{ConvGrid, ConvRbm, Padding};
@@ -33,7 +34,8 @@ fn machine(config: RbmConfig) -> Result<ConvRbm> {
     Rbm::from_tensors(config, weight, bias, visible_bias, None)
 }
 
-/// Valid and same, even and odd filters, images of several planes and places of several values, with blocks of one to three places.
+/// Valid and same, even and odd filters, images of several planes and places of several values,
+/// with blocks of one to three places.
 fn grids() -> Vec<ConvGrid> {
     let base = ConvGrid::of_image(ImageShape::grey(7, 9), 2, 3);
     vec![
@@ -129,7 +131,8 @@ fn a_step_of_filters_is_the_mean_over_the_patches_of_theirs() -> Result<()> {
     Ok(())
 }
 
-/// `F(v) = −ln Σ_h e^−E(v, h)`, over all states of the units in which each block has at most one that is on.
+/// `F(v) = −ln Σ_h e^−E(v, h)`, over all states of the units in which each block has at most one
+/// that is on.
 fn free_energy_by_states(rbm: &ConvRbm, v: &[f64]) -> Result<f64> {
     let grid = rbm.config().convolution.expect("a convolution");
     let row = Tensor::from_slice(v, (1, v.len()), &CPU)?.to_dtype(DType::F32)?;
@@ -138,7 +141,8 @@ fn free_energy_by_states(rbm: &ConvRbm, v: &[f64]) -> Result<f64> {
     assert_eq!(b.len(), 1);
     let p = grid.pool;
     let (down, across) = (grid.maps_height() / p, grid.maps_width() / p);
-    // The states of a block are independent of those of another: the sum of products is the product of sums.
+    // The states of a block are independent of those of another: the sum of products is the product
+    // of sums.
     let mut log = v.iter().sum::<f64>() * f64::from(b[0]);
     for (y, bx, map) in
         (0..down).flat_map(|y| (0..across).flat_map(move |x| (0..grid.n_filters).map(move |m| (y, x, m))))
@@ -222,7 +226,8 @@ fn a_step_follows_the_gradient_of_the_free_energies_of_both_phases() -> Result<(
         assert!(worst(after.weight(), &want)? < 5e-7, "{config:?}: {}", worst(after.weight(), &want)?);
         let moved = worst(after.weight(), rbm.weight())?;
         assert!(moved > 1e-3, "{moved}");
-        // Visible biases by the mean difference of the pixels of a channel, the error by their squares.
+        // Visible biases by the mean difference of the pixels of a channel, the error by their
+        // squares.
         let difference = (&rows - &model)?;
         let last = difference.reshape((6, grid.planes, (), grid.depth))?.transpose(1, 2)?.contiguous()?;
         let of_channels = last.reshape(((), grid.channels()))?.mean(0)?;

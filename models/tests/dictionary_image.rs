@@ -19,7 +19,8 @@ fn bytes(height: usize, width: usize) -> Tensor {
     (u * 256.).unwrap().floor().unwrap()
 }
 
-/// A motif of 6×6 random levels, repeated: any 8×8 patch is one of 36, none of which is sparse in cosines.
+/// A motif of 6×6 random levels, repeated: any 8×8 patch is one of 36, none of which is sparse in
+/// cosines.
 fn motif(side: usize) -> Tensor {
     let levels = values(&(bytes(6, 6) * 0.5).unwrap());
     let pixels: Vec<f32> = (0..side * side).map(|i| 60. + levels[i / side % 6 * 6 + i % side % 6]).collect();
@@ -159,7 +160,8 @@ fn denoising_gains_and_a_learned_dictionary_gains_more_than_cosines() {
     let by = |atoms: &Tensor| quality(&denoise(&noisy, atoms, &settings).unwrap().image);
     let before = quality(&noisy);
     let (cosine, learned) = (by(&cosines(64, 8, &Cpu).unwrap()), by(trainer.dictionary().atoms()));
-    // 36 patches, each seen 200 times: an atom each takes nearly all noise away. Cosines need most of theirs for one.
+    // 36 patches, each seen 200 times: an atom each takes nearly all noise away. Cosines need most
+    // of theirs for one.
     assert!(before < 22.5, "{before}");
     assert!(learned > before + 10., "{before} → {learned}");
     assert!(cosine < learned - 4., "cosines {cosine}, learned {learned}");
@@ -235,7 +237,8 @@ fn a_hole_larger_than_a_patch_is_filled_from_its_rim() {
     let hollow = known.where_cond(&ramp, &ramp.zeros_like().unwrap()).unwrap();
     let settings = Inpaint { side: 8, tolerance: 1., ..Inpaint::default() };
     let filled = inpaint(&hollow, &known, &cosines(64, 8, &Cpu).unwrap(), &settings).unwrap().image;
-    // Filled by its mean the hole has an error of 13 levels; by zeros, which is where it starts, of 60.
+    // Filled by its mean the hole has an error of 13 levels; by zeros, which is where it starts, of
+    // 60.
     let error: f32 =
         values(&filled).iter().zip(values(&ramp)).map(|(a, b)| (a - b).powi(2)).sum::<f32>() / 400.;
     assert!(error.sqrt() < 13., "{}", error.sqrt());

@@ -86,7 +86,8 @@ fn errors(codes: &SparseCodes, signals: &Tensor, dictionary: &Tensor) -> Result<
     codes.residual(signals, dictionary)?.sqr()?.sum(1)?.to_vec1()
 }
 
-/// The share of signals whose support is found, by OMP, OLS and the others in the order of [`PursuitMethod::ALL`].
+/// The share of signals whose support is found, by OMP, OLS and the others in the order of
+/// [`PursuitMethod::ALL`].
 fn recovered(dictionary: &Tensor, m: usize, s: usize, size: Size) -> Result<[f64; 5]> {
     let (signals, truth) = sparse_signals(dictionary, m, s, size)?;
     let mut shares = [0.; 5];
@@ -103,12 +104,13 @@ fn report(what: &str, shares: [f64; 5]) {
     }
 }
 
-// What separates two methods below is asserted with a margin of .1, over five deviations of the difference of two shares of the
-// same 300 signals.
+// What separates two methods below is asserted with a margin of .1, over five deviations of the
+// difference of two shares of the same 300 signals.
 
 #[test]
 fn coefficients_of_one_size_are_where_exchanging_atoms_beats_omp() -> Result<()> {
-    // No atom stands out, so that OMP errs at first choices, which it cannot take back (Dai and Milenkovic 2009, figure 2).
+    // No atom stands out, so that OMP errs at first choices, which it cannot take back (Dai and
+    // Milenkovic 2009, figure 2).
     let shares = recovered(&incoherent(128, 64)?, 300, 16, Size::Equal)?;
     report("equal coefficients", shares);
     let [omp, ols, subspace, projection, ahead] = shares;

@@ -1,8 +1,9 @@
 //! Whether a dictionary that made the signals is found again, by every rule.
 //!
-//! Protocol of Aharon, Elad and Bruckstein 2006, section V-A, with 20 features, 50 atoms and 1,500 signals of 3 atoms each, normal
-//! coefficients and normal noise, 80 iterations; a true atom is found when `1 − |d·d̂| < .01` for some learned one. Atoms with fewer than 4
-//! uses or a coherence above .99 give way to the worst represented signal.
+//! Protocol of Aharon, Elad and Bruckstein 2006, section V-A, with 20 features, 50 atoms and 1,500
+//! signals of 3 atoms each, normal coefficients and normal noise, 80 iterations; a true atom is
+//! found when `1 − |d·d̂| < .01` for some learned one. Atoms with fewer than 4 uses or a coherence
+//! above .99 give way to the worst represented signal.
 use candle::{Device, Result, Tensor};
 use chandlery::FullBatchTrainer;
 use chandlery::dictionary::{
@@ -89,7 +90,8 @@ fn every_rule_finds_a_known_dictionary_again() -> Result<()> {
     Ok(())
 }
 
-/// Per cent at 10, 20 and 30 dB and without noise by an independent implementation in C++, 50 trials.
+/// Per cent at 10, 20 and 30 dB and without noise by an independent implementation in C++, 50
+/// trials.
 const TABLE: [[f64; 4]; 5] = [
     [86.6, 92.7, 94.2, 94.5],
     [86.1, 93.5, 94.0, 93.1],

@@ -1,4 +1,5 @@
-//! Fine-tuning pays: with few labels, and against principal components. Files and checkpoints come back.
+//! Fine-tuning pays: with few labels, and against principal components. Files and checkpoints come
+//! back.
 #![allow(clippy::unwrap_used)]
 mod common;
 use candle::{DType, Device, Module, Result, Tensor, Var};
@@ -82,14 +83,16 @@ fn a_run_follows_candles_adamw() -> Result<()> {
     for (i, (weight, bias)) in trainer.model()?.layers().iter().enumerate() {
         for (name, got, want) in [("weight", weight, [&w0, &w1][i]), ("bias", bias, [&b0, &b1][i])] {
             let off = (got - want.as_tensor())?.abs()?.flatten_all()?.max(0)?.to_scalar::<f32>()?;
-            // Thirty steps of .01; where a gradient is near 0, Adam divides its rounding by its size.
+            // Thirty steps of .01; where a gradient is near 0, Adam divides its rounding by its
+            // size.
             assert!(off < 1e-4, "layer {i}, {name}: off by {off:e}");
         }
     }
     Ok(())
 }
 
-/// Digits that a few strokes make: `n` rows of 36 grey levels in `classes` shapes, each bent, blurred and noisy.
+/// Digits that a few strokes make: `n` rows of 36 grey levels in `classes` shapes, each bent,
+/// blurred and noisy.
 fn shapes(n: usize, classes: usize, seed: u64) -> Result<(Tensor, Tensor)> {
     let hidden = (normal((classes, 5), &CPU, Philox::new(70, 0))? * 1.2)?;
     let out = (normal((5, 36), &CPU, Philox::new(70, 1))? * 1.5)?;
@@ -130,7 +133,8 @@ fn a_deep_autoencoder_beats_as_many_principal_components() -> Result<()> {
     Ok(())
 }
 
-/// Mean squared error of test rows within the span of the `n` strongest principal components, by subspace iteration in f64.
+/// Mean squared error of test rows within the span of the `n` strongest principal components, by
+/// subspace iteration in f64.
 fn principal_error(x: &Tensor, test: &Tensor, n: usize) -> Result<f64> {
     let x = x.to_dtype(DType::F64)?;
     let mean = x.mean_keepdim(0)?;

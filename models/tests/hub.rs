@@ -1,5 +1,6 @@
-//! Models of the hub, played by a server on the loopback interface: as the real one answers, both files of one commit, and which of them are
-//! fetched. Each run is a process of its own, this same executable asked for the test [`child`].
+//! Models of the hub, played by a server on the loopback interface: as the real one answers, both
+//! files of one commit, and which of them are fetched. Each run is a process of its own, this same
+//! executable asked for the test [`child`].
 #![cfg(feature = "hub")]
 #[path = "../../datasets/tests/common/process.rs"]
 mod process;

@@ -1,4 +1,5 @@
-//! A machine with labels small enough to enumerate, and networks whose updates can be worked out by hand.
+//! A machine with labels small enough to enumerate, and networks whose updates can be worked out by
+//! hand.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::Linear;
@@ -134,7 +135,8 @@ fn free_energies_classify_by_the_enumerated_posterior() -> Result<()> {
     assert_eq!(dbn.predict(&v)?.to_vec1::<u32>()?, classes);
     let labels = Tensor::new(classes, &CPU)?;
     assert_eq!(dbn.accuracy(&v, &labels)?, 1.);
-    // exp(−F) is the unnormalised p(x, c): differences of free energies are logarithms of ratios over all pairs.
+    // exp(−F) is the unnormalised p(x, c): differences of free energies are logarithms of ratios
+    // over all pairs.
     let f = values(&dbn.free_energies(&v)?)?;
     let joint: Vec<f64> = all_bits(FEATURES)
         .iter()
@@ -160,7 +162,8 @@ fn chains_with_the_label_held_reach_the_conditional_distribution() -> Result<()>
         let y = rows(&[one_hot(class)])?.to_dtype(DType::F32)?.repeat((n, 1))?;
         let start = Tensor::zeros((n, FEATURES), DType::F32, &CPU)?;
         let means = top.gibbs(&start, &y, 60, Philox::new(9, class as u64))?.to_vec2::<f32>()?;
-        // p(x | h) is a product, so that each chain gives a share of its weight to every state of the features.
+        // p(x | h) is a product, so that each chain gives a share of its weight to every state of
+        // the features.
         for x in all_bits(FEATURES) {
             let share = |row: &Vec<f32>| -> f64 {
                 row.iter().zip(&x).map(|(m, x)| f64::from(*m) * x + (1. - f64::from(*m)) * (1. - x)).product()
@@ -229,12 +232,14 @@ fn the_contrast_after_long_chains_is_the_exact_gradient_of_the_joint_likelihood(
     let (before, after) = (top_values(&dbn)?, after_one_step(training.clone())?);
     for (t, (name, _)) in top.tensors().iter().enumerate() {
         let moved: Vec<f64> = after[t].iter().zip(&before[t]).map(|(a, b)| a - b).collect();
-        // Each is a mean of numbers in [0, 1] over the chains, and the data's part is exact: 5 standard deviations.
+        // Each is a mean of numbers in [0, 1] over the chains, and the data's part is exact: 5
+        // standard deviations.
         assert_close(name, &moved, &want[t], 5. * 0.5 / (batch as f64).sqrt());
         let largest = want[t].iter().fold(0f64, |m, g| m.max(g.abs()));
         assert!(largest > 0.05, "{name}: gradients of at most {largest} would not be told from 0");
     }
-    // The same draws with the labels' rate three times as large: their weights and biases move three times as far.
+    // The same draws with the labels' rate three times as large: their weights and biases move
+    // three times as far.
     let faster = after_one_step(LabelledDbnTrainConfig { label_rate: 3., ..training })?;
     for (t, (name, _)) in top.tensors().iter().enumerate() {
         let factor = if name.starts_with("label") { 3. } else { 1. };
@@ -262,8 +267,9 @@ fn sigmoid(x: f64) -> f64 {
 
 #[test]
 fn recognition_and_generation_follow_the_delta_rule_worked_by_hand() -> Result<()> {
-    // Two inputs, two hidden units, a machine of one hidden unit on top. Recognition turns the hidden units on and off for
-    // certain in the wake phase; the machine on top turns them off and on for certain in the sleep phase.
+    // Two inputs, two hidden units, a machine of one hidden unit on top. Recognition turns the
+    // hidden units on and off for certain in the wake phase; the machine on top turns them off and
+    // on for certain in the sleep phase.
     let (v, label) = ([0.75, 0.25], 1u32);
     let up = linear(&[&[0.5, -1.], &[2., 1.]], &[SURE, -SURE])?;
     let down = linear(&[&[1., -0.5], &[-2., 0.25]], &[0.1, -0.3])?;
@@ -372,7 +378,8 @@ fn the_stage_of_the_top_leaves_the_layers_below_alone_and_reads_their_means() ->
     {
         assert_eq!(values(a.weight())?, values(b.weight())?);
     }
-    // The features of the fantasy are off for certain, so that W = h₀ᵀ x₀ = ½ of the recognition means.
+    // The features of the fantasy are off for certain, so that W = h₀ᵀ x₀ = ½ of the recognition
+    // means.
     let x = values(&dbn.encode(&row)?)?;
     assert_close("W", &values(after.top().weight())?, &[0.5 * x[0], 0.5 * x[1]], 1e-6);
     let metrics = trainer.metrics()?;

@@ -68,7 +68,8 @@ fn a_resumed_run_is_bit_for_bit_the_uninterrupted_one() -> Result<()> {
         let want = bits(&whole.model()?)?;
         assert!(want != bits(&network()?)?, "nothing was learnt");
         let metrics = whole.metrics()?;
-        // Within an epoch, at its end, and on both sides of the epoch from which there are three Gibbs steps.
+        // Within an epoch, at its end, and on both sides of the epoch from which there are three
+        // Gibbs steps.
         for stop in [1, 6, 11, 12, 13, 29] {
             let mut first = new()?;
             train(&mut first, 0, stop)?;

@@ -48,7 +48,8 @@ fn learning_makes_samples_of_the_class_that_is_asked_for() -> Result<()> {
         }
     }
     let mut dbn = LabelledDbn::from_dbn(&greedy.model()?, 2)?;
-    // Without labels learnt, a class that is asked for changes nothing, and all rows go to the first class.
+    // Without labels learnt, a class that is asked for changes nothing, and all rows go to the
+    // first class.
     let untrained = of_their_class(&dbn.sample(&asked, 50, Philox::new(4, 0))?, &asked)?;
     assert!(untrained < 0.7, "untrained: {untrained} of samples are of their class");
     assert!(dbn.accuracy(&test, &test_labels)? < 0.6);

@@ -1,4 +1,5 @@
-//! L-BFGS reaches known minima, keeps the Wolfe conditions, resumes bit for bit and says why it ended.
+//! L-BFGS reaches known minima, keeps the Wolfe conditions, resumes bit for bit and says why it
+//! ended.
 #![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery::optim::{Iteration, Lbfgs, LbfgsConfig, Outcome};
@@ -150,8 +151,9 @@ fn logistic_regression_ends_where_scipy_does() -> Result<()> {
         let config = LbfgsConfig { gradient_tolerance: 1e-2 * tolerance, ..LbfgsConfig::default() };
         let mut lbfgs = Lbfgs::new(&Tensor::zeros(5, dtype, &Cpu)?, config)?;
         let outcome = lbfgs.minimize(objective)?;
-        // In f32 a value is known to 2.5e-8, which the decrease of the last step, g²/2c with gradient g and curvature c ≥ 0.01, need not reach at
-        // the tolerance of g = 1e-6: then no step satisfies the Wolfe conditions.
+        // In f32 a value is known to 2.5e-8, which the decrease of the last step, g²/2c with
+        // gradient g and curvature c ≥ 0.01, need not reach at the tolerance of g = 1e-6: then no
+        // step satisfies the Wolfe conditions.
         let hidden = dtype == DType::F32 && outcome == Outcome::LineSearch;
         assert!(outcome == Outcome::Gradient || hidden, "{dtype:?}: {outcome:?}, {}", lbfgs.gradient_norm());
         assert!(distance(lbfgs.x(), &WEIGHTS)? < tolerance, "{dtype:?}: {}", lbfgs.x());

@@ -46,7 +46,8 @@ fn annealed(n_chains: usize, temperatures: usize) -> AisConfig {
     AisConfig { n_chains, stages: AisConfig::stages(temperatures), burn_in: 200 }
 }
 
-/// Both runs of a machine from independent units with biases 0; the way back begins at rows of zeros.
+/// Both runs of a machine from independent units with biases 0; the way back begins at rows of
+/// zeros.
 fn both_ways(rbm: &Rbm, config: AisConfig, seed: u64) -> Result<(AisRun, AisRun)> {
     let n = rbm.config().n_visible;
     let zeros = Tensor::zeros(n, DType::F64, &CPU)?;
@@ -74,7 +75,8 @@ fn exact_probabilities_sum_to_one() -> Result<()> {
 
 #[test]
 fn exact_densities_of_real_rows_integrate_to_one() -> Result<()> {
-    // Two units on a grid wide enough for every mode: the rectangle rule is exact to rounding for such smooth functions.
+    // Two units on a grid wide enough for every mode: the rectangle rule is exact to rounding for
+    // such smooth functions.
     const STEP: f64 = 0.1;
     const HALF: i32 = 150;
     let axis: Vec<f64> = (-HALF..=HALF).map(|i| f64::from(i) * STEP).collect();
@@ -90,7 +92,8 @@ fn exact_densities_of_real_rows_integrate_to_one() -> Result<()> {
 
 #[test]
 fn the_exact_sum_is_that_over_all_rows_whatever_the_blocks() -> Result<()> {
-    // 16 hidden units read by 9: the sum is cut into blocks and groups. Progress ends where it said.
+    // 16 hidden units read by 9: the sum is cut into blocks and groups. Progress ends where it
+    // said.
     let rbm = machine(VisibleUnit::Bernoulli, (9, 16), 0.8, 3)?;
     let want = log_sum_exp(&numbers(&rbm.free_energy(&all_bits(9)?)?.neg()?)?);
     assert_near("over visible units", rbm.exact_log_z(&mut quiet)?, want, 1e-11);
@@ -136,7 +139,8 @@ fn annealing_from_below_and_from_above_meets_at_the_exact_value() -> Result<()> 
 
 #[test]
 fn bounds_hold_in_nearly_every_run() -> Result<()> {
-    // 40 runs; three standard errors miss one of 370, where the spread is known. Without them nearly every run would.
+    // 40 runs; three standard errors miss one of 370, where the spread is known. Without them
+    // nearly every run would.
     let rbm = machine(VisibleUnit::Bernoulli, (6, 5), 1., 30)?;
     let exact = rbm.exact_log_z(&mut quiet)?;
     let (mut missed, mut narrow) = (0, 0);
@@ -155,7 +159,8 @@ fn bounds_hold_in_nearly_every_run() -> Result<()> {
 
 #[test]
 fn a_path_without_steps_is_the_worse_one() -> Result<()> {
-    // One jump from β = 0 to 1 is plain importance sampling: it must err by more than annealing's bounds are wide.
+    // One jump from β = 0 to 1 is plain importance sampling: it must err by more than annealing's
+    // bounds are wide.
     let rbm = machine(VisibleUnit::Bernoulli, (30, 20), 1., 31)?;
     let exact = rbm.exact_log_z(&mut quiet)?;
     let jump = AisConfig { stages: vec![Stage { n: 1, to: 1. }], ..annealed(500, 3) };
@@ -196,7 +201,8 @@ fn the_bound_of_two_layers_is_what_it_says_and_below_their_likelihood() -> Resul
         let v = if visible.is_gaussian() { draws((32, 5), seed, 7)? } else { all_bits(5)? };
         let log_z = upper.exact_log_z(&mut quiet)?;
 
-        // ln p(v) = ln Σ_h p(v | h) e^−F(h) − ln Z; ⟨·⟩_Q enumerated, too. From the definitions, by plain loops.
+        // ln p(v) = ln Σ_h p(v | h) e^−F(h) − ln Z; ⟨·⟩_Q enumerated, too. From the definitions, by
+        // plain loops.
         let h = all_bits(4)?;
         let (free, means) = (numbers(&upper.free_energy(&h)?)?, lower.visible_mean(&h)?.to_vec2::<f64>()?);
         let (rows, q) = (v.to_vec2::<f64>()?, lower.hidden_mean(&v)?.to_vec2::<f64>()?);
@@ -227,8 +233,8 @@ fn the_bound_of_two_layers_is_what_it_says_and_below_their_likelihood() -> Resul
     Ok(())
 }
 
-/// 512 rows of 16 bits, the left half repeated: independent units give at best 16 ln ½ = −11.1 nats, their entropy is
-/// 8 ln 2 = 5.5.
+/// 512 rows of 16 bits, the left half repeated: independent units give at best 16 ln ½ = −11.1
+/// nats, their entropy is 8 ln 2 = 5.5.
 fn doubled() -> Result<Tensor> {
     let half = uniform((512, 8), &CPU, Philox::new(11, 0))?.round()?;
     Tensor::cat(&[&half, &half], 1)
@@ -369,7 +375,8 @@ fn the_states_of_a_forward_run_are_samples_of_the_machine() -> Result<()> {
         got[(row[0] + 2. * row[1] + 4. * row[2]) as usize] += 1. / CHAINS as f64;
     }
     for (state, (got, want)) in got.iter().zip(&want).enumerate() {
-        // Five standard errors of a frequency among as many independent states as the weights are worth.
+        // Five standard errors of a frequency among as many independent states as the weights are
+        // worth.
         let error = (want * (1. - want) / run.effective_chains).sqrt();
         assert_near(&format!("state {state}"), *got, *want, 5. * error + 1e-4);
     }

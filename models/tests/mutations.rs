@@ -1,6 +1,8 @@
-//! Thousands of damaged models and checkpoints: each is loaded, or refused by a line that names its folder, in bounded time and memory.
+//! Thousands of damaged models and checkpoints: each is loaded, or refused by a line that names its
+//! folder, in bounded time and memory.
 //!
-//! `CHANDLERY_MUTANTS=20000 cargo test -p chandlery --test mutations` makes more of them; see `mutants.rs`.
+//! `CHANDLERY_MUTANTS=20000 cargo test -p chandlery --test mutations` makes more of them; see
+//! `mutants.rs`.
 #[path = "../../datasets/tests/common/gauge.rs"]
 mod gauge;
 #[path = "../../datasets/tests/common/mutants.rs"]

@@ -1,4 +1,5 @@
-//! Patches are a network whose other weights are 0: equal to it where both can be computed, and trained by the same rules.
+//! Patches are a network whose other weights are 0: equal to it where both can be computed, and
+//! trained by the same rules.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Module, Result, Tensor};
 use chandlery::datasets::ImageShape;

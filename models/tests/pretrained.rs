@@ -22,7 +22,8 @@ use std::path::Path;
 
 const CPU: Device = Device::Cpu;
 
-/// A number whose shortest decimal form is long, and whose neighbours a careless parser takes it for.
+/// A number whose shortest decimal form is long, and whose neighbours a careless parser takes it
+/// for.
 const AWKWARD: f64 = 0.1 + 0.2;
 
 fn rbm(visible: VisibleUnit) -> Result<Rbm> {

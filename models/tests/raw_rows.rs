@@ -1,4 +1,5 @@
-//! Raw rows go into every model as into its training: bytes or floats, prepared by what is saved with the model.
+//! Raw rows go into every model as into its training: bytes or floats, prepared by what is saved
+//! with the model.
 #![allow(clippy::expect_used)]
 mod common;
 use candle::{DType, Device, Module, Result, Tensor};

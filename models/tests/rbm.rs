@@ -74,8 +74,9 @@ fn free_energy_is_the_hidden_units_summed_out() -> Result<()> {
 
 #[test]
 fn gaussian_hidden_units_are_integrated_out_and_drawn_about_their_mean() -> Result<()> {
-    // The definition: F(v) = −ln ∫ exp(−E(v, h)) dh, here with two hidden units on a grid of ±12 in steps of .05, beyond which
-    // and between which the integrand is smooth to 1e-16; the constant ½ ln 2π a unit is left out.
+    // The definition: F(v) = −ln ∫ exp(−E(v, h)) dh, here with two hidden units on a grid of ±12 in
+    // steps of .05, beyond which and between which the integrand is smooth to 1e-16; the constant ½
+    // ln 2π a unit is left out.
     let rbm = machine(RbmConfig { hidden: HiddenUnit::Gaussian, ..RbmConfig::new(3, 2) }, 4)?;
     let v = all_bits(3)?;
     let (step, half) = (0.05, 240i32);
@@ -156,9 +157,9 @@ fn pseudo_likelihood_is_its_average_over_units() -> Result<()> {
 
 #[test]
 fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
-    // With momentum 0 and rate 1 the update is −∂F/∂θ at the data plus ∂F/∂θ at the reconstruction: exactly what
-    // automatic differentiation of the free energies gives. The reconstruction is the end of a Gibbs chain, of which the last
-    // visible states alone may be means.
+    // With momentum 0 and rate 1 the update is −∂F/∂θ at the data plus ∂F/∂θ at the reconstruction:
+    // exactly what automatic differentiation of the free energies gives. The reconstruction is the
+    // end of a Gibbs chain, of which the last visible states alone may be means.
     let units = [
         (VisibleUnit::Bernoulli, HiddenUnit::Bernoulli),
         (VisibleUnit::Gaussian, HiddenUnit::Bernoulli),
@@ -236,7 +237,8 @@ fn train(config: RbmConfig, training: RbmTrainConfig, rows: &Tensor, steps: usiz
     Ok((trainer.model()?.to(DType::F32, &CPU)?, error))
 }
 
-/// Rows of 16 bits that are the left half repeated: the right half is known from the left. 512 rows.
+/// Rows of 16 bits that are the left half repeated: the right half is known from the left. 512
+/// rows.
 fn doubled() -> Result<Tensor> {
     let half = uniform((512, 8), &CPU, Philox::new(11, 0))?.round()?;
     Tensor::cat(&[&half, &half], 1)
@@ -405,7 +407,8 @@ fn binarised_training_is_training_on_drawn_rows() -> Result<()> {
         let mut at = Philox::new(20, 3);
         let mut trainer = RbmTrainer::above(&lower, &rbm, &Preparation::default(), drawing.clone(), at)?;
         for step in 0..3 {
-            // Each step draws rows, then hidden units, and goes on in the sequence: never the same rows twice.
+            // Each step draws rows, then hidden units, and goes on in the sequence: never the same
+            // rows twice.
             let before = trainer.model()?.to(DType::F32, &CPU)?;
             trainer.step(&grey, None)?;
             let rows = chandlery_ops::core::bernoulli(&grey, at)?;

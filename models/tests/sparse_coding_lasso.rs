@@ -1,4 +1,5 @@
-//! The lasso of users: every solver reaches the reference, and what the results say of themselves is true.
+//! The lasso of users: every solver reaches the reference, and what the results say of themselves
+//! is true.
 #![allow(missing_docs, clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery::Philox;
@@ -88,12 +89,14 @@ fn the_stop_of_the_paper_looks_at_the_objective_and_not_at_the_gap() -> Result<(
         let lasso = Lasso { solver, tolerance: 0., max_iterations: 100_000, ..Lasso::new(0.5) };
         lasso.solve(&signals, &dictionary, None)
     };
-    // The most iterations that a solve to no tolerance makes would take minutes: that it ends is the first claim.
+    // The most iterations that a solve to no tolerance makes would take minutes: that it ends is
+    // the first claim.
     let got = solve(Stop::Fall)?;
     let reference = lasso_reference(&signals, &dictionary, &Tensor::full(0.5, 42, &Cpu)?, false)?;
     let want = objectives(0.5, &reference, &signals, &dictionary)?;
     for (got, want) in objectives(0.5, &got.dense, &signals, &dictionary)?.iter().zip(&want) {
-        // A fall below 1e-6 of the objective: ten of these, and what comes after, are at most 1e-3 of it here.
+        // A fall below 1e-6 of the objective: ten of these, and what comes after, are at most 1e-3
+        // of it here.
         assert!((-1e-9..1e-3).contains(&((got - want) / want)), "{got} for {want}");
     }
     assert!(got.gaps.max(0)?.to_scalar::<f64>()? > 1e-12, "some gap is above the tolerance");

@@ -1,4 +1,5 @@
-//! Rows of any float type and bytes go into models of any float type, and rows that a model's units cannot take are named.
+//! Rows of any float type and bytes go into models of any float type, and rows that a model's units
+//! cannot take are named.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig};
@@ -95,7 +96,8 @@ fn rows_of_every_type_go_into_models_of_every_type() -> Result<()> {
                 let rows = if from == DType::U8 { bytes.clone() } else { f64_rows.to_dtype(from)? };
                 let made = model(&rows)?;
                 assert_eq!(made.dtype(), dtype, "{name} of {from:?} rows");
-                // What the exact model makes of the same rounded rows, so that rows of 8 bits of mantissa are no error.
+                // What the exact model makes of the same rounded rows, so that rows of 8 bits of
+                // mantissa are no error.
                 let want = wide(&rows)?;
                 let off = (made.to_dtype(DType::F64)? - want)?.abs()?.max_all()?.to_scalar::<f64>()?;
                 let within = off <= tolerance || pursues && dtype != DType::F64;
@@ -197,7 +199,8 @@ fn trainers_take_rows_of_every_float_type() -> Result<()> {
     Ok(())
 }
 
-/// Every trainer whose units want rows between 0 and 1, by its name and what it needs: steps on minibatches of 8, then looks.
+/// Every trainer whose units want rows between 0 and 1, by its name and what it needs: steps on
+/// minibatches of 8, then looks.
 fn on_unit_rows(rows: &Tensor, labels: &Tensor) -> Result<Vec<(&'static str, Result<()>)>> {
     fn look<T: MinibatchTrainer>(mut trainer: T, rows: &Tensor, labels: &Tensor) -> Result<()> {
         for i in 0..rows.dim(0)? / 8 {

@@ -1,4 +1,5 @@
-//! The descent of atoms where blocks share columns: the same as the reference, the same bits in every run.
+//! The descent of atoms where blocks share columns: the same as the reference, the same bits in
+//! every run.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{AtomLength, descend_atoms_, descend_atoms_reference};
@@ -23,8 +24,9 @@ fn sums([m, n, p]: [usize; 3], dtype: DType) -> Result<(Tensor, Tensor)> {
 
 #[test]
 fn descent_is_the_same_however_columns_are_shared_among_blocks() -> Result<()> {
-    // A block; clusters of three and of eight; more blocks than a cluster has; more columns than 132 blocks of 8 have; more atoms than shared
-    // memory holds rows of 8 columns of, in f32 and in f64.
+    // A block; clusters of three and of eight; more blocks than a cluster has; more columns than
+    // 132 blocks of 8 have; more atoms than shared memory holds rows of 8 columns of, in f32 and in
+    // f64.
     for (m, n, p) in
         [(90, 33, 7), (90, 65, 20), (300, 100, 61), (300, 100, 200), (150, 40, 1100), (100, 5700, 9)]
     {
@@ -38,7 +40,8 @@ fn descent_is_the_same_however_columns_are_shared_among_blocks() -> Result<()> {
                     let (a, b) = (a.to_device(&device)?, b.to_device(&device)?);
                     let [got, again] = [d.copy()?.to_device(&device)?, d.copy()?.to_device(&device)?];
                     descend_atoms_(&got, &a, &b, 1, length)?;
-                    // A sum of n products of up to about 0.3, divided by A_jj, which some atoms have little of.
+                    // A sum of n products of up to about 0.3, divided by A_jj, which some atoms
+                    // have little of.
                     assert_close(&what, &got, &want, 0., 1000. * eps)?;
                     descend_atoms_(&again, &a, &b, 1, length)?;
                     assert_same_bits(&what, &again, &got)?;

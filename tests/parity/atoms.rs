@@ -1,4 +1,5 @@
-//! The ops of dictionary learning: CPU and GPU against the same references, and trainers that agree.
+//! The ops of dictionary learning: CPU and GPU against the same references, and trainers that
+//! agree.
 use candle::{DType, Device, Result, Tensor};
 use chandlery::FullBatchTrainer;
 use chandlery::dictionary::{
@@ -16,8 +17,10 @@ use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;
 
-/// Around a warp, a tile of 128 columns, the 16 warps of a block with four rows each, codes wider than a warp, and lists longer than the
-/// 2048 entries that are summed by themselves, or the 16,384 of a cluster of blocks, which atoms of 1,024 uses get; pairwise different. One of them is too wide for what descent keeps in shared memory.
+/// Around a warp, a tile of 128 columns, the 16 warps of a block with four rows each, codes wider
+/// than a warp, and lists longer than the 2048 entries that are summed by themselves, or the 16,384
+/// of a cluster of blocks, which atoms of 1,024 uses get; pairwise different. One of them is too
+/// wide for what descent keeps in shared memory.
 const SHAPES: [[usize; 4]; 11] = [
     [5, 3, 2, 1],
     [70, 12, 31, 3],
@@ -57,8 +60,8 @@ fn to(codes: &SparseCodes, device: &Device) -> Result<SparseCodes> {
 
 #[test]
 fn lists_are_the_same_on_every_device() -> Result<()> {
-    // One block (up to 16,384 places of 512 atoms) and tiles of 4096; many equal keys in a warp (few atoms) and few (many); empty codes; more
-    // atoms than a digit holds.
+    // One block (up to 16,384 places of 512 atoms) and tiles of 4096; many equal keys in a warp
+    // (few atoms) and few (many); empty codes; more atoms than a digit holds.
     for [m, n, s] in [[1, 1, 1], [9, 2, 7], [500, 17, 5], [40_001, 3, 10], [60_000, 2100, 9], [7, 5000, 33]] {
         let words = |stream| (0..(m * s) as u64).map(move |e| Philox::new(3, stream).bits(e));
         let codes = SparseCodes {
@@ -116,8 +119,9 @@ fn updates_are_the_equations_in_f64() -> Result<()> {
                     let uses = AtomUses::of(&codes)?;
                     let run = || update_atoms(&d, &codes, &uses, &error, &update);
                     let (got_d, got) = run()?;
-                    // Sums over thousands of rows and a chain over atoms: some hundred roundings of numbers up to 10; f64 is
-                    // compared in f32, which leaves half a unit in its last place.
+                    // Sums over thousands of rows and a chain over atoms: some hundred roundings of
+                    // numbers up to 10; f64 is compared in f32, which leaves half a unit in its
+                    // last place.
                     assert_close(&what("atoms"), &got_d, &want_d, 0., 100. * eps)?;
                     assert_close(&what("coefficients"), &got.values, &want_x, 0., 500. * eps)?;
                     let (again_d, again) = run()?;
@@ -191,7 +195,8 @@ fn squares_and_coherence_are_those_of_candle() -> Result<()> {
 
 #[test]
 fn statistics_of_many_atoms_are_the_dense_products() -> Result<()> {
-    // More columns than a block of the Gram matrix has room for (1536 in f32, 768 in f64), and two tiles of features.
+    // More columns than a block of the Gram matrix has room for (1536 in f32, 768 in f64), and two
+    // tiles of features.
     let (m, n, p, s) = (40, 1700, 200, 3);
     let words = (0..(m * s) as u64).map(|e| Philox::new(5, 0).bits(e));
     for (dtype, eps) in [(DType::F32, 1e-5), (DType::F64, 1e-7)] {
@@ -346,7 +351,8 @@ fn training_gives_the_same_error_on_every_device_and_the_same_bits_again() -> Re
                     (other_begin / begin - 1.).abs() < 1e-4,
                     "{rule:?}: starts {begin} and {other_begin}"
                 );
-                // One atom chosen otherwise, on account of a rounding, and paths part; what they lead to is alike.
+                // One atom chosen otherwise, on account of a rounding, and paths part; what they
+                // lead to is alike.
                 assert!((other_end / end - 1.).abs() < 0.03, "{rule:?}: ends {end} and {other_end}");
             }
         }

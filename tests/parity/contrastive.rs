@@ -76,7 +76,8 @@ fn bias_step_matches_its_reference_and_the_bits_of_the_cpu() -> Result<()> {
                     assert_same_bits(&what, &got, &run(&CPU)?)?;
                     let step = BiasStep { phases, sparsity, gather_error, scale: scale.as_ref(), sums: None };
                     let want = bias_step_reference(&state, &planes, &scalars()?, step)?;
-                    // Sums of `batch` terms of order 1, squares up to about 20; the fourth plane holds only roundings.
+                    // Sums of `batch` terms of order 1, squares up to about 20; the fourth plane
+                    // holds only roundings.
                     let atol = 4e-7 * (batch as f32).sqrt() * 8.;
                     assert_close(&what, &got.narrow(0, 0, 3)?, &want.narrow(0, 0, 3)?, 3e-6, atol)?;
                     assert_close(&what, &got.get(3)?, &want.get(3)?, 0., 1e-4)?;
@@ -90,7 +91,8 @@ fn bias_step_matches_its_reference_and_the_bits_of_the_cpu() -> Result<()> {
 #[test]
 fn the_gathered_error_does_not_drift_over_many_steps() -> Result<()> {
     for device in devices()? {
-        // 20,000 additions of about 6.67 to a sum of 133,000: plain f32 sums lose about 1e-4 of it, a two-sum none.
+        // 20,000 additions of about 6.67 to a sum of 133,000: plain f32 sums lose about 1e-4 of it,
+        // a two-sum none.
         let planes = normal((2, 3, 2), &device, Philox::new(32, 0))?;
         let one = (planes.get(1)? - planes.get(0)?)?.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let state = Tensor::zeros((4, 2), DType::F32, &device)?;
@@ -296,7 +298,8 @@ impl Update {
 
 #[test]
 fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
-    // Around a slice of 32 in depth and tiles of 64 and 128, lines of four and of eight entries, and lines of neither.
+    // Around a slice of 32 in depth and tiles of 64 and 128, lines of four and of eight entries,
+    // and lines of neither.
     let sizes = [
         (1, 1, 1),
         (3, 5, 7),
@@ -364,8 +367,9 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                     };
                     let (h2, x2) = (h.flatten(0, 1)?, x.flatten(0, 1)?);
                     let want = contrast_step_reference(&before, &h2, &x2, &scalars()?, weights)?;
-                    // alpha times a sum of 2 · batch terms below 1; TF32 rounds each operand by 2^-11, and twelve
-                    // deviations of the sum of those are allowed for the worst of millions.
+                    // alpha times a sum of 2 · batch terms below 1; TF32 rounds each operand by
+                    // 2^-11, and twelve deviations of the sum of those are allowed for the worst of
+                    // millions.
                     let operand = match states {
                         States::F32(Precision::Tf32) => 2f32.powi(-11),
                         _ => 2f32.powi(-22),
@@ -373,7 +377,8 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                     let atol = 0.02 * 12. * operand * (2. * batch as f32).sqrt() + 1e-6;
                     let got = params.to_device(&CPU)?;
                     assert_close(&format!("{what}: weights"), &got.get(0)?, &want.get(0)?, 1e-6, atol)?;
-                    // A bf16 velocity is rounded when it is stored, after the weights have taken it.
+                    // A bf16 velocity is rounded when it is stored, after the weights have taken
+                    // it.
                     let rtol = if own_velocity { 2f32.powi(-8) } else { 1e-6 };
                     assert_close(&format!("{what}: velocity"), &got.get(1)?, &want.get(1)?, rtol, atol)?;
 
@@ -384,7 +389,8 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                         let rest = (scaled - rounded.to_dtype(DType::F32)?)?.to_dtype(DType::F16)?;
                         assert_same_bits(&format!("{what}: second part"), &copy.get(1)?, &rest)?;
                     }
-                    // Biases are those of bias_step_, whose planes are the sums of the parts (exact in f32).
+                    // Biases are those of bias_step_, whose planes are the sums of the parts (exact
+                    // in f32).
                     let (of_hidden, of_visible) = match biases {
                         BiasGradients::BothPhases => (Phases::Sum, Phases::Difference),
                         BiasGradients::Autoencoder => (Phases::Negative, Phases::Positive),
@@ -398,7 +404,8 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                         let step = BiasStep { phases, sparsity, gather_error, scale: None, sums: None };
                         bias_step_(&want, &planes.to_dtype(DType::F32)?, &scalars()?, step)?;
                         let (what, got) = (format!("{what}: {side} biases"), got.to_device(&CPU)?);
-                        // Tensor cores sum hidden units of 16 bits where the kernel of warpgroups takes the update.
+                        // Tensor cores sum hidden units of 16 bits where the kernel of warpgroups
+                        // takes the update.
                         let one_part = matches!(states, States::F16 | States::Bf16);
                         let warpgroups = contrast_step_takes_halves(&device, [rows, cols], batch);
                         match side == "hidden" && one_part && warpgroups {
@@ -417,7 +424,8 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
 #[test]
 fn weights_in_halves_are_stepped_as_whole_ones() -> Result<()> {
     for device in devices()? {
-        // Tiles and slices that end within the matrix; columns of tiles that several blocks share, or that one block keeps.
+        // Tiles and slices that end within the matrix; columns of tiles that several blocks share,
+        // or that one block keeps.
         for (batch, rows, cols) in [(192, 2056, 2304), (20, 8200, 4112), (130, 4104, 1032)] {
             if !contrast_step_takes_halves(&device, [rows, cols], batch) {
                 assert!(!device.is_cuda() || !warpgroups_multiply(&device), "no kernel for [{rows}, {cols}]");
@@ -440,7 +448,8 @@ fn weights_in_halves_are_stepped_as_whole_ones() -> Result<()> {
                 let what = format!("[{batch}, {rows}, {cols}] l1 {l1} on {:?}", device.location());
                 assert_same_bits(&format!("{what}: weights and velocity"), &joined, &whole)?;
                 assert_same_bits(&format!("{what}: biases"), &hidden, &whole_hidden)?;
-                // The copy of whole weights takes the even one of two neighbours that are equally near; ties are rare.
+                // The copy of whole weights takes the even one of two neighbours that are equally
+                // near; ties are rare.
                 let differs = upper.to_dtype(DType::F32)?.ne(&copy.to_dtype(DType::F32)?)?;
                 let differing = differs.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?;
                 assert!(differing < 1e-4 * (rows * cols) as f32, "{what}: {differing} entries of the copy");

@@ -65,8 +65,8 @@ fn a_trainer_of_filters_on_a_gpu_follows_the_cpu() -> Result<()> {
                             device.location()
                         );
                         let want = run(&CPU, layer, precision)?;
-                        // Three steps of .1; a draw that falls to the other side moves a weight of the dense layer by .1 over the rows,
-                        // and less where it is shared.
+                        // Three steps of .1; a draw that falls to the other side moves a weight of
+                        // the dense layer by .1 over the rows, and less where it is shared.
                         let atol = if layer == 2 { 2e-2 } else { 2e-3 };
                         assert_close(&what, &run(&device, layer, precision)?, &want, 1e-3, atol)?;
                         if layer < 2 {
@@ -106,7 +106,8 @@ fn biases_by_stretches_are_the_reference_and_the_bits_of_the_cpu() -> Result<()>
                     let state = state.to_device(&CPU)?;
                     match &on_cpu {
                         None => {
-                            // Sums of 20,000 numbers below 1; the fourth plane is the rounding error of the third.
+                            // Sums of 20,000 numbers below 1; the fourth plane is the rounding
+                            // error of the third.
                             assert_close(&what, &state.narrow(0, 0, 3)?, &want.narrow(0, 0, 3)?, 1e-5, 1e-5)?;
                             on_cpu = Some(state);
                         }

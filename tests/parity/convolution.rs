@@ -10,10 +10,11 @@ use chandlery_ops::images::{
 use chandlery_ops::layers::Factors;
 use chandlery_tests::devices;
 
-/// `(height, width, channels), n_filters, size`: one tile and several, rows that tiles cross, bands; channels in steps of one pixel and of
-/// several, in one chunk and in more; filters below, at and above 8 and 32; one, two and four warps beside each other; windows and maps that
-/// are copied by ones and by fours; filters as large as the image; at the end filters and pixels so large that a thread or a block makes
-/// each entry.
+/// `(height, width, channels), n_filters, size`: one tile and several, rows that tiles cross,
+/// bands; channels in steps of one pixel and of several, in one chunk and in more; filters below,
+/// at and above 8 and 32; one, two and four warps beside each other; windows and maps that are
+/// copied by ones and by fours; filters as large as the image; at the end filters and pixels so
+/// large that a thread or a block makes each entry.
 const SHAPES: [((usize, usize, usize), usize, usize); 19] = [
     ((5, 4, 2), 3, 1),
     ((12, 13, 1), 32, 5),
@@ -154,8 +155,8 @@ fn convolutions_equal_plain_loops() -> Result<()> {
 
 #[test]
 fn products_are_as_exact_as_those_of_f32() -> Result<()> {
-    // Sums of one term show what a product loses: at most 2⁻²³ for the last bits of each factor, 2⁻²² for the product of low parts,
-    // 2⁻²³ where the cores cut off, and half a unit, 2⁻²⁴.
+    // Sums of one term show what a product loses: at most 2⁻²³ for the last bits of each factor,
+    // 2⁻²² for the product of low parts, 2⁻²³ where the cores cut off, and half a unit, 2⁻²⁴.
     const BOUND: f64 = (4. + 4. + 2. + 1.) / 16_777_216.;
     let shape = ConvolutionShape::new((64, 65, 1), 9, 1, Padding::Valid)?;
     let from = operands(shape, 2, DType::F32)?;

@@ -12,7 +12,8 @@ const LAWS: [Corruption; 4] =
 
 #[test]
 fn corrupted_rows_are_the_same_bits_on_every_device_at_any_size() -> Result<()> {
-    // Around a block of Philox, a warp, a thread block, and beyond a grid of 4096 blocks of 256 threads of 4 elements.
+    // Around a block of Philox, a warp, a thread block, and beyond a grid of 4096 blocks of 256
+    // threads of 4 elements.
     for device in devices()? {
         for n in [1, 2, 3, 4, 5, 31, 33, 127, 129, 1023, 1025, 100_003, 4096 * 256 * 4 + 4097] {
             let x = uniform(n, &Device::Cpu, PLACE.advanced(n))?;

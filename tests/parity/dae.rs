@@ -1,4 +1,5 @@
-//! Denoising autoencoders on every device: the same steps in every form, resumed bit for bit, and checkpoints that change devices.
+//! Denoising autoencoders on every device: the same steps in every form, resumed bit for bit, and
+//! checkpoints that change devices.
 use crate::resume::resumed;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery::dae::reference::Serial;
@@ -14,7 +15,8 @@ use chandlery_tests::{assert_close, assert_same_bits, devices};
 const CPU: Device = Device::Cpu;
 const STEPS: usize = 12;
 
-/// Networks and minibatches: one op for many steps, kernels on numbers in two parts, and an op for each module.
+/// Networks and minibatches: one op for many steps, kernels on numbers in two parts, and an op for
+/// each module.
 fn cases() -> Vec<(&'static str, DaeConfig, DaeTrainConfig)> {
     let train = |batch, momentum: f64, weight_decay| DaeTrainConfig {
         batch,
@@ -107,7 +109,8 @@ fn many_minibatches_at_once_make_the_steps_of_one_after_the_other() -> Result<()
         for device in devices()? {
             let new = || DaeTrainer::new(&start(&config, &device)?, training.clone(), Philox::new(5, 2));
             let (mut at_once, mut one_by_one) = (new()?, new()?);
-            // Some groups, and some minibatches left over; of a GPU the third run of a group is recorded.
+            // Some groups, and some minibatches left over; of a GPU the third run of a group is
+            // recorded.
             let n = if device.is_cpu() { 3 } else { 2 * at_once.steps_at_once().min(40) + 3 };
             let rows = uniform((n * training.batch, config.n_visible), &CPU, Philox::new(5, 1))?;
             let rows = rows.to_device(&device)?;
@@ -138,8 +141,8 @@ fn held_out_error_after_equal_epochs_is_within_a_hundredth_of_the_serial_program
         digits.train.take(n + n_held_out).and_then(|rows| rows.to_tensor(&CPU)).map_err(Error::wrap)?;
     let (rows, held_out) = (values.narrow(0, 0, n)?, values.narrow(0, n, n_held_out)?);
     let config = DaeConfig::new(values.dim(1)?, 64);
-    // Of one op for many steps, and of numbers in two parts. Rates at which rounding stays rounding: at the default one, single rows throw the
-    // first steps about.
+    // Of one op for many steps, and of numbers in two parts. Rates at which rounding stays
+    // rounding: at the default one, single rows throw the first steps about.
     for (batch, learning_rate) in [(1, 0.01), (8, 0.05), (128, 0.5)] {
         let training =
             DaeTrainConfig { batch, learning_rate: learning_rate.into(), ..DaeTrainConfig::default() };

@@ -9,8 +9,9 @@ use chandlery_ops::layers::{
 use chandlery_tests::devices;
 
 const CPU: Device = Device::Cpu;
-/// Visible and hidden units, rows of a minibatch, steps: units below, at and above what a thread, a warp, a block and a cluster take;
-/// each number of samples that a thread takes at a time, whole and not.
+/// Visible and hidden units, rows of a minibatch, steps: units below, at and above what a thread, a
+/// warp, a block and a cluster take; each number of samples that a thread takes at a time, whole
+/// and not.
 const SHAPES: [[usize; 4]; 12] = [
     [1, 1, 1, 2],
     [9, 5, 1, 9],

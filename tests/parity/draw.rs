@@ -1,5 +1,5 @@
-//! Draws: the same bits on every device. What they are, and how they are distributed, is tested on the CPU in
-//! `custom-ops/tests`.
+//! Draws: the same bits on every device. What they are, and how they are distributed, is tested on
+//! the CPU in `custom-ops/tests`.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{Draws, advance_, bernoulli, bernoulli_into_, normal, normal_, uniform, uniform_};
@@ -7,7 +7,8 @@ use chandlery_tests::{assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 0x1234_5678_9abc_def0, stream: u64::MAX, offset: u64::MAX - 2 };
 
-/// Around a block of Philox, a warp, a thread block, and beyond a grid of 4096 blocks of 256 threads of 4 elements.
+/// Around a block of Philox, a warp, a thread block, and beyond a grid of 4096 blocks of 256
+/// threads of 4 elements.
 const SIZES: [usize; 16] =
     [1, 2, 3, 4, 5, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 100_003, 4096 * 256 * 4 + 4097];
 
@@ -37,7 +38,8 @@ fn draws_are_the_same_bits_on_every_device_at_any_size() -> Result<()> {
 
 #[test]
 fn draws_at_any_address_stay_inside_and_do_not_move() -> Result<()> {
-    // Starts at every place within 16 bytes: vector stores where they are legal, single ones where not.
+    // Starts at every place within 16 bytes: vector stores where they are legal, single ones where
+    // not.
     for device in devices()? {
         for start in 0..5 {
             for n in [1, 7, 8, 64, 501] {

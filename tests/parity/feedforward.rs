@@ -24,8 +24,9 @@ const ACTIVATIONS: [Activation; 4] =
     [Activation::Identity, Activation::Sigmoid, Activation::Relu, Activation::Tanh];
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: u64::MAX - 5 };
 
-/// Rows and units: tails of 1, 2 and 3 elements, sizes around a warp, a block and a row's lanes, layers of a
-/// 784-500-500-2000 network, and more elements than one grid has threads for (the last).
+/// Rows and units: tails of 1, 2 and 3 elements, sizes around a warp, a block and a row's lanes,
+/// layers of a 784-500-500-2000 network, and more elements than one grid has threads for (the
+/// last).
 const SHAPES: [(usize, usize); 13] = [
     (1, 1),
     (1, 3),
@@ -42,7 +43,8 @@ const SHAPES: [(usize, usize); 13] = [
     (1025, 4100),
 ];
 
-/// Functions are within 2.5 ulp of the truth and so are candle's; derivatives are a product of two of them.
+/// Functions are within 2.5 ulp of the truth and so are candle's; derivatives are a product of two
+/// of them.
 const RTOL: f32 = 2e-6;
 /// 1 − y² keeps an ulp of 1 where y is near ±1.
 const ATOL: f32 = 1e-6;
@@ -106,7 +108,8 @@ fn a_counter_on_the_device_moves_the_dropped_units() -> Result<()> {
     Ok(())
 }
 
-/// A row's loss is a sum of `n` terms of about 1, each rounded once as it is formed and log2(n) + n/lanes times in sums.
+/// A row's loss is a sum of `n` terms of about 1, each rounded once as it is formed and log2(n) +
+/// n/lanes times in sums.
 fn sum_tolerance(n: usize) -> f32 {
     (n as f32) * 4. / 16_777_216.
 }
@@ -273,7 +276,8 @@ fn a_label_that_is_no_class_stops_training_by_its_number() -> Result<()> {
     Ok(())
 }
 
-/// Products differ in the order of their sums, about 1e-6 of an entry; thirty steps of gradient descent at most pass that on.
+/// Products differ in the order of their sums, about 1e-6 of an entry; thirty steps of gradient
+/// descent at most pass that on.
 const TRAINED_RTOL: f32 = 1e-3;
 const TRAINED_ATOL: f32 = 2e-5;
 
@@ -333,7 +337,8 @@ fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
         let want = train(&network, &training, &CPU, 30)?;
         for device in devices()? {
             let got = train(&network, &training, &device, 30)?;
-            // On a GPU all steps but the first two are replays of a recording, which the CPU does not have.
+            // On a GPU all steps but the first two are replays of a recording, which the CPU does
+            // not have.
             for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
                 let what = format!("{name}: {part} on {:?}", device.location());
                 assert_close(&what, &got, &want, TRAINED_RTOL, TRAINED_ATOL)?;

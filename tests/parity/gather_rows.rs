@@ -1,4 +1,5 @@
-//! Rows in any order: the bits of the reference, whatever their length and wherever the matrix begins.
+//! Rows in any order: the bits of the reference, whatever their length and wherever the matrix
+//! begins.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::{gather_rows, gather_rows_by, gather_rows_reference};
@@ -7,7 +8,8 @@ use chandlery_tests::devices;
 
 #[test]
 fn gathered_rows_are_the_bits_of_the_reference() -> Result<()> {
-    // Rows of less than a unit of 16 bytes, of some, and of more than a block takes at once; in numbers of 1 to 8 bytes.
+    // Rows of less than a unit of 16 bytes, of some, and of more than a block takes at once; in
+    // numbers of 1 to 8 bytes.
     let shapes = [(1, 1), (5, 3), (9, 7), (300, 4), (70, 12), (33, 49), (40, 784), (9, 4099), (6, 20_736)];
     let types = [DType::U8, DType::U32, DType::I64, DType::BF16, DType::F16, DType::F32, DType::F64];
     for device in devices()? {

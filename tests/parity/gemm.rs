@@ -10,7 +10,8 @@ use chandlery_ops::layers::{
 use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, devices};
 
-/// Error of a product of k terms of order 1, relative to their size √k: rounding of the operands, and of the sum.
+/// Error of a product of k terms of order 1, relative to their size √k: rounding of the operands,
+/// and of the sum.
 fn tolerance(precision: Precision, dtype: DType, k: usize) -> f32 {
     let operands = match (precision, dtype) {
         (_, DType::F64) => return 1e-12,
@@ -205,8 +206,9 @@ fn parts(x: &Tensor, scale: f32) -> Result<Tensor> {
 
 #[test]
 fn products_of_two_parts_err_no_more_than_those_of_f32() -> Result<()> {
-    // The products of a machine's step: grey levels or probabilities by weights, and drawn states by weights. The
-    // longest sums of the benchmarks on a GPU, where an error would add up; shorter ones on the CPU.
+    // The products of a machine's step: grey levels or probabilities by weights, and drawn states
+    // by weights. The longest sums of the benchmarks on a GPU, where an error would add up; shorter
+    // ones on the CPU.
     for device in devices()? {
         let sizes: &[(usize, usize)] = if device.is_cpu() {
             &[(576, 64)]
@@ -229,7 +231,8 @@ fn products_of_two_parts_err_no_more_than_those_of_f32() -> Result<()> {
                 let of_f32 = relative_error(&got, &want)?;
                 gemm_parts_(&got, &a_parts, &b_parts, 1. / 64.)?;
                 let error = relative_error(&got, &want)?;
-                // The same in the kernel that makes units of it: Gaussian means are the product, in two parts.
+                // The same in the kernel that makes units of it: Gaussian means are the product, in
+                // two parts.
                 let planes = Tensor::zeros([&[2], want.dims()].concat(), DType::F16, &device)?;
                 let bias = Tensor::zeros(want.dim(1)?, DType::F32, &device)?;
                 let out = UnitPlanes { mean: Some(0), low: Some(1), ..UnitPlanes::default() };
@@ -240,7 +243,8 @@ fn products_of_two_parts_err_no_more_than_those_of_f32() -> Result<()> {
                     "{name} {n_visible}x{n_hidden} on {:?}: parts {error:.2e}, with units {fused:.2e}, f32 {of_f32:.2e}",
                     device.location()
                 );
-                // A CPU sums f32 along the whole product either way: the second parts may only add their own 2^-22.
+                // A CPU sums f32 along the whole product either way: the second parts may only add
+                // their own 2^-22.
                 let room = if device.is_cpu() { 2f64.powi(-22) } else { 0. };
                 for error in [error, fused] {
                     assert!(
@@ -291,8 +295,8 @@ fn largest_error(got: &Tensor, want: &Tensor, size: &Tensor) -> Result<f64> {
 #[test]
 fn products_in_two_tf32_parts_are_as_exact_as_those_of_f32() -> Result<()> {
     for device in devices()? {
-        // Results that are large enough for parts, of sizes that are multiples of nothing, with sums around the terms of a part and above; the
-        // last is made without.
+        // Results that are large enough for parts, of sizes that are multiples of nothing, with
+        // sums around the terms of a part and above; the last is made without.
         for (m, n, k) in [(2053, 2050, 513), (4099, 1030, 256), (131, 33_001, 261), (300, 200, 100)] {
             for (a_t, b_t) in [(false, false), (false, true), (true, false), (true, true)] {
                 // Terms of one sign, where tensor cores lose most, in one of the layouts.
@@ -323,8 +327,9 @@ fn products_in_two_tf32_parts_are_as_exact_as_those_of_f32() -> Result<()> {
                 };
                 let (split, plain) = (error(true)?, error(false)?);
                 let what = format!("{m}x{n}x{k} a_t={a_t} b_t={b_t} on {:?}", device.location());
-                // The largest of millions of errors varies: half as much again, and one rounding. Tensor cores cut off up to 2⁻²³ of the sum
-                // so far for each 8 of 256 terms, where that grows from 0: 32 times half of it.
+                // The largest of millions of errors varies: half as much again, and one rounding.
+                // Tensor cores cut off up to 2⁻²³ of the sum so far for each 8 of 256 terms, where
+                // that grows from 0: 32 times half of it.
                 let cut = if one_sign { 32. * 2f64.powi(-24) } else { 0. };
                 let allowed = (1.5 * plain + 2f64.powi(-24)).max(cut);
                 assert!(split <= allowed, "{what}: {split:e}, plain products {plain:e}, allowed {allowed:e}");

@@ -1,4 +1,5 @@
-//! The vectors of a quasi-Newton method: close to the exact sums, and the same bits on every device.
+//! The vectors of a quasi-Newton method: close to the exact sums, and the same bits on every
+//! device.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::{
@@ -9,7 +10,8 @@ use chandlery_ops::core::normal;
 use chandlery_tests::{assert_close, devices};
 
 const CPU: Device = Device::Cpu;
-/// Columns around a warp, the 256 threads of a block and the 1024 columns of a task; 3289 is 64-25-64.
+/// Columns around a warp, the 256 threads of a block and the 1024 columns of a task; 3289 is
+/// 64-25-64.
 const SIZES: [(usize, usize); 8] =
     [(2, 1), (3, 31), (5, 257), (44, 3289), (3, 1024), (44, 6001), (6, 1025), (2, 262_145)];
 

@@ -1,4 +1,5 @@
-//! Lasso solves on every device: to the gap that was asked for, to the optimum of the reference, the same bits in every run.
+//! Lasso solves on every device: to the gap that was asked for, to the optimum of the reference,
+//! the same bits in every run.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{
@@ -20,8 +21,8 @@ struct Problem {
 }
 
 impl Problem {
-    /// `m` signals and `n` atoms of `p` samples, atoms alike by a share `common` of them all, penalties that are this part of the largest
-    /// correlation of the first signal.
+    /// `m` signals and `n` atoms of `p` samples, atoms alike by a share `common` of them all,
+    /// penalties that are this part of the largest correlation of the first signal.
     fn new(m: usize, n: usize, p: usize, common: f64, part: f64) -> Result<Self> {
         let shared = normal((1, p), &CPU, Philox::new(80, 0))?;
         let atoms = normal((n, p), &CPU, Philox::new(80, 1))?.broadcast_add(&(shared * common)?)?;
@@ -69,8 +70,9 @@ impl Problem {
     }
 }
 
-/// Signals, atoms, samples, likeness, penalty: around the sizes of each form, more atoms than samples, atoms nearly alike, supports beyond
-/// shared memory, n that is no multiple of four, and more signals than those of which each has a wide block.
+/// Signals, atoms, samples, likeness, penalty: around the sizes of each form, more atoms than
+/// samples, atoms nearly alike, supports beyond shared memory, n that is no multiple of four, and
+/// more signals than those of which each has a wide block.
 const PROBLEMS: [(usize, usize, usize, f64, f64); 10] = [
     (1, 1, 3, 0., 0.1),
     (5, 3, 2, 0., 0.2),

@@ -1,4 +1,5 @@
-//! Partition functions: the exact sums are the same on every device, and annealing finds them on each.
+//! Partition functions: the exact sums are the same on every device, and annealing finds them on
+//! each.
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Model;
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -83,7 +84,8 @@ fn likelihoods_and_bounds_are_the_same_on_every_device() -> Result<()> {
         let bound = dbn.log_likelihood_bound(&rows, &log_z(1)?, 300, Philox::new(62, 1))?;
         let (first, bound_of_first) = *want.get_or_insert((likelihood, bound.estimate.value));
         assert!((likelihood - first).abs() < 1e-11, "on {:?}: {likelihood}, want {first}", device.location());
-        // A mean that differs in its last bit can turn a draw in a million: one in 135,000 turns this by less.
+        // A mean that differs in its last bit can turn a draw in a million: one in 135,000 turns
+        // this by less.
         let off = (bound.estimate.value - bound_of_first).abs();
         assert!(
             off < bound.standard_error / 10.,

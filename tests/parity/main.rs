@@ -1,4 +1,5 @@
-//! Every op equals its reference on every device, and where it promises so the bits are those of the CPU.
+//! Every op equals its reference on every device, and where it promises so the bits are those of
+//! the CPU.
 #![allow(missing_docs)]
 mod atom_descent;
 mod atoms;

@@ -66,8 +66,9 @@ fn operands_of_another_device_are_refused_by_name() -> Result<()> {
     Ok(())
 }
 
-/// Weights, velocity and both sides' biases after an update of 16 × 24 weights from f16 states, of numbers so short that sums are exact in any
-/// order; `params`, `hidden`, `visible` and `copy` begin so many entries into their storage.
+/// Weights, velocity and both sides' biases after an update of 16 × 24 weights from f16 states, of
+/// numbers so short that sums are exact in any order; `params`, `hidden`, `visible` and `copy`
+/// begin so many entries into their storage.
 fn update(
     device: &Device,
     parts: usize,

@@ -10,7 +10,8 @@ use chandlery_ops::layers::UnitPlanes;
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 12, stream: 23, offset: u64::MAX - 5 };
-/// Maps below, at and above a warp, blocks of one to five places, one map, and more blocks than one wave of threads.
+/// Maps below, at and above a warp, blocks of one to five places, one map, and more blocks than one
+/// wave of threads.
 const SHAPES: [(usize, PoolShape); 7] = [
     (1, PoolShape { height: 1, width: 1, n_maps: 1, pool: 1 }),
     (3, PoolShape { height: 4, width: 6, n_maps: 1, pool: 2 }),
@@ -56,7 +57,8 @@ fn pooled_units_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
                         let Some(cpu) = &on_cpu else {
                             if dtype == DType::F32 {
                                 assert_close(&what, &planes.get(0)?.neg()?, mean, 0., ATOL)?;
-                                // A draw within rounding of a border may go either way: at most one of a million.
+                                // A draw within rounding of a border may go either way: at most one
+                                // of a million.
                                 let differ =
                                     (planes.get(2)? - sample)?.abs()?.sum_all()?.to_scalar::<f32>()?;
                                 assert!(differ <= 2., "{what}: {differ} units differ");

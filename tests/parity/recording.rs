@@ -1,4 +1,5 @@
-//! Recordings that fail, panic, are broken by others or move between threads leave the device usable and the results right.
+//! Recordings that fail, panic, are broken by others or move between threads leave the device
+//! usable and the results right.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::core::{Draws, Replay, advance_, bernoulli, normal, uniform_};
@@ -9,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-/// A counter on the device that each run of a step raises by two, in two launches with something in between.
+/// A counter on the device that each run of a step raises by two, in two launches with something in
+/// between.
 struct Twice {
     counter: Tensor,
     replay: Replay,
@@ -38,7 +40,8 @@ impl Twice {
 /// The call of a step that is recorded: two warm-up runs come before.
 const RECORDED: u32 = 2;
 
-/// Held alone by the test that ends all recordings of the GPU, shared by those whose steps must be recorded at the first try.
+/// Held alone by the test that ends all recordings of the GPU, shared by those whose steps must be
+/// recorded at the first try.
 static ENDING: RwLock<()> = RwLock::new(());
 
 fn undisturbed() -> RwLockReadGuard<'static, ()> {
@@ -200,7 +203,8 @@ fn a_device_is_given_out_again_when_neither_it_nor_a_tensor_on_it_is_left() -> R
     if !devices()?.iter().any(Device::is_cuda) {
         return Ok(());
     }
-    // Other tests open and drop devices meanwhile: one that is held is never given out, whatever they do.
+    // Other tests open and drop devices meanwhile: one that is held is never given out, whatever
+    // they do.
     let held = chandlery_ops::core::cuda_device(0)?;
     let tensor = Tensor::rand(0f32, 1., 4, &chandlery_ops::core::cuda_device(0)?)?;
     for _ in 0..20 {

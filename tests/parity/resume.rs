@@ -5,8 +5,8 @@ use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_tests::assert_same_bits;
 use std::path::Path;
 
-/// The trainer after `end` steps, of which `first` makes the first `stop`, and one that was read from its checkpoint the others;
-/// `run` makes the steps from one number to another.
+/// The trainer after `end` steps, of which `first` makes the first `stop`, and one that was read
+/// from its checkpoint the others; `run` makes the steps from one number to another.
 pub fn resumed<T: MinibatchTrainer>(
     path: &Path,
     mut first: T,
@@ -24,8 +24,9 @@ pub fn resumed<T: MinibatchTrainer>(
     Ok(second)
 }
 
-/// Trains two layers for `steps` steps each, in epochs of eight minibatches of 20 rows, and asserts that a run that stops at any of `stops`
-/// ends with the same bits. Returns the network; the file at `path` then holds the checkpoint of the last stop.
+/// Trains two layers for `steps` steps each, in epochs of eight minibatches of 20 rows, and asserts
+/// that a run that stops at any of `stops` ends with the same bits. Returns the network; the file
+/// at `path` then holds the checkpoint of the last stop.
 pub fn assert_two_layers_resume(
     path: &Path,
     new: impl Fn() -> Result<DbnTrainer>,

@@ -30,7 +30,8 @@ fn multiples(shape: &[usize], unit: f64, stream: u64) -> Result<Tensor> {
         .to_dtype(DType::BF16)
 }
 
-/// What an update reads and writes: numbers so short that all sums of f32 numbers are exact, in whatever order.
+/// What an update reads and writes: numbers so short that all sums of f32 numbers are exact, in
+/// whatever order.
 struct Update {
     weight: Tensor,
     velocity: Tensor,
@@ -57,7 +58,8 @@ impl Update {
         self.run_at([0; 4], device, step, n)
     }
 
-    /// The same where weights, velocity, hidden and visible states begin so many entries into their memory.
+    /// The same where weights, velocity, hidden and visible states begin so many entries into their
+    /// memory.
     fn run_at(
         &self,
         [weight_at, velocity_at, hidden_at, visible_at]: [usize; 4],
@@ -118,8 +120,9 @@ fn rounded(x: &Tensor, counter: i64) -> Result<Tensor> {
 
 #[test]
 fn bf16_weights_have_the_bits_of_their_reference_at_awkward_sizes() -> Result<()> {
-    // Around groups of 32 columns, slices of 32 and 64 in depth, tiles of 64 and 128, lines of four and of eight; the last three for
-    // products of warpgroups, with rest at every border and blocks that share columns of tiles.
+    // Around groups of 32 columns, slices of 32 and 64 in depth, tiles of 64 and 128, lines of four
+    // and of eight; the last three for products of warpgroups, with rest at every border and blocks
+    // that share columns of tiles.
     let sizes = [
         (1, 4, 4),
         (3, 8, 12),
@@ -174,7 +177,8 @@ fn bf16_weights_have_the_bits_of_their_reference_at_awkward_sizes() -> Result<()
 
 #[test]
 fn bf16_weights_and_states_may_begin_anywhere() -> Result<()> {
-    // 25 rows of 100 units: the second minibatch begins 2,500 entries, 8 bytes beyond whole sixteens, into memory. Then sizes of each kernel.
+    // 25 rows of 100 units: the second minibatch begins 2,500 entries, 8 bytes beyond whole
+    // sixteens, into memory. Then sizes of each kernel.
     for (batch, rows, cols) in [(25, 40, 100), (25, 16, 104), (7, 31, 50), (33, 1096, 4104)] {
         let case = Update::new(batch, rows, cols)?;
         let step = step(WeightStep { l1: 0.25, l2: 0.5 }, None);
@@ -219,7 +223,8 @@ fn a_network_of_bf16_weights_takes_minibatches_that_begin_between_sixteen_bytes(
 
 #[test]
 fn each_step_has_bits_of_its_own_and_the_mean_of_the_weights_is_that_of_f32() -> Result<()> {
-    // One velocity for all weights, which lie half a spacing of bf16 numbers (2^-7 at 1) from where they go in 16 steps.
+    // One velocity for all weights, which lie half a spacing of bf16 numbers (2^-7 at 1) from where
+    // they go in 16 steps.
     const STEPS: usize = 16;
     let (rows, cols, ulp) = (64, 128, 2f64.powi(-7));
     for device in devices()? {
@@ -228,7 +233,8 @@ fn each_step_has_bits_of_its_own_and_the_mean_of_the_weights_is_that_of_f32() ->
         let case = Update {
             weight: ones(&[1, rows, cols], 1.)?,
             velocity: ones(&[rows, cols], 0.)?,
-            // The gradient is 1, the rate over the batch 1/256, the momentum 0.5: steps of up to one spacing.
+            // The gradient is 1, the rate over the batch 1/256, the momentum 0.5: steps of up to
+            // one spacing.
             hidden: ones(&[1, 2, 1, rows], 0.5)?,
             visible: ones(&[1, 2, 1, cols], 0.0625)?,
             ..Update::new(1, rows, cols)?
@@ -243,7 +249,8 @@ fn each_step_has_bits_of_its_own_and_the_mean_of_the_weights_is_that_of_f32() ->
         let n = all.len() as f64;
         let mean = all.iter().sum::<f64>() / n;
         let deviation = (all.iter().map(|w| (w - mean).powi(2)).sum::<f64>() / n).sqrt();
-        // A rounding adds a variance of at most a quarter of a spacing squared; steps that shared bits would add up to STEPS² of it.
+        // A rounding adds a variance of at most a quarter of a spacing squared; steps that shared
+        // bits would add up to STEPS² of it.
         let most = ulp / 2. * (STEPS as f64).sqrt();
         assert!(deviation > 0. && deviation <= most, "deviation {deviation}, at most {most}");
         let standard_error = deviation / n.sqrt();
@@ -366,7 +373,8 @@ fn a_network_of_bf16_weights_resumes_bit_for_bit_on_every_device() -> Result<()>
         here.step(&rows.narrow(0, 0, 20)?.to_device(&device)?, None)?;
         assert!(at.as_u64() > Some(0));
         for ((part, got), (_, want)) in here.rbm()?.tensors().into_iter().zip(on_cpu.rbm()?.tensors()) {
-            // A unit in a thousand may be drawn otherwise, which moves its weights by the rate over the batch; a rounding may be to the other side.
+            // A unit in a thousand may be drawn otherwise, which moves its weights by the rate over
+            // the batch; a rounding may be to the other side.
             assert_close(
                 &format!("a step from a checkpoint: {part}"),
                 &got,

@@ -1,4 +1,5 @@
-//! The linear classifier that measures features: the same minimum on every device, in f64 and in f32.
+//! The linear classifier that measures features: the same minimum on every device, in f64 and in
+//! f32.
 use candle::{Device, Result, Tensor};
 use chandlery::softmax::{Softmax, SoftmaxTrainConfig};
 use chandlery_ops::Philox;
@@ -7,7 +8,8 @@ use chandlery_tests::{assert_close, devices};
 
 #[test]
 fn the_classifier_is_the_same_on_every_device() -> Result<()> {
-    // The second has more values than are fitted in f64; it ends within the decrease of its last step, 5e-5 nats, of the minimum.
+    // The second has more values than are fitted in f64; it ends within the decrease of its last
+    // step, 5e-5 nats, of the minimum.
     for (n, n_features, atol) in [(300, 20, 1e-4f32), (5000, 900, 0.05)] {
         let x = uniform((n, n_features), &Device::Cpu, Philox::new(70, 0))?;
         let first = x.narrow(1, 0, 3)?.to_vec2::<f32>()?;

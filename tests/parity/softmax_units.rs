@@ -7,7 +7,8 @@ use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: u64::MAX - 5 };
 const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: -1., sample: Some(2), low: None };
-/// Rows and classes around a block of Philox, a warp, a block of threads, and more rows than one wave.
+/// Rows and classes around a block of Philox, a warp, a block of threads, and more rows than one
+/// wave.
 const SHAPES: [(usize, usize); 8] =
     [(1, 1), (3, 2), (5, 10), (31, 3), (33, 31), (257, 10), (100, 257), (70_001, 5)];
 /// Each of up to 257 sums and quotients of numbers below 1 is rounded once on both sides.
@@ -32,8 +33,8 @@ fn softmax_units_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
                 assert_close(&what, &planes.get(0)?.neg()?, &mean, 0., ATOL)?;
                 let planes = planes.to_device(&Device::Cpu)?;
                 match &on_cpu {
-                    // The reference's sums differ in the last bit, so a draw that falls on a border may go either way:
-                    // at most one of a million.
+                    // The reference's sums differ in the last bit, so a draw that falls on a border
+                    // may go either way: at most one of a million.
                     None => {
                         let differ = (planes.get(2)? - sample)?.abs()?.sum_all()?.to_scalar::<f32>()?;
                         assert!(differ <= 2., "{what}: {} rows drew another class", differ / 2.);

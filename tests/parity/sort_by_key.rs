@@ -18,8 +18,9 @@ fn keys(n: usize, n_keys: usize) -> Result<Tensor> {
 
 #[test]
 fn entries_are_in_the_order_of_their_keys_on_every_device() -> Result<()> {
-    // Around a warp; around what one block sorts by itself (16,384 entries of 512 keys); around a tile of 4096 and several of the prefix
-    // sum's; one digit, two and three; more keys than entries.
+    // Around a warp; around what one block sorts by itself (16,384 entries of 512 keys); around a
+    // tile of 4096 and several of the prefix sum's; one digit, two and three; more keys than
+    // entries.
     for (n, n_keys) in [
         (1, 1),
         (31, 2),
@@ -54,7 +55,8 @@ fn entries_are_in_the_order_of_their_keys_on_every_device() -> Result<()> {
 
 #[test]
 fn prefix_sums_are_those_of_the_cpu() -> Result<()> {
-    // Around the 4096 numbers of a tile and the 1024 tiles that are scanned at once; the last sums beyond 2^32.
+    // Around the 4096 numbers of a tile and the 1024 tiles that are scanned at once; the last sums
+    // beyond 2^32.
     for (n, most) in [(1, 9), (33, 9), (4095, 9), (4096, 9), (4097, 1000), (100_003, 1000), (4_300_000, 5000)]
     {
         let x = (0..n).map(|i| (i as u64 * 7919 % most) as u32).collect::<Vec<_>>();

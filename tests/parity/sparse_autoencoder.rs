@@ -1,4 +1,5 @@
-//! The cost of a sparse autoencoder and its training by L-BFGS: the same on every device to rounding, with all threads at once.
+//! The cost of a sparse autoencoder and its training by L-BFGS: the same on every device to
+//! rounding, with all threads at once.
 use candle::{DType, Device, Result, Tensor};
 use chandlery::sparse_autoencoder::{
     Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,

@@ -6,8 +6,8 @@ use chandlery_ops::layers::{Activation, SparseCost, sparse_cost_, sparse_cost_fi
 use chandlery_tests::devices;
 
 const CPU: Device = Device::Cpu;
-/// Visible units, features, rows: sides of the 4 x 4 entries of a thread, warps, tiles and blocks, whole and not; the last have several tiles
-/// to a block on every GPU.
+/// Visible units, features, rows: sides of the 4 x 4 entries of a thread, warps, tiles and blocks,
+/// whole and not; the last have several tiles to a block on every GPU.
 const SHAPES: [[usize; 3]; 13] = [
     [1, 1, 1],
     [1, 2, 3],
@@ -23,8 +23,8 @@ const SHAPES: [[usize; 3]; 13] = [
     [64, 25, 40_001],
     [9, 130, 70_003],
 ];
-/// Relative to the norm of the gradient, and to each figure: f32 products of up to 300 terms, whose sums over rows are added in f64 from
-/// block to block.
+/// Relative to the norm of the gradient, and to each figure: f32 products of up to 300 terms, whose
+/// sums over rows are added in f64 from block to block.
 const TOLERANCE: f64 = 3e-6;
 
 fn cost([n_visible, n_hidden, _]: [usize; 3], decoder: Activation) -> SparseCost {

@@ -14,7 +14,8 @@ fn sums_of(x: &Tensor) -> Result<Tensor> {
 #[test]
 fn column_sums_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
     for device in devices()? {
-        // Rows around the 32 lanes, columns around the 32 units of a block; 200 × 500 and 784 are layers of TARGETS.
+        // Rows around the 32 lanes, columns around the 32 units of a block; 200 × 500 and 784 are
+        // layers of TARGETS.
         for (rows, n_units) in
             [(1, 1), (2, 31), (31, 33), (32, 32), (33, 64), (63, 65), (65, 5), (200, 500), (1025, 784)]
         {
@@ -23,7 +24,8 @@ fn column_sums_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
                 let x = normal((rows, n_units), &Device::Cpu, Philox::new(4, 0))?.to_dtype(dtype)?;
                 let on_device = sums_of(&x.to_device(&device)?)?.to_device(&Device::Cpu)?;
                 assert_same_bits(&what, &on_device, &sums_of(&x)?)?;
-                // A sum of r normal draws is about √r; each of r/32 + 5 additions rounds by 2^-24 of that.
+                // A sum of r normal draws is about √r; each of r/32 + 5 additions rounds by 2^-24
+                // of that.
                 let atol = (rows as f32).sqrt() * (rows as f32 / 32. + 5.) / 16_777_216.;
                 assert_close(
                     &what,

@@ -1,4 +1,5 @@
-//! Threads that share a GPU do not disturb each other, on devices of their own and on clones of one.
+//! Threads that share a GPU do not disturb each other, on devices of their own and on clones of
+//! one.
 #![allow(clippy::expect_used)]
 use candle::{D, DType, Device, Module, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -16,7 +17,8 @@ const THREADS: u64 = 8;
 /// A result, on the CPU.
 type Named = (&'static str, Tensor);
 
-/// Trains a machine and a classifier (both record their steps), evaluates, encodes and loads: every result, on the CPU.
+/// Trains a machine and a classifier (both record their steps), evaluates, encodes and loads: every
+/// result, on the CPU.
 fn work(device: &Device, folder: &str, seed: u64) -> Result<Vec<Named>> {
     let philox = |stream| Philox::new(seed, stream);
     let rows = uniform((80, 64), device, philox(0))?;

@@ -1,4 +1,5 @@
-//! The same network trained for 50 steps on the CPU and on the GPU with the same draws is the same network.
+//! The same network trained for 50 steps on the CPU and on the GPU with the same draws is the same
+//! network.
 use crate::resume::assert_two_layers_resume;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
@@ -30,9 +31,10 @@ fn train(config: &RbmConfig, training: &RbmTrainConfig, device: &Device) -> Resu
     Ok((trainer.model()?.to(DType::F32, &CPU)?, error))
 }
 
-/// Products differ in the order of their sums, about 1e-6 of a pre-activation. That moves means by as much; and once in a
-/// million draws it moves a state, which changes an entry of the weights by rate/batch = 1e-3 in one step, and again when momentum
-/// repeats it. The draws here (60,000 to 250,000) are few enough that most runs have none; weights are of order .1.
+/// Products differ in the order of their sums, about 1e-6 of a pre-activation. That moves means by
+/// as much; and once in a million draws it moves a state, which changes an entry of the weights by
+/// rate/batch = 1e-3 in one step, and again when momentum repeats it. The draws here (60,000 to
+/// 250,000) are few enough that most runs have none; weights are of order .1.
 const RTOL: f32 = 2e-4;
 const ATOL: f32 = 2e-5;
 
@@ -54,7 +56,8 @@ fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
         (
             "decays, max-norm, sparsity",
             RbmConfig::new(64, 40),
-            // A weight that passes 0 one step earlier on one device differs by l1 · rate and what momentum makes of it: less than ATOL.
+            // A weight that passes 0 one step earlier on one device differs by l1 · rate and what
+            // momentum makes of it: less than ATOL.
             RbmTrainConfig { l1: 5e-5, l2: 1e-2, max_norm: Some(1.), sparsity, ..base.clone() },
         ),
         (

@@ -1,4 +1,5 @@
-//! Two GPUs in one process: `cargo test --features cuda --test parity -- --ignored two_gpus`, on a machine that has them.
+//! Two GPUs in one process: `cargo test --features cuda --test parity -- --ignored two_gpus`, on a
+//! machine that has them.
 #![cfg(feature = "cuda")]
 use candle::{DType, Device, Module, Result, Tensor};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};

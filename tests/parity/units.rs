@@ -13,8 +13,9 @@ const UNITS: [Unit; 3] = [Unit::Bernoulli, Unit::Gaussian, Unit::Rectified];
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: u64::MAX - 5 };
 const BOTH: UnitPlanes = UnitPlanes { mean: Some(0), mean_scale: 1., sample: Some(1), low: None };
 
-/// Rows and units: tails of 1, 2 and 3 elements, sizes around a warp and a block, units that are and are not a multiple
-/// of four, layers of a 784-500-500 network, and more elements than one grid has threads for (the last).
+/// Rows and units: tails of 1, 2 and 3 elements, sizes around a warp and a block, units that are
+/// and are not a multiple of four, layers of a 784-500-500 network, and more elements than one grid
+/// has threads for (the last).
 const SHAPES: [(usize, usize); 17] = [
     (1, 1),
     (1, 3),
@@ -35,8 +36,9 @@ const SHAPES: [(usize, usize); 17] = [
     (1025, 4100),
 ];
 
-/// The sigmoid is within 2.5 ulp of the truth and so are candle's exp and division; 8 · 2⁻²³ covers both. Normal draws
-/// are exact on both sides, so that only the last sum and the root of a sigmoid add to it.
+/// The sigmoid is within 2.5 ulp of the truth and so are candle's exp and division; 8 · 2⁻²³ covers
+/// both. Normal draws are exact on both sides, so that only the last sum and the root of a sigmoid
+/// add to it.
 const RTOL: f32 = 1e-6;
 /// A sum of x and noise that nearly cancels keeps the error of its terms, which are below 32.
 const ATOL: f32 = 32. * RTOL;
@@ -306,8 +308,9 @@ fn stored(x: &Tensor, operands: Operands, scale: f32) -> Result<Tensor> {
 
 #[test]
 fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
-    // Around tiles of 128 and 192 rows and 64 columns, stretches of 32 terms over 8 and 2 blocks, lines of 4 and of 8 entries,
-    // sizes that clusters of 8, of 2 and single blocks take, and one that goes through a product and units.
+    // Around tiles of 128 and 192 rows and 64 columns, stretches of 32 terms over 8 and 2 blocks,
+    // lines of 4 and of 8 entries, sizes that clusters of 8, of 2 and single blocks take, and one
+    // that goes through a product and units.
     let sizes = [
         (1, 3, 5),
         (5, 4, 8),
@@ -324,7 +327,8 @@ fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
         (400, 264, 600),
         (64, 1440, 520),
         (192, 12_288, 136),
-        // Turned tiles of 128 and of 192 columns in clusters, whose descriptors say how far blocks of 64 lie apart.
+        // Turned tiles of 128 and of 192 columns in clusters, whose descriptors say how far blocks
+        // of 64 lie apart.
         (20, 2560, 2048),
         (20, 5056, 2048),
     ];
@@ -373,7 +377,8 @@ fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
                             (false, DType::BF16) => (planes.get(3)?.zeros_like()?, 2f32.powi(-7)),
                             (false, _) => (planes.get(3)?.zeros_like()?, 2f32.powi(-10)),
                         };
-                        // Sums of k terms of deviation .2, in f32: 2^-24 each, as a walk, twelve deviations.
+                        // Sums of k terms of deviation .2, in f32: 2^-24 each, as a walk, twelve
+                        // deviations.
                         let sum = 2f32.powi(-24) * 12. * 0.3 * (k as f32);
                         let got = (planes.get(0)? + low)?.neg()?;
                         assert_close(&what, &got, &mean, rounding, sum + 1e-7)?;
@@ -383,7 +388,8 @@ fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
                             assert_close(&what, &drawn, &sample, rounding, sum + 1e-6)?;
                             continue;
                         }
-                        // A draw between two means that differ by `sum`: fewer than that share of all, with room.
+                        // A draw between two means that differ by `sum`: fewer than that share of
+                        // all, with room.
                         let differ = (drawn - sample)?.abs()?.sum_all()?.to_scalar::<f32>()?;
                         assert!(
                             differ <= 2. + 4. * sum * (m * n) as f32,

@@ -1,4 +1,5 @@
-//! The up-down algorithm with the same draws makes the same network on the CPU and on the GPU, recorded or not.
+//! The up-down algorithm with the same draws makes the same network on the CPU and on the GPU,
+//! recorded or not.
 use crate::resume::resumed;
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -11,11 +12,13 @@ use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;
 const BATCH: usize = 20;
-/// Eight minibatches an epoch; from epoch 2 on a step has three Gibbs steps, and so another recording.
+/// Eight minibatches an epoch; from epoch 2 on a step has three Gibbs steps, and so another
+/// recording.
 const STEPS: usize = 40;
 
-/// As in the parity of contrastive divergence: products differ in the order of their sums, 1e-6 of a pre-activation, which
-/// moves means by as much and once in a million draws a state. There are 250,000 draws here, of weights of order .1.
+/// As in the parity of contrastive divergence: products differ in the order of their sums, 1e-6 of
+/// a pre-activation, which moves means by as much and once in a million draws a state. There are
+/// 250,000 draws here, of weights of order .1.
 const RTOL: f32 = 2e-4;
 const ATOL: f32 = 2e-5;
 

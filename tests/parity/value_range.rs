@@ -13,7 +13,8 @@ fn the_range_is_that_of_all_values_seen() -> Result<()> {
         for n in [0, 1, 31, 33, 256, 4096, 4097, 1 << 17, 5_000_003] {
             let range = Tensor::new(&[f32::INFINITY, f32::NEG_INFINITY], &device)?;
             let mut want = [f32::INFINITY, f32::NEG_INFINITY];
-            // Ranges that lie above 0, below 0 and about it, so that each bound is met by values of both signs.
+            // Ranges that lie above 0, below 0 and about it, so that each bound is met by values of
+            // both signs.
             for (i, shift) in [7., -9., 0.].into_iter().enumerate() {
                 let mut x = (normal(n, &cpu, Philox::new(5, i as u64))? + shift)?.to_vec1::<f32>()?;
                 x.iter_mut().step_by(1000).for_each(|x| *x = f32::NAN);

@@ -1,8 +1,10 @@
-//! No two files of a crate need each other: the arrows from a file to those that define what it names form no circle.
+//! No two files of a crate need each other: the arrows from a file to those that define what it
+//! names form no circle.
 //!
-//! An arrow is a path in code, also within macros: `use super::shape::Shape` in `cuda.rs` is one from `cuda.rs` to the file that
-//! defines `Shape`, through whatever re-exports it. Declarations (`mod cuda;`) and re-exports are none, unit tests do not count, and
-//! a file may name what the files of the modules around it define: they contain it.
+//! An arrow is a path in code, also within macros: `use super::shape::Shape` in `cuda.rs` is one
+//! from `cuda.rs` to the file that defines `Shape`, through whatever re-exports it. Declarations
+//! (`mod cuda;`) and re-exports are none, unit tests do not count, and a file may name what the
+//! files of the modules around it define: they contain it.
 #![allow(clippy::unwrap_used)]
 mod module;
 

@@ -143,7 +143,8 @@ impl Crate {
         false
     }
 
-    /// What `path`, written in the module `at`, leads to; none where that is outside of the crate or not told from a type's member.
+    /// What `path`, written in the module `at`, leads to; none where that is outside of the crate
+    /// or not told from a type's member.
     fn follow(&self, at: usize, path: &[String], depth: usize) -> Option<Target> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {

@@ -18,14 +18,15 @@ pub struct FineTuneSettings {
     /// Start from random weights in the network's shape, to compare with the pre-trained network.
     #[arg(long)]
     pub from_scratch: bool,
-    /// Number of labelled training rows to learn from, balanced over the classes. They are drawn with --seed. Default: all rows.
+    /// Number of labelled training rows to learn from, balanced over the classes. They are drawn
+    /// with --seed. Default: all rows.
     #[arg(long = "labelled", value_name = "ROWS", value_parser = at_least_one, conflicts_with = "autoencode")]
     pub labels: Option<usize>,
     /// Passes over the training rows, from the option `--epochs` of [`FineTuneArgs`].
     #[arg(skip)]
     pub epochs: Option<usize>,
-    /// Rows of a minibatch. The last one of an epoch takes what is left. Default: 100; for fewer than 4000 rows a fortieth of them, at least
-    /// 10.
+    /// Rows of a minibatch. The last one of an epoch takes what is left. Default: 100; for fewer
+    /// than 4000 rows a fortieth of them, at least 10.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub batch: Option<usize>,
     /// Learning rate, above 0. It falls to 0 over the epochs. Default: 0.001 for adam, 0.1 for sgd.
@@ -50,11 +51,13 @@ pub struct FineTuneSettings {
     /// Largest Euclidean norm of a hidden unit's weights; default: no limit.
     #[arg(long, value_name = "NORM", value_parser = above_zero)]
     pub max_norm: Option<f64>,
-    /// Reconstruction loss. Of an autoencoder; default: cross-entropy for rows in [0, 1], squared-error for real values.
+    /// Reconstruction loss. Of an autoencoder; default: cross-entropy for rows in [0, 1],
+    /// squared-error for real values.
     #[arg(long, value_enum, conflicts_with = "classify")]
     pub loss: Option<LossArg>,
-    /// Stop after this many epochs without a lower error on the held-out rows, and keep the weights of the best epoch. A twentieth of the
-    /// training rows is held out, at most 1000; with --labelled, a fifth of those rows. Default: run all epochs and keep the last weights.
+    /// Stop after this many epochs without a lower error on the held-out rows, and keep the weights
+    /// of the best epoch. A twentieth of the training rows is held out, at most 1000; with
+    /// --labelled, a fifth of those rows. Default: run all epochs and keep the last weights.
     #[arg(long, value_name = "EPOCHS", value_parser = at_least_one)]
     pub patience: Option<usize>,
     /// Precision of the matrix products; weights and sums are always f32.
@@ -69,7 +72,8 @@ pub struct FineTuneSettings {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["classify", "autoencode", "resume"])))]
 pub struct FineTuneArgs {
-    /// Network to fine-tune: folder of a `train` run, or OWNER/NAME on the Hugging Face hub. Required unless you give --resume.
+    /// Network to fine-tune: folder of a `train` run, or OWNER/NAME on the Hugging Face hub.
+    /// Required unless you give --resume.
     #[arg(value_name = "MODEL", required_unless_present = "resume")]
     pub model: Option<String>,
     /// Where rows come from.
@@ -78,9 +82,10 @@ pub struct FineTuneArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: FineTuneSettings,
-    /// Epochs: passes over the training rows. Default: 100 for a classifier, 200 for an autoencoder; for few rows as many as make 2000 steps.
-    /// With --resume, a larger number extends the run, even a finished one, to N epochs in all, over which the learning rate falls to 0.
-    /// A run that --patience ended cannot be extended.
+    /// Epochs: passes over the training rows. Default: 100 for a classifier, 200 for an
+    /// autoencoder; for few rows as many as make 2000 steps. With --resume, a larger number extends
+    /// the run, even a finished one, to N epochs in all, over which the learning rate falls to 0. A
+    /// run that --patience ended cannot be extended.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.

@@ -8,8 +8,8 @@ use std::str::FromStr;
 /// How rows are prepared.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct PrepareArgs {
-    /// Steps that prepare rows, in this order, separated by commas, such as log1p,pca=50; or none. The default depends on the program and
-    /// the rows (see --help).
+    /// Steps that prepare rows, in this order, separated by commas, such as log1p,pca=50; or none.
+    /// The default depends on the program and the rows (see --help).
     #[arg(long, value_name = "STEP,…", long_help = PREPARE)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare: Option<Steps>,

@@ -39,12 +39,14 @@ pub struct EncodeArgs {
     /// Model and rows.
     #[command(flatten)]
     pub of: UseArgs,
-    /// Layer whose features are written, from 1 for the lowest; all: the default layer and all below it, side by side. Default: the top
-    /// layer; of dbn, also the code layer of a deep autoencoder, the last hidden layer of a classifier, and the layer joined with the labels
-    /// in a network of `up-down`.
+    /// Layer whose features are written, from 1 for the lowest; all: the default layer and all
+    /// below it, side by side. Default: the top layer; of dbn, also the code layer of a deep
+    /// autoencoder, the last hidden layer of a classifier, and the layer joined with the labels in
+    /// a network of `up-down`.
     #[arg(long, value_name = "N|all")]
     pub layer: Option<LayerChoice>,
-    /// File to write, .npy, .csv or .safetensors; the last two also hold the labels. - writes CSV to standard output.
+    /// File to write, .npy, .csv or .safetensors; the last two also hold the labels. - writes CSV
+    /// to standard output.
     #[arg(long, value_name = "FILE", default_value = "features.safetensors")]
     pub out: PathBuf,
 }
@@ -55,7 +57,8 @@ pub struct PictureArgs {
     /// Number of rows in the picture.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = at_least_one)]
     pub n: usize,
-    /// Picture to write: each line of originals has its reconstructions below it, of dae with the corrupted rows between them.
+    /// Picture to write: each line of originals has its reconstructions below it, of dae with the
+    /// corrupted rows between them.
     #[arg(long, value_name = "FILE", default_value = "reconstructions.png")]
     pub out: PathBuf,
 }

@@ -53,7 +53,8 @@ mod tests {
         let path = dir.path().join("d.png");
         let rows = Tensor::arange(0f32, 40., &candle::Device::Cpu).unwrap().reshape((10, 4)).unwrap();
         assert_eq!(atoms(&rows, &[0.; 10], ImageShape::grey(2, 2), &path).unwrap(), 10);
-        // Ten tiles in four columns and three lines, of 2 pixels with gaps of 1, twelve times as large.
+        // Ten tiles in four columns and three lines, of 2 pixels with gaps of 1, twelve times as
+        // large.
         let picture = image::open(path).unwrap();
         assert_eq!((picture.width(), picture.height()), (12 * 13, 12 * 10));
     }

@@ -1,8 +1,9 @@
 //! A dictionary that the command line names: a model, or a file of atoms.
 //!
-//! A model is a folder or a repository of the hub; a file is `.npy`, `.csv`, or `.safetensors` with the atoms as `dictionary` or as its only
-//! matrix, `[n_atoms, n_features]`. A file says nothing of how signals are coded: orthogonal matching pursuit to [`NONZERO`] atoms, as in
-//! training by default, without taking means out.
+//! A model is a folder or a repository of the hub; a file is `.npy`, `.csv`, or `.safetensors` with
+//! the atoms as `dictionary` or as its only matrix, `[n_atoms, n_features]`. A file says nothing of
+//! how signals are coded: orthogonal matching pursuit to [`NONZERO`] atoms, as in training by
+//! default, without taking means out.
 use crate::arrays::Format;
 use crate::program::{model_type, other_model};
 use crate::report::is_stdout;
@@ -24,7 +25,8 @@ const NONZERO: usize = 10;
 /// The name that atoms go by in a `.safetensors` file.
 const DICTIONARY: &str = "dictionary";
 
-/// Loads the dictionary of this name onto `device`. Atoms of a file are scaled to length 1; those of a model stay as they are.
+/// Loads the dictionary of this name onto `device`. Atoms of a file are scaled to length 1; those
+/// of a model stay as they are.
 ///
 /// # Errors
 /// When it is neither, cannot be read, is another model, or an atom is zero or not finite.
@@ -39,7 +41,8 @@ pub fn given(name: &str, device: &Device) -> Result<Dictionary> {
     Ok(Dictionary::from_pretrained(name, &LoadOptions::on(device))?)
 }
 
-/// Loads the atoms of this name onto `device`, for signals in pixels: of a dictionary, of a model of sparse coding, or of a file.
+/// Loads the atoms of this name onto `device`, for signals in pixels: of a dictionary, of a model
+/// of sparse coding, or of a file.
 ///
 /// # Errors
 /// As [`given`], and when what a model reads cannot be turned back into pixels.

@@ -21,7 +21,8 @@ pub struct Summary<'a> {
     /// Of the values, and so of their errors; none where a file does not tell.
     pub unit: Option<&'a str>,
     pub device: String,
-    /// Time of learning the dictionary, 0 if nothing was learned; absent for commands that never learn.
+    /// Time of learning the dictionary, 0 if nothing was learned; absent for commands that never
+    /// learn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub training_seconds: Option<f64>,
     /// All computations; left out where a session says it.

@@ -1,4 +1,5 @@
-//! What the benchmarks of contrastive divergence share: options, and the timing of a trainer on rows that stream from host memory.
+//! What the benchmarks of contrastive divergence share: options, and the timing of a trainer on
+//! rows that stream from host memory.
 use super::common::TimingArgs;
 use super::stream::{Stream, synthetic_rows};
 use super::timing::{Seconds, time_of_one};
@@ -12,7 +13,8 @@ use chandlery::schedule::Schedule;
 use chandlery_datasets::{Feed, FeedConfig, Split};
 use clap::Args;
 
-/// Minibatches in host memory, at most; each chunk of rows is copied to the device while the previous one is used.
+/// Minibatches in host memory, at most; each chunk of rows is copied to the device while the
+/// previous one is used.
 const BATCHES: usize = 256;
 /// Bytes of rows in host memory, about: more than a GPU caches.
 const BYTES: usize = 256 << 20;
@@ -29,7 +31,8 @@ pub(super) struct CdArgs {
     /// Gibbs steps of the model phase (CD-k).
     #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
     k: usize,
-    /// Momentum, at least 0 and below 1. A step with momentum reads and writes a velocity of the weights' size.
+    /// Momentum, at least 0 and below 1. A step with momentum reads and writes a velocity of the
+    /// weights' size.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0.9, value_parser = below_one)]
     momentum: f64,
     /// L2 decay of the weights, at least 0.
@@ -105,7 +108,8 @@ impl CdArgs {
         self.time_from(&mut feed, trainer, device, (common.repeats, MIN_STEPS), || ())
     }
 
-    /// Seconds for 1 million examples of a feed, by runs of at least `least` steps. `after` is called when the steps of a run are queued.
+    /// Seconds for 1 million examples of a feed, by runs of at least `least` steps. `after` is
+    /// called when the steps of a run are queued.
     pub fn time_from(
         &self,
         feed: &mut Feed,

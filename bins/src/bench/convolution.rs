@@ -28,7 +28,8 @@ const MIN_CALLS: usize = 3;
 pub struct ConvolutionArgs {
     #[command(flatten)]
     timing: TimingArgs,
-    /// Sizes, several separated by commas. Height x width x channels of an image, filters, their side.
+    /// Sizes, several separated by commas. Height x width x channels of an image, filters, their
+    /// side.
     #[arg(
         long,
         value_name = "HxWxC:N:SIZE",
@@ -175,7 +176,8 @@ fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Paddi
     Ok(vec![row("maps", of_maps, candle), row("images", of_images, None), row("weights", of_weights, None)])
 }
 
-/// Images and weights with channels first, and the zeros on each side, where conv2d has as many on both.
+/// Images and weights with channels first, and the zeros on each side, where conv2d has as many on
+/// both.
 fn candles(x: &Tensor, w: &Tensor, shape: ConvolutionShape) -> Result<Option<(Tensor, Tensor, usize)>> {
     let ConvolutionShape { height, width, channels, size, padding, .. } = shape;
     let pad = match padding {

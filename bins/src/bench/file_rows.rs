@@ -17,8 +17,8 @@ pub(super) struct FileRows {
 }
 
 impl FileRows {
-    /// Writes a `.npy` file with the rows of [`synthetic_rows`](super::stream::synthetic_rows) into `folder`, and waits until it is on the
-    /// disk.
+    /// Writes a `.npy` file with the rows of [`synthetic_rows`](super::stream::synthetic_rows) into
+    /// `folder`, and waits until it is on the disk.
     pub(super) fn write(folder: &Path, (n_samples, n_features): (usize, usize)) -> Result<Self> {
         let mut file = ScratchFile::create(folder, ".npy")?;
         let at = file.path().display().to_string();

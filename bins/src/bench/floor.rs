@@ -1,4 +1,5 @@
-//! What the hardware allows: operations over the peak of the unit that does them, bytes over the memory's peak.
+//! What the hardware allows: operations over the peak of the unit that does them, bytes over the
+//! memory's peak.
 use chandlery::rbm::{RbmConfig, WeightStorage};
 use chandlery_ops::Precision;
 
@@ -18,8 +19,8 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// An H200: copy bandwidth and bf16 rate measured (8192³ product, 8.6 GB copy), f32 by datasheet, TF32 about what
-    /// cuBLAS reaches.
+    /// An H200: copy bandwidth and bf16 rate measured (8192³ product, 8.6 GB copy), f32 by
+    /// datasheet, TF32 about what cuBLAS reaches.
     pub const H200: Self = Self {
         f32_flops: 67e12,
         tf32_flops: 400e12,
@@ -72,14 +73,16 @@ impl RbmFloor {
         self.arithmetic(gpu, precision).max(self.memory(gpu))
     }
 
-    /// Three products forward and back and two for the gradient: 10 FLOP a weight and example; one product, 2 FLOP, in layers below.
+    /// Three products forward and back and two for the gradient: 10 FLOP a weight and example; one
+    /// product, 2 FLOP, in layers below.
     pub fn arithmetic(&self, gpu: &Gpu, precision: Precision) -> f64 {
         (10. * self.n_weights as f64 + 2. * self.n_below as f64) * 1e6 / gpu.flops(precision)
     }
 
-    /// Each step reads bf16 weights three times, reads and writes their f32 masters, and reads and writes a bf16
-    /// velocity: 18 bytes a weight at the least, or 14 where the bf16 weights have no masters and are read and written themselves; nothing where
-    /// they stay in the cache. Of layers below it reads bf16 weights once.
+    /// Each step reads bf16 weights three times, reads and writes their f32 masters, and reads and
+    /// writes a bf16 velocity: 18 bytes a weight at the least, or 14 where the bf16 weights have no
+    /// masters and are read and written themselves; nothing where they stay in the cache. Of layers
+    /// below it reads bf16 weights once.
     pub fn memory(&self, gpu: &Gpu) -> f64 {
         let (own, below) = (self.n_weights as f64, self.n_below as f64);
         if 4. * own + 2. * below < gpu.cache_bytes {
@@ -114,7 +117,8 @@ mod tests {
 
     #[test]
     fn floors_of_patches_count_the_weights_of_their_windows() {
-        // 24x24 windows every 8 on 144x144 and 192x192 pixels, 192 hidden units each: 256 and 484 windows of 576 · 192 weights.
+        // 24x24 windows every 8 on 144x144 and 192x192 pixels, 192 hidden units each: 256 and 484
+        // windows of 576 · 192 weights.
         for (side, f32, tf32, memory) in [(144, 4.23, 0.71, 0.617), (192, 7.99, 1.34, 1.167)] {
             let grid = PatchGrid::of_image([side, side, 1], 24, 8);
             let floor = RbmFloor::of(&RbmConfig::patches(grid, 192).unwrap(), &[], 192);

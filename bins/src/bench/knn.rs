@@ -17,8 +17,9 @@ use serde::Serialize;
 pub struct KnnArgs {
     #[command(flatten)]
     timing: TimingArgs,
-    /// Data set: a name, a folder or a file. Also blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians on a curved sheet); several are separated by
-    /// commas. Training and test rows are taken together.
+    /// Data set: a name, a folder or a file. Also blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians
+    /// on a curved sheet); several are separated by commas. Training and test rows are taken
+    /// together.
     #[arg(
         long,
         value_name = "DATA,…",

@@ -41,8 +41,8 @@ impl Memory {
     }
 }
 
-/// A stretch of the program whose memory is watched. The system keeps the peak of the resident set; the kinds are those of the moments at
-/// which [`look`](Self::look) was called.
+/// A stretch of the program whose memory is watched. The system keeps the peak of the resident set;
+/// the kinds are those of the moments at which [`look`](Self::look) was called.
 pub(super) struct Watch {
     /// Whether the peak of what was before has been forgotten.
     fresh_peak: bool,

@@ -1,8 +1,8 @@
-//! The program `bench`. It times named shapes with fixed seeds after a warm-up, synchronises the device, and prints the median of
-//! several runs.
+//! The program `bench`. It times named shapes with fixed seeds after a warm-up, synchronises the
+//! device, and prints the median of several runs.
 //!
-//! There is one module per model. Each prints our time, the paper's, the peer's, the hardware floor, and the share of the floor
-//! reached.
+//! There is one module per model. Each prints our time, the paper's, the peer's, the hardware
+//! floor, and the share of the floor reached.
 mod common;
 mod contrastive;
 mod convolution;
@@ -39,8 +39,9 @@ use clap::{Parser, Subcommand};
 
 /// Time the models of Chandlery.
 ///
-/// Figures of papers and of PyTorch in the tables were stored earlier and are not measured anew. The floor is the least time that an H200
-/// could take, on whatever device the program runs; that of `rbm` on a CPU is the time of its matrix products alone.
+/// Figures of papers and of PyTorch in the tables were stored earlier and are not measured anew.
+/// The floor is the least time that an H200 could take, on whatever device the program runs; that
+/// of `rbm` on a CPU is the time of its matrix products alone.
 #[derive(Debug, Parser)]
 #[command(name = "bench", version)]
 pub struct Cli {
@@ -52,22 +53,27 @@ pub struct Cli {
 /// The models that can be timed.
 #[derive(Debug, Subcommand)]
 pub enum Model {
-    /// Contrastive divergence at the four sizes of Raina, Madhavan and Ng 2009: seconds for 1 million examples.
+    /// Contrastive divergence at the four sizes of Raina, Madhavan and Ng 2009: seconds for 1
+    /// million examples.
     Rbm(RbmArgs),
-    /// Contrastive divergence in layers of overlapping patches: table 3 of Raina, Madhavan and Ng 2009, or the four layers of their largest
-    /// network.
+    /// Contrastive divergence in layers of overlapping patches: table 3 of Raina, Madhavan and Ng
+    /// 2009, or the four layers of their largest network.
     PatchRbm(PatchRbmArgs),
-    /// Denoising autoencoder 784-500: seconds an epoch by minibatch, and the figure of Kumar and Giaquinto.
+    /// Denoising autoencoder 784-500: seconds an epoch by minibatch, and the figure of Kumar and
+    /// Giaquinto.
     Dae(DaeArgs),
-    /// A convolution and both of its gradients, at the size of Lee et al. 2009 and with many channels, beside candle's conv2d.
+    /// A convolution and both of its gradients, at the size of Lee et al. 2009 and with many
+    /// channels, beside candle's conv2d.
     Convolution(ConvolutionArgs),
     /// Batch-OMP and OLS at named sizes, iterations of training, and the figures of Irofti 2016.
     Dictionary(DictionaryArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
-    /// One training pass of a sparse autoencoder at the eight sizes of Klaus and Welles 2014, or a run of 400 iterations.
+    /// One training pass of a sparse autoencoder at the eight sizes of Klaus and Welles 2014, or a
+    /// run of 400 iterations.
     SparseAutoencoder(SparseAutoencoderArgs),
-    /// Activations of natural patches to a duality gap, and updates of a basis, at the size of Raina, Madhavan and Ng 2009 and others.
+    /// Activations of natural patches to a duality gap, and updates of a basis, at the size of
+    /// Raina, Madhavan and Ng 2009 and others.
     SparseCoding(SparseCodingArgs),
     /// Nearest neighbours alone, of rows on the device.
     Knn(KnnArgs),

@@ -30,7 +30,8 @@ pub struct RbmArgs {
         default_value = "576x1024,1024x4096,2304x16000,4096x11008"
     )]
     size: Vec<Size>,
-    /// Precision of the matrix products; f32, tf32, bf16 or bf16-stochastic (bf16 weights without f32 masters), several separated by commas.
+    /// Precision of the matrix products; f32, tf32, bf16 or bf16-stochastic (bf16 weights without
+    /// f32 masters), several separated by commas.
     #[arg(
         long,
         value_name = "PRECISION,…",
@@ -42,12 +43,14 @@ pub struct RbmArgs {
     cd: CdArgs,
 }
 
-/// Seconds for 1 million examples in minibatches of 192, as reported by others or as we measured their programs.
+/// Seconds for 1 million examples in minibatches of 192, as reported by others or as we measured
+/// their programs.
 struct Known {
     size: Size,
     /// The paper's GPU, a GTX 280.
     paper: f64,
-    /// PyTorch on an H200 (updates in place, replayed as a CUDA graph, no momentum): f32, TF32, bf16 weights.
+    /// PyTorch on an H200 (updates in place, replayed as a CUDA graph, no momentum): f32, TF32,
+    /// bf16 weights.
     pytorch: [f64; 3],
 }
 
@@ -154,7 +157,8 @@ fn measure(
     })
 }
 
-/// Seconds for 1 million examples of the matrix products of CD-k on the CPU, without units, biases and updates of the weights.
+/// Seconds for 1 million examples of the matrix products of CD-k on the CPU, without units, biases
+/// and updates of the weights.
 fn products(
     common: &TimingArgs,
     size: Size,

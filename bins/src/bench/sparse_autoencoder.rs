@@ -1,4 +1,5 @@
-//! One training pass over 10,000 rows at the eight sizes of Klaus and Welles 2014, tables 3 to 6, and the run of 400 iterations.
+//! One training pass over 10,000 rows at the eight sizes of Klaus and Welles 2014, tables 3 to 6,
+//! and the run of 400 iterations.
 use super::common::TimingArgs;
 use super::floor::Gpu;
 use super::table::{Column, Table, or_dash};
@@ -26,7 +27,8 @@ use std::time::Instant;
 
 /// Rows of a pass.
 const ROWS: usize = 10_000;
-/// FLOP of a pass that the serial loop may take, some seconds, and that a CPU may take where no size was asked for.
+/// FLOP of a pass that the serial loop may take, some seconds, and that a CPU may take where no
+/// size was asked for.
 const SERIAL_FLOP: f64 = 5e9;
 const CPU_FLOP: f64 = 3e11;
 
@@ -35,16 +37,19 @@ const CPU_FLOP: f64 = 3e11;
 pub struct SparseAutoencoderArgs {
     #[command(flatten)]
     timing: TimingArgs,
-    /// Sizes, several separated by commas. Visible x hidden units; default: those of Klaus and Welles 2014, on a CPU up to 1024x512.
+    /// Sizes, several separated by commas. Visible x hidden units; default: those of Klaus and
+    /// Welles 2014, on a CPU up to 1024x512.
     #[arg(long, value_name = "VxH,…", value_delimiter = ',')]
     size: Vec<super::size::Size>,
     /// Precision of the matrix products; f32, tf32 or bf16, several separated by commas.
     #[arg(long, value_name = "PRECISION,…", value_delimiter = ',', default_value = "f32")]
     precision: Vec<Precision>,
-    /// Time a run of 400 iterations of L-BFGS over 10,000 patches of 8x8 pixels instead of single passes; --json then prints one object.
+    /// Time a run of 400 iterations of L-BFGS over 10,000 patches of 8x8 pixels instead of single
+    /// passes; --json then prints one object.
     #[arg(long)]
     training: bool,
-    /// Write what is computed on to this folder. Patches and first parameters of that run, for `bins/peers/sparse_autoencoder.py`.
+    /// Write what is computed on to this folder. Patches and first parameters of that run, for
+    /// `bins/peers/sparse_autoencoder.py`.
     #[arg(long, value_name = "DIR", requires = "training")]
     dump: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! Sparse coding: activations of natural patches to a duality gap, and one update of activations and basis, beside table 4 of Raina, Madhavan
-//! and Ng 2009.
+//! Sparse coding: activations of natural patches to a duality gap, and one update of activations
+//! and basis, beside table 4 of Raina, Madhavan and Ng 2009.
 use super::common::TimingArgs;
 use super::floor::Gpu;
 use super::table::{Column, Table, or_dash};
@@ -34,7 +34,8 @@ pub struct SparseCodingArgs {
     /// Problems, several separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "paper")]
     problem: Vec<Problem>,
-    /// Shares of nonzero activations in per cent, several separated by commas; penalties are searched for them.
+    /// Shares of nonzero activations in per cent, several separated by commas; penalties are
+    /// searched for them.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "3,6,10")]
     density: Vec<f64>,
     /// Solvers, several separated by commas.
@@ -43,10 +44,12 @@ pub struct SparseCodingArgs {
     /// Use so many signals in place of those of the problem.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     signals: Option<u32>,
-    /// Write what is computed on to this folder. Signals and atoms of each problem, for `bins/peers/sparse_coding.py`.
+    /// Write what is computed on to this folder. Signals and atoms of each problem, for
+    /// `bins/peers/sparse_coding.py`.
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
-    /// Time one update of activations and basis in minibatches of 1000 signals, in place of activations.
+    /// Time one update of activations and basis in minibatches of 1000 signals, in place of
+    /// activations.
     #[arg(long)]
     update: bool,
     /// Precision of the matrix products; f64 computes everything in f64.
@@ -54,8 +57,8 @@ pub struct SparseCodingArgs {
     precision: DType,
 }
 
-/// Signals, atoms and samples, patches and atoms from the package `natural-images`; each patch has mean 0 and deviation 1, and atoms are
-/// patches of length 1, so that many are nearly alike.
+/// Signals, atoms and samples, patches and atoms from the package `natural-images`; each patch has
+/// mean 0 and deviation 1, and atoms are patches of length 1, so that many are nearly alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Problem {
     /// 5000 patches of 32x32, 1024 atoms: table 4 of the paper.
@@ -123,7 +126,8 @@ impl SolverChoice {
     }
 }
 
-/// Seconds of the paper for an update of all 5000 signals, on a CPU of two cores and on its GPU, at this share of nonzeros.
+/// Seconds of the paper for an update of all 5000 signals, on a CPU of two cores and on its GPU, at
+/// this share of nonzeros.
 const PAPER: [(f64, f64, f64); 3] = [(3., 191., 37.0), (6., 375., 41.5), (10., 854., 55.8)];
 
 #[derive(Debug, Serialize)]

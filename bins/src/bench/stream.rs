@@ -18,7 +18,8 @@ impl<'a> Stream<'a> {
         Ok(Self { feed, epoch: 0 })
     }
 
-    /// Rows of at most so many minibatches; none at the end of an epoch, whose last rows may be fewer than a minibatch.
+    /// Rows of at most so many minibatches; none at the end of an epoch, whose last rows may be
+    /// fewer than a minibatch.
     fn next_of(&mut self, most: usize) -> Result<Option<Tensor>> {
         let Some(batch) = self.feed.next_of(most)? else { return Ok(None) };
         Ok((batch.rows.dim(0)? >= self.feed.config().batch).then_some(batch.rows))
@@ -55,7 +56,8 @@ pub(super) fn synthetic_rows(n_samples: usize, n_visible: usize) -> Result<Split
 /// Bytes of one Philox block.
 const PHILOX_BYTES: usize = 16;
 
-/// Fills `bytes` with those of the one endless random sequence that begin at place `start`, a multiple of 16.
+/// Fills `bytes` with those of the one endless random sequence that begin at place `start`, a
+/// multiple of 16.
 pub(super) fn fill_randomly(bytes: &mut [u8], start: usize) {
     const PART: usize = 1024 * PHILOX_BYTES;
     let philox = Philox::new(192, 0);

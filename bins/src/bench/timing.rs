@@ -42,8 +42,8 @@ pub fn time(
     Ok(Seconds { median: seconds[seconds.len() / 2], min: seconds[0], max: seconds[seconds.len() - 1] })
 }
 
-/// Seconds of one call, from runs of as many as take `seconds`, at least `least`: long against the clock and against waiting for the device
-/// at the end. `calls` makes so many.
+/// Seconds of one call, from runs of as many as take `seconds`, at least `least`: long against the
+/// clock and against waiting for the device at the end. `calls` makes so many.
 ///
 /// # Errors
 /// As [`time`].

@@ -1,4 +1,5 @@
-//! t-SNE from rows in host memory to a layout in host memory, by stage, with the quality of the layout.
+//! t-SNE from rows in host memory to a layout in host memory, by stage, with the quality of the
+//! layout.
 use super::common::TimingArgs;
 use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
@@ -27,8 +28,9 @@ const BLOCK: usize = 65_536;
 pub struct TsneArgs {
     #[command(flatten)]
     timing: TimingArgs,
-    /// Data set: a name, a folder or a file. Also blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians on a curved sheet); several are separated by
-    /// commas. Training and test rows are taken together.
+    /// Data set: a name, a folder or a file. Also blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians
+    /// on a curved sheet); several are separated by commas. Training and test rows are taken
+    /// together.
     #[arg(long, value_name = "DATA,…", value_delimiter = ',', default_value = "mnist-sample")]
     data: Vec<Rows>,
     /// Use only the first ROWS rows; of training and test rows together. Default: all rows.
@@ -37,7 +39,8 @@ pub struct TsneArgs {
     /// The layout, and how it is found.
     #[command(flatten)]
     descent: DescentArgs,
-    /// Iterations, which are no epochs: each computes the gradient from all rows at least once. So many after the early ones.
+    /// Iterations, which are no epochs: each computes the gradient from all rows at least once. So
+    /// many after the early ones.
     #[arg(long, value_name = "N", default_value_t = TsneConfig::default().iterations, value_parser = at_least_one)]
     iterations: usize,
     /// Skip the measures of quality, whose time grows with the square of the number of rows.
@@ -124,7 +127,8 @@ impl Rows {
         }
     }
 
-    /// Seconds of the source on a V100, and of cuML 26.10 by FFT and by Barnes-Hut on an H200, measured earlier, with the true KL of those two.
+    /// Seconds of the source on a V100, and of cuML 26.10 by FFT and by Barnes-Hut on an H200,
+    /// measured earlier, with the true KL of those two.
     fn known(&self, n: usize, dims: u8) -> (Option<f64>, Option<[f64; 4]>) {
         match (self, n, dims) {
             (Self::Set(name), 70_000, 2) if !name.contains("fashion") => {
@@ -170,7 +174,8 @@ struct Row {
     n_features: usize,
     n_dims: u8,
     method: Method,
-    /// From rows in host memory to a layout in host memory: the median, the fastest and the slowest run.
+    /// From rows in host memory to a layout in host memory: the median, the fastest and the slowest
+    /// run.
     seconds: f64,
     seconds_min: f64,
     seconds_max: f64,
@@ -178,7 +183,8 @@ struct Row {
     first_seconds: f64,
     /// Of the last run.
     stages: StageSeconds,
-    /// Bytes that the run takes beside the rows as it tells before it begins, and as the device's allocator counted them; of a GPU.
+    /// Bytes that the run takes beside the rows as it tells before it begins, and as the device's
+    /// allocator counted them; of a GPU.
     memory_told: u64,
     memory_taken: Option<u64>,
     /// The share of the nearest rows that the search found.

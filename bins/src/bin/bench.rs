@@ -1,4 +1,5 @@
-//! Times the models at named shapes, beside the papers' figures, today's peers and the hardware's floor.
+//! Times the models at named shapes, beside the papers' figures, today's peers and the hardware's
+//! floor.
 use chandlery_bins::{bench, program};
 use std::process::ExitCode;
 

@@ -39,7 +39,8 @@ Examples:
   dae evaluate runs/AUTOENCODER
   dae evaluate runs/AUTOENCODER --split train --corruption salt-and-pepper:0.5";
 
-/// Denoising autoencoders: train one, or a stack layer by layer, on corrupted rows; then use it for features and to restore images.
+/// Denoising autoencoders: train one, or a stack layer by layer, on corrupted rows; then use it for
+/// features and to restore images.
 ///
 /// Without a sub-command it trains: `dae --epochs 3` is `dae train --epochs 3`.
 #[derive(Debug, Parser)]
@@ -59,8 +60,9 @@ pub enum Command {
     /// Train a denoising autoencoder, or a stack of them layer by layer.
     #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
-    /// Fine-tune a trained model by backpropagation into a classifier or a deep autoencoder. Use the result with `dbn evaluate`,
-    /// `dbn encode`, and `dbn predict` (a classifier) or `dbn reconstruct` (an autoencoder).
+    /// Fine-tune a trained model by backpropagation into a classifier or a deep autoencoder. Use
+    /// the result with `dbn evaluate`, `dbn encode`, and `dbn predict` (a classifier) or
+    /// `dbn reconstruct` (an autoencoder).
     FineTune(Box<FineTuneArgs>),
     /// Restore noisy image files of the size that the autoencoder reads.
     Denoise(DenoiseArgs),
@@ -90,8 +92,9 @@ pub struct Settings {
     /// Give the decoder weights of its own, in place of the transposed weights of the encoder.
     #[arg(long)]
     pub untied: bool,
-    /// Reconstruction loss. Default: cross-entropy for layers whose inputs lie between 0 and 1. Layers with other inputs always use
-    /// squared-error; cross-entropy is an error if the prepared rows lie outside 0 to 1.
+    /// Reconstruction loss. Default: cross-entropy for layers whose inputs lie between 0 and 1.
+    /// Layers with other inputs always use squared-error; cross-entropy is an error if the prepared
+    /// rows lie outside 0 to 1.
     #[arg(long, value_enum)]
     pub loss: Option<LossArg>,
     /// Units of the hidden layers.
@@ -103,7 +106,8 @@ pub struct Settings {
     /// Rows of a minibatch. The last one of an epoch takes what is left. Default: 8.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub batch: Option<usize>,
-    /// Learning rate, above 0. It is constant over the run. Default: 0.1 for a layer with sigmoid units and inputs between 0 and 1, else 0.001.
+    /// Learning rate, above 0. It is constant over the run. Default: 0.1 for a layer with sigmoid
+    /// units and inputs between 0 and 1, else 0.001.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
     /// Momentum, at least 0 and below 1.
@@ -133,8 +137,9 @@ pub struct TrainArgs {
     /// How the model is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Epochs: passes over the training rows. Default: 5 for each layer; for few rows as many as make 2500 steps.
-    /// With --resume, a larger number extends the run, even a finished one: the layer in training and those above it get so many epochs.
+    /// Epochs: passes over the training rows. Default: 5 for each layer; for few rows as many as
+    /// make 2500 steps. With --resume, a larger number extends the run, even a finished one: the
+    /// layer in training and those above it get so many epochs.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.
@@ -173,16 +178,17 @@ pub struct DenoiseArgs {
     /// Image files of the size that the autoencoder reads.
     #[arg(value_name = "IMAGE", required = true)]
     pub images: Vec<PathBuf>,
-    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a share P to 0, gaussian:S adds noise of standard
-    /// deviation S, none adds none.
-    /// Treats the images as clean: they are corrupted first, and the errors before and after are reported.
+    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a
+    /// share P to 0, gaussian:S adds noise of standard deviation S, none adds none. Treats the
+    /// images as clean: they are corrupted first, and the errors before and after are reported.
     #[arg(long, value_name = "NOISE", value_parser = noise)]
     pub corruption: Option<String>,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Folder to write the restored images to, each as a .png with the name of its original, and comparison.png: the originals, with
-    /// --corruption the corrupted images below them, and the restored images at the bottom.
+    /// Folder to write the restored images to, each as a .png with the name of its original, and
+    /// comparison.png: the originals, with --corruption the corrupted images below them, and the
+    /// restored images at the bottom.
     #[arg(long, value_name = "FOLDER", default_value = "denoised")]
     pub out: PathBuf,
     /// Where and how it runs.
@@ -196,12 +202,14 @@ pub struct NoisyRowsArgs {
     /// Model and rows.
     #[command(flatten)]
     pub used: UseArgs,
-    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a share P to 0, gaussian:S adds noise of standard
-    /// deviation S, none adds none. On the prepared rows. Default: that of the lowest layer in training if MODEL is the folder of a run,
-    /// else salt-and-pepper:0.3.
+    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a
+    /// share P to 0, gaussian:S adds noise of standard deviation S, none adds none. On the prepared
+    /// rows. Default: that of the lowest layer in training if MODEL is the folder of a run, else
+    /// salt-and-pepper:0.3.
     #[arg(long, value_name = "NOISE", value_parser = noise)]
     pub corruption: Option<String>,
-    /// Seed of every random draw: the same seed on the same device gives the same bits. Default: the seed of the run, else 0.
+    /// Seed of every random draw: the same seed on the same device gives the same bits. Default:
+    /// the seed of the run, else 0.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }

@@ -113,7 +113,8 @@ fn read(images: &[PathBuf], shape: ImageShape, stack: &StackedDae, device: &Devi
     Ok((Tensor::stack(&rows, 0)?.to_device(device)? * byte_scale(stack))?)
 }
 
-/// Of an image of three equal planes one, for a model of grey images: some formats store grey as colour.
+/// Of an image of three equal planes one, for a model of grey images: some formats store grey as
+/// colour.
 fn as_stored(planes: Tensor, shape: ImageShape) -> Result<Tensor> {
     if shape.channels != 1 || planes.dim(0)? != 3 {
         return Ok(planes);

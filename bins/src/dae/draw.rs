@@ -18,7 +18,8 @@ use std::path::Path;
 /// Lowest-layer filters in the picture of a run.
 const FILTERS: usize = 100;
 
-/// Draws filters and reconstructions of test rows into a run folder; nothing when rows are no images that can be drawn.
+/// Draws filters and reconstructions of test rows into a run folder; nothing when rows are no
+/// images that can be drawn.
 pub fn run_pictures(
     stack: &StackedDae,
     (test, of): (&Split, MeasuredOn),
@@ -56,7 +57,8 @@ pub fn run_pictures(
     ])
 }
 
-/// Draws the first `n` rows of a split, the same corrupted, and what comes back of these; returns how many rows there are in it.
+/// Draws the first `n` rows of a split, the same corrupted, and what comes back of these; returns
+/// how many rows there are in it.
 pub fn reconstructions(
     stack: &StackedDae,
     split: &Split,
@@ -96,7 +98,8 @@ impl Restored {
         })
     }
 
-    /// Draws the originals, below them what became of them where there was noise, and at the bottom what came back.
+    /// Draws the originals, below them what became of them where there was noise, and at the bottom
+    /// what came back.
     pub fn draw(
         &self,
         stack: &StackedDae,

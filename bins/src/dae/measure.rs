@@ -18,9 +18,11 @@ pub struct EpochReport {
     pub layer: usize,
     /// Counted from 1 in each layer.
     pub epoch: usize,
-    /// Mean loss of a training row in the steps of the epoch: cross-entropy in nats, or half the squared error.
+    /// Mean loss of a training row in the steps of the epoch: cross-entropy in nats, or half the
+    /// squared error.
     pub loss: f64,
-    /// Root mean square error of what came back of corrupted training rows in the steps of the epoch, per value that the layer reads.
+    /// Root mean square error of what came back of corrupted training rows in the steps of the
+    /// epoch, per value that the layer reads.
     pub rmse: f64,
     /// The same of held-out rows after the epoch; none where no rows are held out.
     pub held_out_rmse: Option<f64>,

@@ -12,7 +12,8 @@
 //! | `draw` | pictures and learning curves |
 //! | `card` | the model card |
 //!
-//! The command `fine-tune` is `fine_tune`; what it makes is used by `dbn predict`, `dbn encode` and the like.
+//! The command `fine-tune` is `fine_tune`; what it makes is used by `dbn predict`, `dbn encode` and
+//! the like.
 mod apply;
 pub mod args;
 mod card;

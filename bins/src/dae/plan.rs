@@ -12,7 +12,8 @@ use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig};
 use chandlery_datasets::{Split, count};
 use chandlery_ops::layers::Corruption;
 
-/// Learning rates when none is asked for: of sigmoid units on values between 0 and 1, and of others.
+/// Learning rates when none is asked for: of sigmoid units on values between 0 and 1, and of
+/// others.
 const LEARNING_RATES: (f64, f64) = (0.1, 0.001);
 
 /// Chooses by the training rows what was not asked for; returns what to say of it.

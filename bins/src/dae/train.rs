@@ -74,7 +74,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     finish(session, &data)
 }
 
-/// Held-out rows as the layer in training reads them, `[_, n_visible]` of the layer, clean and with the same noise each time.
+/// Held-out rows as the layer in training reads them, `[_, n_visible]` of the layer, clean and with
+/// the same noise each time.
 struct Probe {
     clean: Tensor,
     corrupted: Tensor,

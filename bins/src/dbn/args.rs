@@ -35,36 +35,39 @@ pub struct Settings {
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500,500", value_parser = at_least_one)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<usize>,
-    /// Layers, lowest first. In place of --hidden, such as patch:8/4x16,patch:3/1x24,dense:50 for 28x28 images.
+    /// Layers, lowest first. In place of --hidden, such as patch:8/4x16,patch:3/1x24,dense:50 for
+    /// 28x28 images.
     #[arg(long, value_name = "LAYER,…", value_delimiter = ',', conflicts_with = "hidden", long_help = LAYERS)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerArg>,
     /// Epochs per layer, from the option `--epochs` of [`TrainArgs`].
     #[arg(skip)]
     pub epochs: Option<usize>,
-    /// Rows of a minibatch. It is also the number of persistent chains. Default: 100; for fewer than 4000 rows a fortieth of them, at least
-    /// 10.
+    /// Rows of a minibatch. It is also the number of persistent chains. Default: 100; for fewer
+    /// than 4000 rows a fortieth of them, at least 10.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     pub batch: Option<usize>,
-    /// Learning rate, above 0. It falls linearly to --final-learning-rate over a layer's epochs; one for all layers, or one for each, lowest
-    /// first. Default: 0.1, or 0.001 if the layer has Gaussian or rectified units; convolutional layers use ten times these rates. A table
-    /// of at most 100 columns for which --prepare standardise was chosen: 0.01.
+    /// Learning rate, above 0. It falls linearly to --final-learning-rate over a layer's epochs;
+    /// one for all layers, or one for each, lowest first. Default: 0.1, or 0.001 if the layer has
+    /// Gaussian or rectified units; convolutional layers use ten times these rates. A table of at
+    /// most 100 columns for which --prepare standardise was chosen: 0.01.
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = above_zero)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learning_rate: Vec<f64>,
     /// Learning rate at the end of a layer's epochs, at least 0.
     #[arg(long, value_name = "RATE", default_value_t = 0., value_parser = not_negative)]
     pub final_learning_rate: f64,
-    /// Momentum, at least 0 and below 1. If it is above 0.5, the first fifth of a layer's epochs uses 0.5. Default: 0 with --persistent,
-    /// else 0.9.
+    /// Momentum, at least 0 and below 1. If it is above 0.5, the first fifth of a layer's epochs
+    /// uses 0.5. Default: 0 with --persistent, else 0.9.
     #[arg(long, value_name = "MOMENTUM", value_parser = below_one)]
     pub momentum: Option<f64>,
     /// Gibbs steps of the model phase (CD-k).
     #[arg(long, value_name = "STEPS", default_value_t = 1, value_parser = at_least_one)]
     pub k: usize,
-    /// Continue the Gibbs chains from step to step (persistent CD) instead of starting them at the data. Slower, but samples from random
-    /// states look like the data more often than with CD. Default: true for layers of binary units, false for convolutional layers, for
-    /// layers with Gaussian or rectified units, and for fewer than 4000 rows.
+    /// Continue the Gibbs chains from step to step (persistent CD) instead of starting them at the
+    /// data. Slower, but samples from random states look like the data more often than with CD.
+    /// Default: true for layers of binary units, false for convolutional layers, for layers with
+    /// Gaussian or rectified units, and for fewer than 4000 rows.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub persistent: Option<bool>,
     /// L1 decay of the weights, at least 0.
@@ -79,12 +82,12 @@ pub struct Settings {
     /// Target mean activation of each hidden unit, above 0 and below 1. Needs --sparsity-weight.
     #[arg(long, value_name = "ACTIVATION", requires = "sparsity_weight", value_parser = inside_zero_one)]
     pub sparsity_target: Option<f64>,
-    /// Weight of the sparsity penalty, at least 0. Each step adds WEIGHT x (ACTIVATION - running mean activation) to the gradient of the
-    /// hidden biases. Needs --sparsity-target.
+    /// Weight of the sparsity penalty, at least 0. Each step adds WEIGHT x (ACTIVATION - running
+    /// mean activation) to the gradient of the hidden biases. Needs --sparsity-target.
     #[arg(long, value_name = "WEIGHT", requires = "sparsity_target", value_parser = not_negative)]
     pub sparsity_weight: Option<f64>,
-    /// Visible units of the lowest layer: bernoulli for rows in [0, 1], gaussian for real values. Default: bernoulli, or gaussian as said at
-    /// --prepare.
+    /// Visible units of the lowest layer: bernoulli for rows in [0, 1], gaussian for real values.
+    /// Default: bernoulli, or gaussian as said at --prepare.
     #[arg(long, value_enum)]
     pub visible: Option<Visible>,
     /// How rows are prepared.
@@ -94,15 +97,16 @@ pub struct Settings {
     /// Units of the hidden layers.
     #[arg(long, value_enum, default_value_t = Hidden::Bernoulli)]
     pub hidden_unit: Hidden,
-    /// In every step, draw each value of a row anew as 0 or 1, with the value as the probability of 1; rows must lie in [0, 1].
-    /// `evaluate --log-likelihood` draws rows in the same way.
+    /// In every step, draw each value of a row anew as 0 or 1, with the value as the probability of
+    /// 1; rows must lie in [0, 1]. `evaluate --log-likelihood` draws rows in the same way.
     #[arg(long)]
     pub binarize: bool,
     /// Units of the top layer, which is the code of an autoencoder; default: --hidden-unit.
     #[arg(long, value_enum, value_name = "UNIT")]
     pub code_unit: Option<Hidden>,
-    /// Precision of the matrix products; sums are always f32, and weights too, but for bf16-stochastic: it trains bf16 weights, rounded
-    /// stochastically in each update, and halves the memory of weights and their velocity. It is for dense layers whose sizes are multiples
+    /// Precision of the matrix products; sums are always f32, and weights too, but for
+    /// bf16-stochastic: it trains bf16 weights, rounded stochastically in each update, and halves
+    /// the memory of weights and their velocity. It is for dense layers whose sizes are multiples
     /// of 4.
     #[arg(long, value_name = "f32|tf32|bf16|bf16-stochastic", default_value = "f32", value_parser = rbm_precision)]
     pub precision: String,
@@ -151,9 +155,10 @@ pub struct TrainArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Epochs: passes over the training rows. Default: 60 for each layer; for few rows as many as make 2400 steps.
-    /// With --resume, a larger number extends the run: the layer in training and all layers above it train for N epochs in all, over
-    /// which the learning rate falls. Finished lower layers stay as they are. In a finished run, only the top layer trains on.
+    /// Epochs: passes over the training rows. Default: 60 for each layer; for few rows as many as
+    /// make 2400 steps. With --resume, a larger number extends the run: the layer in training and
+    /// all layers above it train for N epochs in all, over which the learning rate falls. Finished
+    /// lower layers stay as they are. In a finished run, only the top layer trains on.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.
@@ -193,8 +198,9 @@ pub struct PredictArgs {
     /// The classifier or network with labels, and rows.
     #[command(flatten)]
     pub of: UseArgs,
-    /// File to write: .csv has a line for each row with its class and the probability of each class, .safetensors the arrays
-    /// `probabilities` and `classes`. - writes CSV to standard output.
+    /// File to write: .csv has a line for each row with its class and the probability of each
+    /// class, .safetensors the arrays `probabilities` and `classes`. - writes CSV to standard
+    /// output.
     #[arg(long, value_name = "FILE", default_value = "predictions.csv")]
     pub out: PathBuf,
 }
@@ -205,23 +211,27 @@ pub struct SampleArgs {
     /// The network.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Number of rows in the picture. Of a network with labels so many samples per class; default: 100, or 10 per class if all classes are drawn.
+    /// Number of rows in the picture. Of a network with labels so many samples per class; default:
+    /// 100, or 10 per class if all classes are drawn.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub n: Option<usize>,
-    /// Class to sample, for a network with labels (`dbn up-down`); default: all classes, one line each.
+    /// Class to sample, for a network with labels (`dbn up-down`); default: all classes, one line
+    /// each.
     #[arg(long, value_name = "CLASS")]
     pub label: Option<u32>,
     /// Gibbs steps in the top layer for each sample.
     #[arg(long, value_name = "STEPS", default_value_t = 1000, value_parser = at_least_one)]
     pub steps: usize,
-    /// What to start from. A data set, named as for --data of `train`, whose rows start the Gibbs chains (its test rows if it has any). Recommended: from random
-    /// states, the default, a network trained on MNIST draws mostly images of one digit.
+    /// What to start from. A data set, named as for --data of `train`, whose rows start the Gibbs
+    /// chains (its test rows if it has any). Recommended: from random states, the default, a
+    /// network trained on MNIST draws mostly images of one digit.
     #[arg(long, value_name = "DATA")]
     pub start_from: Option<String>,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Shape of an image, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; default: the shape of the training data.
+    /// Shape of an image, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; default: the shape of the training
+    /// data.
     #[arg(long, value_name = "SHAPE", value_parser = image_shape)]
     pub image: Option<ImageShape>,
     /// Picture to write.

@@ -31,7 +31,8 @@ Examples:
   dbn evaluate runs/NET
   dbn evaluate runs/NET --data mnist --log-likelihood";
 
-/// Deep belief networks: train one layer by layer, then use it for features, reconstructions and samples.
+/// Deep belief networks: train one layer by layer, then use it for features, reconstructions and
+/// samples.
 ///
 /// Without a sub-command it trains: `dbn --epochs 3` is `dbn train --epochs 3`.
 #[derive(Debug, Parser)]
@@ -51,23 +52,27 @@ pub enum Command {
     /// Train a network and report the accuracy of a linear classifier on its features.
     #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
-    /// Write the features of a data set to a .npy, .csv or .safetensors file; for a deep autoencoder, its codes.
+    /// Write the features of a data set to a .npy, .csv or .safetensors file; for a deep
+    /// autoencoder, its codes.
     #[command(after_help = ENCODE)]
     Encode(EncodeArgs),
-    /// Write the class of each row and the probability of each class, by a classifier or a network with labels.
+    /// Write the class of each row and the probability of each class, by a classifier or a network
+    /// with labels.
     Predict(PredictArgs),
-    /// Reconstruct rows with a network or a deep autoencoder; report the squared error and draw a picture.
+    /// Reconstruct rows with a network or a deep autoencoder; report the squared error and draw a
+    /// picture.
     Reconstruct(ReconstructArgs),
     /// Draw samples by Gibbs steps in the top layer and write a picture of them.
     Sample(SampleArgs),
-    /// Evaluate a trained network on a data set.
-    /// A network of `train` gets a linear classifier, the reconstruction error and free energies; a classifier or a network with
-    /// labels its classification error; a deep autoencoder its squared error.
+    /// Evaluate a trained network on a data set. A network of `train` gets a linear classifier, the
+    /// reconstruction error and free energies; a classifier or a network with labels its
+    /// classification error; a deep autoencoder its squared error.
     #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
     /// Fine-tune a trained network by backpropagation into a classifier or a deep autoencoder.
     FineTune(Box<FineTuneArgs>),
-    /// Add labels and generative weights to a trained network and train it by the up-down algorithm.
+    /// Add labels and generative weights to a trained network and train it by the up-down
+    /// algorithm.
     UpDown(Box<UpDownArgs>),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),

@@ -17,11 +17,11 @@ use std::path::Path;
 
 /// First-layer filters in the picture of a run.
 const FILTERS: usize = 100;
-/// Samples in the picture of a run, and Gibbs steps before they are taken: from test rows, since chains from random states
-/// mix too slowly to show every kind of row.
+/// Samples in the picture of a run, and Gibbs steps before they are taken: from test rows, since
+/// chains from random states mix too slowly to show every kind of row.
 pub const SAMPLES: (usize, usize) = (100, 100);
-/// Draws filters, reconstructions of test rows and samples into a run folder; nothing when rows are no images that
-/// can be drawn.
+/// Draws filters, reconstructions of test rows and samples into a run folder; nothing when rows are
+/// no images that can be drawn.
 pub fn run_pictures(
     dbn: &Dbn,
     (test, of): (&Split, MeasuredOn),

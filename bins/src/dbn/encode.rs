@@ -36,8 +36,8 @@ struct Layers {
 }
 
 impl Layers {
-    /// The usual layer is the top one of a network; of one with labels the one that they stand beside, of an autoencoder its code, of a
-    /// classifier the last one below its logits.
+    /// The usual layer is the top one of a network; of one with labels the one that they stand
+    /// beside, of an autoencoder its code, of a classifier the last one below its logits.
     fn of(saved: &Saved) -> Self {
         let (widths, usual): (Vec<usize>, _) = match saved {
             Saved::Plain(dbn) => {

@@ -11,7 +11,8 @@ pub struct EpochReport {
     pub layer: usize,
     /// Counted from 1 in each layer.
     pub epoch: usize,
-    /// Mean over training rows of the squared error of the layer's own reconstruction, summed over its visible units.
+    /// Mean over training rows of the squared error of the layer's own reconstruction, summed over
+    /// its visible units.
     pub reconstruction_error: f64,
     /// The same over held-out rows; none where no rows are held out.
     pub held_out_reconstruction_error: Option<f64>,

@@ -1,4 +1,5 @@
-//! Log-likelihood of rows under a network: `evaluate --log-likelihood`, by [`chandlery::evaluation::likelihood`].
+//! Log-likelihood of rows under a network: `evaluate --log-likelihood`, by
+//! [`chandlery::evaluation::likelihood`].
 use super::streams;
 use crate::options::{at_least_one, whole_number};
 use crate::progress::Progress;
@@ -22,35 +23,40 @@ const ROWS: usize = 10_000;
 /// Arguments of `evaluate` that say how a likelihood is measured.
 #[derive(Debug, Clone, Args)]
 pub struct LikelihoodArgs {
-    /// Also measure the average log-likelihood of at most 10,000 test rows and as many training rows, in nats per row.
-    /// For networks of `train` with bernoulli hidden units and one or two layers. With two layers the result is a lower bound, estimated
-    /// from --draws.
+    /// Also measure the average log-likelihood of at most 10,000 test rows and as many training
+    /// rows, in nats per row. For networks of `train` with bernoulli hidden units and one or two
+    /// layers. With two layers the result is a lower bound, estimated from --draws.
     #[arg(long)]
     pub log_likelihood: bool,
-    /// How the partition function of the top RBM is computed: exact (a sum over all states, for at most 25 binary visible or hidden
-    /// units), or ais (annealed importance sampling, AIS: forward AIS estimates it from below, reverse AIS from above). Default: exact where
-    /// possible.
+    /// How the partition function of the top RBM is computed: exact (a sum over all states, for at
+    /// most 25 binary visible or hidden units), or ais (annealed importance sampling, AIS: forward
+    /// AIS estimates it from below, reverse AIS from above). Default: exact where possible.
     #[arg(long, value_enum, value_name = "exact|ais", requires = "log_likelihood")]
     pub log_z: Option<LogZArg>,
-    /// Chains of AIS, at least 2; the error bounds shrink with the square root of their number. Default: 500 to 5000 by the size of the top
-    /// RBM, 5000 from 784 visible and 500 hidden units on.
+    /// Chains of AIS, at least 2; the error bounds shrink with the square root of their number.
+    /// Default: 500 to 5000 by the size of the top RBM, 5000 from 784 visible and 500 hidden units
+    /// on.
     #[arg(long, value_name = "N", value_parser = at_least_two, requires = "log_likelihood")]
     pub chains: Option<usize>,
-    /// Temperatures of AIS, at least 3. Default: 1000 to 14,500 by the size of the top RBM; 14,500, that of Salakhutdinov and Murray (2008),
-    /// from the size of theirs on, 784 visible and 500 hidden units.
+    /// Temperatures of AIS, at least 3. Default: 1000 to 14,500 by the size of the top RBM; 14,500,
+    /// that of Salakhutdinov and Murray (2008), from the size of theirs on, 784 visible and 500
+    /// hidden units.
     #[arg(long, value_name = "N", value_parser = at_least_three, requires = "log_likelihood")]
     pub temperatures: Option<usize>,
-    /// Where the chains of reverse AIS start: rows (training rows) or samples (end states of forward AIS). The samples have the RBM's
-    /// proportions of modes, but miss modes that forward AIS never reached.
+    /// Where the chains of reverse AIS start: rows (training rows) or samples (end states of
+    /// forward AIS). The samples have the RBM's proportions of modes, but miss modes that forward
+    /// AIS never reached.
     #[arg(long, value_enum, value_name = "rows|samples", default_value_t = BackFromArg::Rows, requires = "log_likelihood")]
     pub back_from: BackFromArg,
     /// Gibbs steps of the RBM from these states before reverse AIS.
     #[arg(long, value_name = "STEPS", default_value_t = 1000, requires = "log_likelihood", value_parser = whole_number)]
     pub burn_in: usize,
-    /// How grey levels become 0 or 1: draw (with the grey level as the probability of 1) or threshold (1 from one half on); default: draw.
+    /// How grey levels become 0 or 1: draw (with the grey level as the probability of 1) or
+    /// threshold (1 from one half on); default: draw.
     #[arg(long, value_enum, value_name = "draw|threshold", requires = "log_likelihood")]
     pub binarize_by: Option<BinarizeArg>,
-    /// Draws of the middle layer per row, at least 2, for the lower bound of a network with two layers.
+    /// Draws of the middle layer per row, at least 2, for the lower bound of a network with two
+    /// layers.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_two, requires = "log_likelihood")]
     pub draws: usize,
 }

@@ -1,5 +1,5 @@
-//! The quality of a network: the accuracy of a linear classifier on its features, and reconstruction error and free energies on
-//! new rows.
+//! The quality of a network: the accuracy of a linear classifier on its features, and
+//! reconstruction error and free energies on new rows.
 use super::streams;
 use crate::progress::Spinner;
 use crate::readout::{self, Features, Readout, Rows, some};
@@ -26,9 +26,11 @@ pub struct Evaluation {
     pub n_test: usize,
     /// Mean over all of them of the squared error of the reconstruction, summed over the inputs.
     pub reconstruction_error: f64,
-    /// Mean free energy of test rows minus that of training rows in the lowest layer, in nats; none without training rows.
+    /// Mean free energy of test rows minus that of training rows in the lowest layer, in nats; none
+    /// without training rows.
     pub free_energy_gap: Option<f64>,
-    /// Pseudo-log-likelihood of test rows in the lowest layer, in nats per row; none for real-valued inputs.
+    /// Pseudo-log-likelihood of test rows in the lowest layer, in nats per row; none for
+    /// real-valued inputs.
     pub pseudo_likelihood: Option<f64>,
 }
 

@@ -34,7 +34,8 @@ pub fn choose(train: &Split, settings: &mut Settings) -> Result<Vec<String>> {
         } else {
             settings.prepare.choose([StepConfig::Standardise]);
             settings.visible = Some(Visible::Gaussian);
-            // The usual rate of real-valued units is for rows of many values, where larger steps run away.
+            // The usual rate of real-valued units is for rows of many values, where larger steps
+            // run away.
             if settings.learning_rate.is_empty()
                 && train.n_features() <= FEW_COLUMNS
                 && !settings.has_real_hidden()
@@ -51,7 +52,8 @@ pub fn choose(train: &Split, settings: &mut Settings) -> Result<Vec<String>> {
     Ok(notes)
 }
 
-/// Columns of a table for which real-valued units learn at the higher of the usual rates, and that rate.
+/// Columns of a table for which real-valued units learn at the higher of the usual rates, and that
+/// rate.
 const FEW_COLUMNS: usize = 100;
 const FEW_COLUMNS_RATE: f64 = 0.01;
 
@@ -109,9 +111,11 @@ pub fn training_of(config: &DbnConfig, settings: &Settings) -> Result<Vec<RbmTra
     config.layers.iter().enumerate().map(|(i, layer)| training(i, layer, settings)).collect()
 }
 
-/// What is done to raw rows before the lowest layer reads them, fitted to the training rows; and what rows look like then.
+/// What is done to raw rows before the lowest layer reads them, fitted to the training rows; and
+/// what rows look like then.
 ///
-/// Real-valued units have the standard deviation 1, and so get rows; binary ones must get probabilities.
+/// Real-valued units have the standard deviation 1, and so get rows; binary ones must get
+/// probabilities.
 fn prepare(train: &Split, settings: &Settings) -> Result<(Preparation, RowStatistics)> {
     let gaussian = settings.visible_units().is_gaussian();
     // Columns of deviation 1 stay what they are, also where some are constant.
@@ -130,8 +134,8 @@ fn prepare(train: &Split, settings: &Settings) -> Result<(Preparation, RowStatis
     Ok((preparation, statistics))
 }
 
-/// The image that the windows or filters of the lowest layer lie on: that of a raw row, whose places the preparation must keep. None where the
-/// lowest layer is dense.
+/// The image that the windows or filters of the lowest layer lie on: that of a raw row, whose
+/// places the preparation must keep. None where the lowest layer is dense.
 fn image_under_places(train: &Split, settings: &Settings) -> Result<Option<ImageShape>> {
     let layers = settings.all_layers();
     let Some(lowest) = layers.first().filter(|lowest| lowest.lies_on_places()) else { return Ok(None) };
@@ -156,7 +160,8 @@ fn image_under_places(train: &Split, settings: &Settings) -> Result<Option<Image
     Ok(Some(image))
 }
 
-/// The RBMs of a network, lowest first; `image` is that of a row where the lowest layer has patches or filters.
+/// The RBMs of a network, lowest first; `image` is that of a row where the lowest layer has patches
+/// or filters.
 fn layers(n_features: usize, image: Option<ImageShape>, settings: &Settings) -> Result<Vec<RbmConfig>> {
     let sizes = stacked(&settings.all_layers(), n_features, image)?;
     let top = sizes.len().saturating_sub(1);
@@ -180,7 +185,8 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<RbmTrain
     let usual = if real { 0.001 } else { 0.1 } * if shared { 10. } else { 1. };
     let rate = rates.get(i).or(rates.first()).copied().unwrap_or(usual);
     let persistent = settings.persistent.unwrap_or(!real && !shared);
-    // Chains that persist must keep up with the weights: momentum, which makes long steps, leaves them behind.
+    // Chains that persist must keep up with the weights: momentum, which makes long steps, leaves
+    // them behind.
     let momentum = settings.momentum.unwrap_or(if persistent { 0. } else { 0.9 });
     let epochs = settings.n_epochs();
     let slow = (epochs / 5).max(1);

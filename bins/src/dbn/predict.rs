@@ -20,7 +20,8 @@ use std::path::Path;
 enum Format {
     /// A line for each row: its number, its class and the probability of each class.
     Csv,
-    /// `probabilities` and `classes`; names of classes are in the header, as a list in JSON under `class_names`.
+    /// `probabilities` and `classes`; names of classes are in the header, as a list in JSON under
+    /// `class_names`.
     Safetensors,
 }
 

@@ -109,7 +109,8 @@ impl Saved {
     }
 }
 
-/// Loads the network that a sub-command starts from, which must be a network of `dbn train` or a single RBM.
+/// Loads the network that a sub-command starts from, which must be a network of `dbn train` or a
+/// single RBM.
 ///
 /// # Errors
 /// As [`Saved::load`], and when it is another model.

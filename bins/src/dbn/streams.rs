@@ -8,7 +8,8 @@ pub const UNITS: u64 = 2 << 32;
 pub const SAMPLES: u64 = 4 << 32;
 /// Units that the pseudo-likelihood flips.
 pub const FLIPS: u64 = 5 << 32;
-/// Binary rows from grey levels, and the units above them: test, training and middle rows, and the draws of a bound.
+/// Binary rows from grey levels, and the units above them: test, training and middle rows, and the
+/// draws of a bound.
 pub const BINARIZE: u64 = 6 << 32;
 /// Chains of the annealing forward, and (this plus 1) back.
 pub const ANNEALING: u64 = 7 << 32;

@@ -90,7 +90,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     finish(session, &data)
 }
 
-/// Rows that a layer is measured on, `[_, n_visible]` of the layer: training rows, and as many held-out ones.
+/// Rows that a layer is measured on, `[_, n_visible]` of the layer: training rows, and as many
+/// held-out ones.
 struct Probe {
     train: Tensor,
     held_out: Option<Tensor>,

@@ -33,10 +33,12 @@ Examples:
   dictionary-learning encode runs/DICTIONARY --data mnist --split train --nonzero 5 --out codes.npz
   dictionary-learning encode runs/DICTIONARY --data mnist --out codes.npz --sparse-format csr";
 
-/// Dictionary learning: train atoms such that a few of them, chosen by a greedy pursuit, represent each row; the weights are its sparse code.
-/// Then use them to encode rows and to denoise and inpaint images.
+/// Dictionary learning: train atoms such that a few of them, chosen by a greedy pursuit, represent
+/// each row; the weights are its sparse code. Then use them to encode rows and to denoise and
+/// inpaint images.
 ///
-/// Without a sub-command it trains: `dictionary-learning --epochs 10` is `dictionary-learning train --epochs 10`.
+/// Without a sub-command it trains: `dictionary-learning --epochs 10` is
+/// `dictionary-learning train --epochs 10`.
 #[derive(Debug, Parser)]
 #[command(name = "dictionary-learning", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
@@ -79,11 +81,13 @@ pub struct Settings {
     /// Largest number of atoms in a code.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
     pub nonzero: usize,
-    /// Root mean square error at which a code stops growing, in the unit of the rows (grey levels for images).
-    /// Training then keeps the dictionary whose codes need the fewest atoms. Default: codes have --nonzero atoms.
+    /// Root mean square error at which a code stops growing, in the unit of the rows (grey levels
+    /// for images). Training then keeps the dictionary whose codes need the fewest atoms. Default:
+    /// codes have --nonzero atoms.
     #[arg(long, value_name = "RMS", value_parser = above_zero)]
     pub error: Option<f64>,
-    /// Pursuit that chooses a code's atoms. Default: omp, or ols with --online, which learns faster with it.
+    /// Pursuit that chooses a code's atoms. Default: omp, or ols with --online, which learns faster
+    /// with it.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
     /// Allow only coefficients of at least 0. Default: false; true in self-taught.
@@ -94,7 +98,8 @@ pub struct Settings {
     /// norm 1. Needs --rule sgk or nsgk, or --online. Rows keep their means.
     #[arg(long)]
     pub nonnegative_atoms: bool,
-    /// Rule that updates the atoms. Default: ak-svd, or sgk with --nonnegative-atoms. Not with --online, which has its own.
+    /// Rule that updates the atoms. Default: ak-svd, or sgk with --nonnegative-atoms. Not with
+    /// --online, which has its own.
     #[arg(long, value_enum, conflicts_with = "online")]
     pub rule: Option<Rule>,
     /// Atoms updated together from one error matrix, 1 to --atoms; default: all, or 1 with
@@ -110,39 +115,46 @@ pub struct Settings {
     /// Rows of a minibatch. Needs --online.
     #[arg(long, value_name = "ROWS", default_value_t = 512, value_parser = at_least_one, requires = "online")]
     pub batch: usize,
-    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE determine the atoms; with 0 all minibatches
-    /// weigh the same. Needs --online; default: 20.
+    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE
+    /// determine the atoms; with 0 all minibatches weigh the same. Needs --online; default: 20.
     #[arg(long, value_name = "RATE", value_parser = not_negative, requires = "online")]
     pub forgetting: Option<f64>,
     /// Sweeps of the update over the atoms per minibatch. Needs --online; default: 1.
     #[arg(long, value_name = "N", value_parser = at_least_one, requires = "online")]
     pub sweeps: Option<usize>,
-    /// Start of training. The initial dictionary: rows drawn at random, or for patches the overcomplete cosine transform.
+    /// Start of training. The initial dictionary: rows drawn at random, or for patches the
+    /// overcomplete cosine transform.
     #[arg(long, value_enum, default_value_t = StartArg::Random)]
     pub start: StartArg,
-    /// What to start from. The initial dictionary, in place of --start; it also sets the number of atoms.
-    /// The folder of a run (or any folder with config.json and model.safetensors), OWNER/NAME on the hub, or a .npy,
-    /// .csv or .safetensors file with one atom per row (the tensor `dictionary`, or the only matrix).
+    /// What to start from. The initial dictionary, in place of --start; it also sets the number of
+    /// atoms. The folder of a run (or any folder with config.json and model.safetensors),
+    /// OWNER/NAME on the hub, or a .npy, .csv or .safetensors file with one atom per row (the
+    /// tensor `dictionary`, or the only matrix).
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "atoms"])]
     pub start_from: Option<String>,
-    /// Make the first atom constant and keep it fixed, to represent the mean of a row; rows keep their means.
+    /// Make the first atom constant and keep it fixed, to represent the mean of a row; rows keep
+    /// their means.
     #[arg(long)]
     pub fixed_dc: bool,
-    /// What replaces an atom that too few rows use (see --min-uses, --max-idle) or that nearly equals another (see --max-coherence).
+    /// What replaces an atom that too few rows use (see --min-uses, --max-idle) or that nearly
+    /// equals another (see --max-coherence).
     #[arg(long, value_enum, default_value_t = ReplaceArg::WorstRepresented)]
     pub replace: ReplaceArg,
-    /// Replace an atom that fewer rows than this use; default: 4. Not with --online, which has --max-idle.
+    /// Replace an atom that fewer rows than this use; default: 4. Not with --online, which has
+    /// --max-idle.
     #[arg(long, value_name = "ROWS", conflicts_with = "online", value_parser = whole_number)]
     pub min_uses: Option<usize>,
-    /// With --online, replace an atom that went unused for this many consecutive rows; default: 10,000.
+    /// With --online, replace an atom that went unused for this many consecutive rows; default:
+    /// 10,000.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one, requires = "online")]
     pub max_idle: Option<usize>,
-    /// Largest absolute cosine of the angle between two atoms, above 0 and at most 1. If it is larger, the second atom is replaced;
-    /// never with --replace none. Default: 0.99; 1 sets no limit.
+    /// Largest absolute cosine of the angle between two atoms, above 0 and at most 1. If it is
+    /// larger, the second atom is replaced; never with --replace none. Default: 0.99; 1 sets no
+    /// limit.
     #[arg(long, value_name = "COSINE", value_parser = at_most_one)]
     pub max_coherence: Option<f64>,
-    /// Weight of a penalty on coherent atoms, in squared units of the rows, at least 0; not with --rule mod or
-    /// --online.
+    /// Weight of a penalty on coherent atoms, in squared units of the rows, at least 0; not with
+    /// --rule mod or --online.
     #[arg(long, value_name = "WEIGHT", default_value_t = 0., value_parser = not_negative, conflicts_with = "online")]
     pub coherence_penalty: f64,
     /// How rows are prepared.
@@ -186,8 +198,8 @@ pub struct TrainArgs {
     /// How the dictionary is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Epochs: passes over the training rows. Default: 50. With --resume, a larger number extends the run, even a finished one, to N epochs in
-    /// all.
+    /// Epochs: passes over the training rows. Default: 50. With --resume, a larger number extends
+    /// the run, even a finished one, to N epochs in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// Where the run is saved, and how it is resumed.
@@ -198,16 +210,18 @@ pub struct TrainArgs {
 /// Arguments of `dictionary-learning encode`.
 #[derive(Debug, Args)]
 pub struct EncodeArgs {
-    /// The dictionary: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy, .csv or .safetensors file.
-    /// A folder holds config.json and model.safetensors. A file holds a matrix with one atom per row; its codes have 10 atoms
-    /// unless --nonzero is given.
+    /// The dictionary: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy, .csv or
+    /// .safetensors file. A folder holds config.json and model.safetensors. A file holds a matrix
+    /// with one atom per row; its codes have 10 atoms unless --nonzero is given.
     #[arg(value_name = "MODEL")]
     pub model: String,
-    /// Data set: a name, a folder or a file. All patches of an image are encoded, in order, which needs a dictionary of square grey patches.
-    /// Default: the data of the run if MODEL is the folder of a run, else natural-images.
+    /// Data set: a name, a folder or a file. All patches of an image are encoded, in order, which
+    /// needs a dictionary of square grey patches. Default: the data of the run if MODEL is the
+    /// folder of a run, else natural-images.
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
-    /// Rows to use; default: the test rows if there are any, else the training rows. Patches have no splits.
+    /// Rows to use; default: the test rows if there are any, else the training rows. Patches have
+    /// no splits.
     #[arg(long, value_enum)]
     pub split: Option<SplitArg>,
     /// How a data set is read.
@@ -216,14 +230,15 @@ pub struct EncodeArgs {
     /// Largest number of atoms in a code; default: as in training.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub nonzero: Option<usize>,
-    /// Root mean square error at which a code stops growing, in the unit of the rows (grey levels for images);
-    /// default: as in training.
+    /// Root mean square error at which a code stops growing, in the unit of the rows (grey levels
+    /// for images); default: as in training.
     #[arg(long, value_name = "RMS", value_parser = above_zero)]
     pub error: Option<f64>,
     /// Pursuit that chooses a code's atoms; default: as in training.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
-    /// Distance in pixels between neighbouring patches, at most the side of a patch; default: that side, so that patches tile the image.
+    /// Distance in pixels between neighbouring patches, at most the side of a patch; default: that
+    /// side, so that patches tile the image.
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     pub step: Option<usize>,
     /// File to write, .npz or .safetensors.
@@ -252,15 +267,16 @@ pub struct EncodeArgs {
 /// Arguments of `dictionary-learning decode`.
 #[derive(Debug, Args)]
 pub struct DecodeArgs {
-    /// The dictionary that made the codes: folder of a run, OWNER/NAME on the Hugging Face hub, or a .npy, .csv or .safetensors file
-    /// of atoms.
+    /// The dictionary that made the codes: folder of a run, OWNER/NAME on the Hugging Face hub, or
+    /// a .npy, .csv or .safetensors file of atoms.
     #[arg(value_name = "MODEL")]
     pub model: String,
     /// The file that `encode` wrote.
     #[arg(value_name = "CODES")]
     pub codes: PathBuf,
-    /// What to write: an image file for one image, a folder for several, or a .npy, .csv or .safetensors file for
-    /// rows; - writes rows as CSV to standard output. Overlapping patches are averaged. Default: decoded.png, the folder decoded, or decoded.npy.
+    /// What to write: an image file for one image, a folder for several, or a .npy, .csv or
+    /// .safetensors file for rows; - writes rows as CSV to standard output. Overlapping patches are
+    /// averaged. Default: decoded.png, the folder decoded, or decoded.npy.
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
     /// Where and how it runs.

@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartArg {
-    /// Distinct non-zero rows drawn at random, scaled to norm 1; random directions if too few rows differ.
+    /// Distinct non-zero rows drawn at random, scaled to norm 1; random directions if too few rows
+    /// differ.
     Random,
-    /// The overcomplete cosine transform, lowest frequencies first; for square patches and any number of atoms.
+    /// The overcomplete cosine transform, lowest frequencies first; for square patches and any
+    /// number of atoms.
     Dct,
 }
 

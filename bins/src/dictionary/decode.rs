@@ -84,7 +84,8 @@ enum Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// What a name stands for: rows if it ends as arrays do, else one picture, or a folder of them, which is made.
+    /// What a name stands for: rows if it ends as arrays do, else one picture, or a folder of them,
+    /// which is made.
     fn of(out: &Path, cut: Option<&'a Cut>) -> Result<Self> {
         if arrays::Format::of(out).is_ok() {
             check_writable(out)?;
@@ -113,8 +114,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Names of pictures in one folder: those of the images without what leads to them, with the ending of what is written, and a number where
-/// two would be alike.
+/// Names of pictures in one folder: those of the images without what leads to them, with the ending
+/// of what is written, and a number where two would be alike.
 fn names<'a>(images: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut taken = HashSet::new();
     images
@@ -195,7 +196,8 @@ fn grids(cut: &Cut, m: usize, p: usize) -> Result<Vec<PatchGrid>> {
     let mut left = m;
     let mut grids = Vec::with_capacity(images.len());
     for image in images {
-        // Patches cover an image, so that it has no more pixels than they: what a file claims is not allocated before that is sure.
+        // Patches cover an image, so that it has no more pixels than they: what a file claims is
+        // not allocated before that is sure.
         let pixels = image.height.checked_mul(image.width).filter(|&pixels| pixels <= left.saturating_mul(p));
         let grid = pixels
             .and_then(|_| PatchGrid::new(image.height, image.width, *side, *step).ok())

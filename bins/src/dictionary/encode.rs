@@ -121,7 +121,8 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
 
 /// How rows are coded: as in training, but for what the command line says.
 ///
-/// A method without a form for coefficients of at least 0 is refused where the dictionary wants those.
+/// A method without a form for coefficients of at least 0 is refused where the dictionary wants
+/// those.
 fn coder(args: &EncodeArgs, config: &DictionaryConfig) -> Result<SparseCoder> {
     let n_nonzero = args.nonzero.unwrap_or(config.n_nonzero);
     ensure!(

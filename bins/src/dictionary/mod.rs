@@ -26,8 +26,8 @@ use crate::restore::{Codes, denoise, inpaint};
 use anyhow::Result;
 use args::{Cli, Command};
 
-/// Places in the random sequence of a run's seed, one for each use. Patches drawn for training and the rows' order have their own
-/// ([`chandlery_datasets`]).
+/// Places in the random sequence of a run's seed, one for each use. Patches drawn for training and
+/// the rows' order have their own ([`chandlery_datasets`]).
 mod streams {
     /// The first dictionary.
     pub const START: u64 = 1 << 32;

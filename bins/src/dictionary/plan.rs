@@ -81,7 +81,8 @@ fn candidates(settings: &Settings, signals: &Signals, device: &Device, philox: P
     }
 }
 
-/// The dictionary that training starts from. A given one is read from `folder`, once a run has kept it there.
+/// The dictionary that training starts from. A given one is read from `folder`, once a run has kept
+/// it there.
 pub fn first_dictionary(
     settings: &Settings,
     signals: &Signals,

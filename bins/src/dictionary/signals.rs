@@ -1,7 +1,7 @@
 //! Signals: patches of images, or rows of a data set, in the unit that a dictionary is learned in.
 //!
-//! Pixels are grey levels from 0 to 255 whatever they are stored as, so that an error can be read as one; rows that are no images keep their own
-//! unit.
+//! Pixels are grey levels from 0 to 255 whatever they are stored as, so that an error can be read
+//! as one; rows that are no images keep their own unit.
 use crate::args::prepare::PrepareArgs;
 use crate::options::located;
 use crate::patch_rows::{DATA, InputArgs};
@@ -109,12 +109,14 @@ impl Signals {
     }
 }
 
-/// Whether the values of rows are taken as grey levels from 0 to 255: pixels, and bytes of other rows.
+/// Whether the values of rows are taken as grey levels from 0 to 255: pixels, and bytes of other
+/// rows.
 fn is_grey_levels(split: &Split) -> bool {
     split.image.is_some() || split.row_type() == RowType::U8
 }
 
-/// What makes signals of rows where no dictionary says so: grey levels where values are such, then `steps`, fitted to the rows.
+/// What makes signals of rows where no dictionary says so: grey levels where values are such, then
+/// `steps`, fitted to the rows.
 pub fn fitted(split: &Split, steps: &[StepConfig], seed: u64) -> Result<Preparation> {
     let scale = is_grey_levels(split).then_some(StepConfig::Scale(255.));
     let steps: Vec<StepConfig> = scale.into_iter().chain(steps.iter().copied()).collect();

@@ -28,8 +28,8 @@ use std::time::Instant;
 pub struct EpochReport {
     /// Counted from 1.
     pub epoch: usize,
-    /// Root mean square error in the unit of the signals: of new codes over the new atoms; for minibatches of each one's codes over the
-    /// atoms before it, over the pass.
+    /// Root mean square error in the unit of the signals: of new codes over the new atoms; for
+    /// minibatches of each one's codes over the atoms before it, over the pass.
     pub rmse: f64,
     /// Mean number of atoms of these codes.
     pub mean_count: f64,

@@ -1,4 +1,5 @@
-//! Pictures of a fine-tuned network: learning curves, reconstructions of test rows, their codes in the plane.
+//! Pictures of a fine-tuned network: learning curves, reconstructions of test rows, their codes in
+//! the plane.
 use super::EpochReport;
 use super::measure::plane;
 use crate::reconstructions::{RECONSTRUCTIONS, draw_reconstructions, drawable};
@@ -69,7 +70,8 @@ fn reconstructions(
     }))
 }
 
-/// The codes of test rows as points, coloured by class where there are labels; none for a code of one unit.
+/// The codes of test rows as points, coloured by class where there are labels; none for a code of
+/// one unit.
 fn codes(model: &Feedforward, test: &Split, of: MeasuredOn, folder: &RunFolder) -> Result<Option<Picture>> {
     let Some((plane, axis)) = plane(model, test)? else {
         return Ok(None);

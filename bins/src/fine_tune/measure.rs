@@ -23,7 +23,8 @@ pub struct Measured {
     pub test_errors: Option<usize>,
     /// Mean squared error of the reconstruction, summed over the inputs, of an autoencoder.
     pub test_squared_error: Option<f64>,
-    /// The same within the span of as many principal components of the training rows as the code has units.
+    /// The same within the span of as many principal components of the training rows as the code
+    /// has units.
     pub pca_squared_error: Option<f64>,
     /// Those components.
     pub pca_components: Option<usize>,
@@ -32,7 +33,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The error of some rows that are on the device: a share for a classifier, a squared error for an autoencoder.
+    /// The error of some rows that are on the device: a share for a classifier, a squared error for
+    /// an autoencoder.
     pub fn error(model: &Feedforward, rows: &Tensor, labels: Option<&Tensor>) -> Result<f64> {
         match (model.config().task, labels) {
             (Task::Classify, Some(labels)) => Ok(model.errors(rows, labels)? as f64 / rows.dim(0)? as f64),
@@ -41,7 +43,8 @@ impl Measured {
         }
     }
 
-    /// Measures `test`; the principal components are those of all rows in `train`, if there are any.
+    /// Measures `test`; the principal components are those of all rows in `train`, if there are
+    /// any.
     pub fn of(
         model: &Feedforward,
         train: &[&Split],
@@ -110,7 +113,8 @@ impl Measured {
     }
 }
 
-/// Mean squared error of test rows projected onto `n` principal components, of rows as the network reads them.
+/// Mean squared error of test rows projected onto `n` principal components, of rows as the network
+/// reads them.
 fn principal_error(model: &Feedforward, train: &[&Split], test: &Split, n: usize) -> Result<f64> {
     let (config, device) = (model.config(), model.device());
     let mut moments = Moments::new(config.layers[0].n_inputs, device)?;
@@ -131,8 +135,8 @@ fn principal_error(model: &Feedforward, train: &[&Split], test: &Split, n: usize
     Ok(sum / test.n_samples() as f64)
 }
 
-/// The codes of some rows in the plane, `[n, 2]` on the CPU, and what the axes are: the code's two units, or its first two principal
-/// components. None for a code of one unit.
+/// The codes of some rows in the plane, `[n, 2]` on the CPU, and what the axes are: the code's two
+/// units, or its first two principal components. None for a code of one unit.
 pub fn plane(model: &Feedforward, test: &Split) -> Result<Option<(Tensor, &'static str)>> {
     let mut blocks = Blocks::new(test, model.config(), model.device())?;
     let mut codes = Vec::new();

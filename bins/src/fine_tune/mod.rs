@@ -1,4 +1,5 @@
-//! The command `fine-tune`, of every program that has a [`Base`]: a trained network becomes a classifier or a deep autoencoder.
+//! The command `fine-tune`, of every program that has a [`Base`]: a trained network becomes a
+//! classifier or a deep autoencoder.
 //!
 //! | module    | what                                                        |
 //! |-----------|-------------------------------------------------------------|
@@ -27,8 +28,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::marker::PhantomData;
 
-/// What an epoch came to: a line of `metrics.jsonl`. Errors are shares of rows for a classifier and squared errors of a row for an
-/// autoencoder.
+/// What an epoch came to: a line of `metrics.jsonl`. Errors are shares of rows for a classifier and
+/// squared errors of a row for an autoencoder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
     /// Counted from 1.
@@ -61,7 +62,8 @@ pub trait Base {
     /// What the hub calls its classifiers and its autoencoders.
     const TAGS: [&'static [&'static str]; 2];
 
-    /// A pre-trained network with logits of `n_classes` on top, or unrolled to a deep autoencoder where there are none.
+    /// A pre-trained network with logits of `n_classes` on top, or unrolled to a deep autoencoder
+    /// where there are none.
     ///
     /// # Errors
     /// When it cannot be loaded, or is another model.
@@ -131,7 +133,8 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
     finish(session, &data, &rows)
 }
 
-/// Gives a trainer the schedules of a run that is extended. More epochs change nothing in a run that stopped early.
+/// Gives a trainer the schedules of a run that is extended. More epochs change nothing in a run
+/// that stopped early.
 fn extend(trainer: &mut FeedforwardTrainer, place: &Value, settings: &FineTuneSettings) -> Result<()> {
     let place: Place<EpochReport, Stopping> = serde_json::from_value(place.clone())?;
     ensure!(

@@ -56,8 +56,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// With `--labelled`, only so many rows are learned from; with `--patience` as well, a fifth of them are held out, so that no
-    /// other label is looked at.
+    /// With `--labelled`, only so many rows are learned from; with `--patience` as well, a fifth of
+    /// them are held out, so that no other label is looked at.
     pub fn choose(data: &Data, settings: &FineTuneSettings) -> Result<Self> {
         if settings.classify {
             ensure!(
@@ -83,7 +83,8 @@ impl Rows {
     }
 }
 
-/// A seeded choice of `n` rows, as many of each class as can be; where `n` does not divide, lower classes get one more.
+/// A seeded choice of `n` rows, as many of each class as can be; where `n` does not divide, lower
+/// classes get one more.
 fn balanced(split: &Split, n: usize, n_classes: usize, seed: u64) -> Result<Split> {
     let Some(labels) = split.labels.as_deref() else { bail!("--labelled: rows must have labels, got none") };
     let mut wanted: Vec<usize> =

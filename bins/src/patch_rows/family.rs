@@ -114,7 +114,8 @@ pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
 /// Filters beyond these are left out: the picture stays one that can be looked at.
 const MOST: usize = 400;
 
-/// Draws filters, `[n, n_features]`, into a run folder, where they are images; `caption` is told how many.
+/// Draws filters, `[n, n_features]`, into a run folder, where they are images; `caption` is told
+/// how many.
 ///
 /// # Errors
 /// When the disk refuses.

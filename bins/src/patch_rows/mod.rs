@@ -1,4 +1,5 @@
-//! Programs whose models read patches of images or rows of a data set: their rows, and the commands that are the same for all.
+//! Programs whose models read patches of images or rows of a data set: their rows, and the commands
+//! that are the same for all.
 pub mod args;
 mod family;
 
@@ -30,7 +31,8 @@ impl session::info::Input for Input {
 }
 
 impl InputArgs {
-    /// These options; without --data, those not given are taken from the run of this `kind`, with settings `S`, in the folder `model`.
+    /// These options; without --data, those not given are taken from the run of this `kind`, with
+    /// settings `S`, in the folder `model`.
     ///
     /// # Errors
     /// When there is a run whose data is not known.
@@ -89,11 +91,13 @@ impl Usual {
         Ok(Rows { name: name.to_owned(), ..Rows::of(read.open(&data)?, split)? })
     }
 
-    /// The rows that a model that `reads` so is used on: those asked for, or those of the run of this `kind`, with settings `S`, in its
-    /// folder. Patches have the size of those that the model reads, unless another is asked for.
+    /// The rows that a model that `reads` so is used on: those asked for, or those of the run of
+    /// this `kind`, with settings `S`, in its folder. Patches have the size of those that the model
+    /// reads, unless another is asked for.
     ///
     /// # Errors
-    /// When the data set is missing, its rows are not those of the model, or a split of patches is asked for.
+    /// When the data set is missing, its rows are not those of the model, or a split of patches is
+    /// asked for.
     pub fn open_to_use<S: DeserializeOwned>(
         self,
         args: &UseArgs,

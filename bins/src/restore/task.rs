@@ -33,7 +33,8 @@ pub mod streams {
     pub const HOLES: u64 = 5 << 32;
 }
 
-/// What finds the codes that a result is made of. Where a dictionary is learned, its codes are those of a pursuit.
+/// What finds the codes that a result is made of. Where a dictionary is learned, its codes are
+/// those of a pursuit.
 #[derive(Debug, Clone, Copy)]
 pub enum Codes {
     /// The pursuit of the command line; of `dictionary-learning`.
@@ -71,8 +72,8 @@ impl Codes {
     }
 }
 
-/// An image, `[channels, height, width]` in grey levels, as planes of its own: grey as it is, colour as luma and two opponents, in each of which
-/// white noise stays what it was.
+/// An image, `[channels, height, width]` in grey levels, as planes of its own: grey as it is,
+/// colour as luma and two opponents, in each of which white noise stays what it was.
 pub fn planes_of(image: &Tensor) -> Result<Vec<Tensor>> {
     let (channels, ..) = image.dims3()?;
     let planes = if channels == 3 { to_opponent(image)? } else { image.clone() };
@@ -188,7 +189,8 @@ pub fn draws(args: &ImageDictionaryArgs) -> Philox {
 #[derive(Clone)]
 pub struct ImageDictionary {
     pub dictionary: Dictionary,
-    /// Of each atom, the sum of the squares of its coefficients over the patches that it was learned from; empty where it was given.
+    /// Of each atom, the sum of the squares of its coefficients over the patches that it was
+    /// learned from; empty where it was given.
     energy: Vec<f64>,
 }
 
@@ -209,7 +211,8 @@ pub fn learn(mut trainer: ImageTrainer, iterations: usize, label: &str) -> Resul
     Ok(ImageDictionary { dictionary: trainer.dictionary().clone(), energy: energy_of(trainer.codes())? })
 }
 
-/// The folder of `--save-dictionary`, if there is to be one; to be asked for before anything is computed.
+/// The folder of `--save-dictionary`, if there is to be one; to be asked for before anything is
+/// computed.
 pub fn folder_for(args: &ImageDictionaryArgs) -> Result<Option<RunFolder>> {
     let Some(path) = &args.save_dictionary else {
         return Ok(None);
@@ -226,7 +229,8 @@ pub struct Finished<'a> {
     pub wanted: &'a Wanted<'a>,
     pub device: &'a Device,
     pub side: usize,
-    /// The atoms that the image was restored with, `[n_atoms, n_features]`, and how many a code may have.
+    /// The atoms that the image was restored with, `[n_atoms, n_features]`, and how many a code may
+    /// have.
     pub atoms: &'a Tensor,
     pub n_nonzero: usize,
     pub mean_count: f64,
@@ -240,7 +244,8 @@ pub struct Finished<'a> {
 }
 
 impl Finished<'_> {
-    /// Writes and says everything; `own` are fields of the command's own for `--json`, `of_image` is the dictionary to keep.
+    /// Writes and says everything; `own` are fields of the command's own for `--json`, `of_image`
+    /// is the dictionary to keep.
     pub fn finish(
         &self,
         report: &Report,

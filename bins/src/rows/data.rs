@@ -89,9 +89,10 @@ impl std::fmt::Display for MeasuredOn {
 }
 
 impl Data {
-    /// Opens the rows that a saved network is used on, and the seed for measuring: the one asked for, else that of the run, else 0.
-    /// Without --data they are those of its run, cut up as in its training. Of a data set that is named all rows are measured, or
-    /// those that it keeps for tests; labels are matched by name with `classes`.
+    /// Opens the rows that a saved network is used on, and the seed for measuring: the one asked
+    /// for, else that of the run, else 0. Without --data they are those of its run, cut up as in
+    /// its training. Of a data set that is named all rows are measured, or those that it keeps for
+    /// tests; labels are matched by name with `classes`.
     pub fn of_model(
         rows: &RowsArgs,
         model: &str,
@@ -119,8 +120,8 @@ impl Data {
         Ok((rows.named(model, open())?, seed))
     }
 
-    /// A data set with the rows that a run was trained on, in the classes of the run; without them where they are the same, differ in shape or
-    /// classes, or cannot be opened.
+    /// A data set with the rows that a run was trained on, in the classes of the run; without them
+    /// where they are the same, differ in shape or classes, or cannot be opened.
     fn beside_training(dataset: Dataset, args: &DataArgs, of_run: &DataArgs, seed: u64) -> Self {
         let place = |args: &DataArgs| {
             let data = located(&args.data, args.base.as_deref());
@@ -214,7 +215,8 @@ impl Data {
         self.left_out_labels.as_deref().unwrap_or(LABEL_THEM)
     }
 
-    /// Rows to measure a network on: test rows, else rows that were held out, else the training rows.
+    /// Rows to measure a network on: test rows, else rows that were held out, else the training
+    /// rows.
     pub fn measured_on(&self) -> (&Split, MeasuredOn) {
         match (&self.test, &self.held_out) {
             (Some(test), _) => (test, MeasuredOn::Test),
@@ -246,12 +248,14 @@ pub fn of_classes(dataset: Dataset, classes: Option<KnownClasses<'_>>) -> Result
     dataset.map_err(|err| anyhow::anyhow!("--data {err} (the model has {n}); {fix}"))
 }
 
-/// A table with values outside of 0 to 1, which units that hold probabilities cannot read as they are.
+/// A table with values outside of 0 to 1, which units that hold probabilities cannot read as they
+/// are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OutsideUnit {
     /// The least and the largest value.
     pub range: (f32, f32),
-    /// Whether its columns are on one scale, as counts and grey levels are: the widest is at most twice as wide as half of them.
+    /// Whether its columns are on one scale, as counts and grey levels are: the widest is at most
+    /// twice as wide as half of them.
     pub one_scale: bool,
 }
 

@@ -36,7 +36,8 @@ fn first_in_colour<'a>(data: &str, set: &'a ImageSet) -> Option<&'a str> {
         .find(|name| in_colour(name) == Some(true))
 }
 
-/// Whether patches are to be cut from what `data` names: the built-in photographs, an image file, a folder of such.
+/// Whether patches are to be cut from what `data` names: the built-in photographs, an image file, a
+/// folder of such.
 pub fn are_in(data: &str) -> Result<bool> {
     let path = Path::new(data);
     if data == "natural-images" || path.is_file() && is_image(path) {

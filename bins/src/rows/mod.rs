@@ -49,7 +49,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows of a data set: the split that was asked for; else its test rows, or its training rows where it keeps none for tests.
+    /// Rows of a data set: the split that was asked for; else its test rows, or its training rows
+    /// where it keeps none for tests.
     pub fn of(dataset: Dataset, asked: Option<SplitArg>) -> Result<Self> {
         let (name, image) = (dataset.name.clone(), dataset.image());
         let split =
@@ -67,7 +68,8 @@ impl Rows {
         Self::of(args.open(model)?, asked)
     }
 
-    /// `n` patches of the images that `data` names, drawn with `seed`; `name` is what the user called them.
+    /// `n` patches of the images that `data` names, drawn with `seed`; `name` is what the user
+    /// called them.
     pub fn cut(
         (name, data): (&str, &str),
         read: &ReadArgs,

@@ -10,8 +10,8 @@ use std::path::Path;
 const DATA: &str = "mnist-sample";
 
 impl RowsArgs {
-    /// The data set for the network in this folder or with this hub id. Without --data, the options given here that say how rows
-    /// are read override those of the run.
+    /// The data set for the network in this folder or with this hub id. Without --data, the options
+    /// given here that say how rows are read override those of the run.
     ///
     /// # Errors
     /// When MODEL is the folder of a run whose data cannot be read, and there is no --data.
@@ -32,7 +32,8 @@ impl RowsArgs {
     /// Opens the data set for the network in this folder or with this hub id.
     ///
     /// # Errors
-    /// As [`of`](Self::of) and [`DataArgs::open`]; the message names the run whose data cannot be opened.
+    /// As [`of`](Self::of) and [`DataArgs::open`]; the message names the run whose data cannot be
+    /// opened.
     pub fn open(&self, model: &str) -> anyhow::Result<Dataset> {
         let run = self.of_run(model)?;
         if self.data.is_none() && run.is_none() {

@@ -59,7 +59,8 @@ reads! {
 /// Blocks of a split's raw rows on a device, in the order of the source.
 pub struct Blocks {
     feed: Feed,
-    /// What rows go through where it may refuse them, and whether the result must lie between 0 and 1: binary units that are given floats.
+    /// What rows go through where it may refuse them, and whether the result must lie between 0 and
+    /// 1: binary units that are given floats.
     checked: Option<(Preparation, bool)>,
     /// Rows before the next block.
     seen: usize,

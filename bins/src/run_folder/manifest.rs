@@ -1,6 +1,7 @@
 //! `files.txt`: the files that a run wrote to its folder.
 //!
-//! A name is listed before its file is written, so that a run that is killed leaves no file that is not listed.
+//! A name is listed before its file is written, so that a run that is killed leaves no file that is
+//! not listed.
 use anyhow::{Context, Result, bail};
 use chandlery_datasets::whole::{is_unfinished, write_whole};
 use std::collections::BTreeSet;
@@ -24,7 +25,8 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    /// That of a folder. A file of the same name that does not begin as that of a run does is somebody's own.
+    /// That of a folder. A file of the same name that does not begin as that of a run does is
+    /// somebody's own.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
         let text = match fs::read(&path) {

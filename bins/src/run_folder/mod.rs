@@ -1,4 +1,5 @@
-//! The folder a run leaves behind: whose it is, what may be replaced in it, and how files get into it.
+//! The folder a run leaves behind: whose it is, what may be replaced in it, and how files get into
+//! it.
 mod manifest;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,14 +17,16 @@ use std::time::SystemTime;
 pub enum Existing {
     /// Refuse it: the run of yesterday stays.
     Refuse,
-    /// Start over in it, if it is a run: what that run wrote is removed by [`RunFolder::begin`], other files stay.
+    /// Start over in it, if it is a run: what that run wrote is removed by [`RunFolder::begin`],
+    /// other files stay.
     Overwrite,
 }
 
 /// One run's folder: `runs/<bin>-<UTC time>/`, or the folder given by `--out`.
 ///
-/// Every file appears whole, see [`write_whole`]. The one exception is `metrics.jsonl`, to which each report appends a line. What the run
-/// writes is listed in `files.txt`, by which a folder is known as that of a run.
+/// Every file appears whole, see [`write_whole`]. The one exception is `metrics.jsonl`, to which
+/// each report appends a line. What the run writes is listed in `files.txt`, by which a folder is
+/// known as that of a run.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
     path: PathBuf,
@@ -33,7 +36,8 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder for a new run of the program `bin`, or takes one; nothing in it changes before [`begin`](Self::begin).
+    /// Makes the folder for a new run of the program `bin`, or takes one; nothing in it changes
+    /// before [`begin`](Self::begin).
     ///
     /// Without `out` it is a fresh `runs/<bin>-<UTC time>/` under the current folder.
     ///
@@ -57,7 +61,8 @@ impl RunFolder {
         }
     }
 
-    /// Takes the folder that the option `flag` named, which is made if need be; `instead` is what to do about one that is refused.
+    /// Takes the folder that the option `flag` named, which is made if need be; `instead` is what
+    /// to do about one that is refused.
     ///
     /// # Errors
     /// When `path` is a file, holds something that `existing` refuses, or cannot be made.
@@ -73,7 +78,8 @@ impl RunFolder {
         Self { path: path.to_owned(), lock: None, manifest: Arc::default() }
     }
 
-    /// The same, kept from other processes until the last clone is dropped. Where the system has no locks of folders there is none.
+    /// The same, kept from other processes until the last clone is dropped. Where the system has no
+    /// locks of folders there is none.
     ///
     /// # Errors
     /// When another process has it.
@@ -94,7 +100,8 @@ impl RunFolder {
         Ok(self)
     }
 
-    /// Begins a new run: all that a former run wrote is removed, but for the files `keep`, and so is what processes left that were killed.
+    /// Begins a new run: all that a former run wrote is removed, but for the files `keep`, and so
+    /// is what processes left that were killed.
     ///
     /// # Errors
     /// When the disk refuses; the message names the file.
@@ -131,7 +138,8 @@ impl RunFolder {
         self.path.join(name)
     }
 
-    /// The path of a file that the run is about to write, which is listed before; the folder that it is in is made.
+    /// The path of a file that the run is about to write, which is listed before; the folder that
+    /// it is in is made.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -143,7 +151,8 @@ impl RunFolder {
         Ok(path)
     }
 
-    /// The folder of a model that the run is about to write: `name` within it, or itself for an empty name.
+    /// The folder of a model that the run is about to write: `name` within it, or itself for an
+    /// empty name.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -209,8 +218,8 @@ fn instead_of(out: &Path) -> String {
     format!("name another, add --overwrite, or continue with --resume {}", out.display())
 }
 
-/// Refuses a folder that holds something, unless it is what a run left that ended before its first checkpoint, or a run that may be
-/// overwritten.
+/// Refuses a folder that holds something, unless it is what a run left that ended before its first
+/// checkpoint, or a run that may be overwritten.
 fn may_be_taken(path: &Path, flag: &str, existing: Existing, instead: &str) -> Result<()> {
     let at = || format!("{flag} {}", path.display());
     if manifest::is_empty(path).with_context(|| format!("{}: cannot read this folder", at()))? {
@@ -230,7 +239,8 @@ fn may_be_taken(path: &Path, flag: &str, existing: Existing, instead: &str) -> R
     }
 }
 
-/// Whether a file of this name can be written, but for the disk's own reasons; to be asked before the work, not after.
+/// Whether a file of this name can be written, but for the disk's own reasons; to be asked before
+/// the work, not after.
 ///
 /// # Errors
 /// When its folder does not exist, or the name is that of a folder.

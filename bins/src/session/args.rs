@@ -11,11 +11,13 @@ use std::path::PathBuf;
 /// How rows reach the device: options of the process, on which the result does not depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct FeedArgs {
-    /// Size of the chunks that are copied to the device: 64MiB, 500MB or a number of bytes. Uses about five times this memory on the host and
-    /// twice this memory on the device. The result does not depend on it, but for the rounding of that of sparse-autoencoder.
+    /// Size of the chunks that are copied to the device: 64MiB, 500MB or a number of bytes. Uses
+    /// about five times this memory on the host and twice this memory on the device. The result
+    /// does not depend on it, but for the rounding of that of sparse-autoencoder.
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
     pub chunk_bytes: usize,
-    /// Data sets up to this size stay on the device. Larger ones are streamed to it in chunks in every epoch; 0 streams every data set.
+    /// Data sets up to this size stay on the device. Larger ones are streamed to it in chunks in
+    /// every epoch; 0 streams every data set.
     #[arg(long, value_name = "BYTES", default_value = "2GiB", value_parser = bytes)]
     pub resident_bytes: usize,
 }
@@ -48,22 +50,27 @@ impl Default for FeedArgs {
 /// Where a run goes, how it is resumed, and where it computes.
 #[derive(Debug, Clone, Args)]
 pub struct SessionArgs {
-    /// Folder of the run; default: a new one under runs/, named by program and UTC time, such as runs/dbn-20250102T030405Z.
+    /// Folder of the run; default: a new one under runs/, named by program and UTC time, such as
+    /// runs/dbn-20250102T030405Z.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Replace the run in the folder of --out, or of --save-dictionary: the files that it wrote, which its files.txt lists, are removed once the
-    /// new run has its first checkpoint. A folder of anything else is refused.
+    /// Replace the run in the folder of --out, or of --save-dictionary: the files that it wrote,
+    /// which its files.txt lists, are removed once the new run has its first checkpoint. A folder
+    /// of anything else is refused.
     #[arg(long)]
     pub overwrite: bool,
-    /// Resume an interrupted run with its own data and settings; the result has the same bits as that of an uninterrupted run.
+    /// Resume an interrupted run with its own data and settings; the result has the same bits as
+    /// that of an uninterrupted run.
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
-    /// Seconds between checkpoints; 0: after every step. Unless 0 is given, the program waits longer where checkpoints would take more than
-    /// 1 % of the time. It also writes one at the first step, at the end of training, and when Ctrl-C or SIGTERM stops it, unless the step
+    /// Seconds between checkpoints; 0: after every step. Unless 0 is given, the program waits
+    /// longer where checkpoints would take more than 1 % of the time. It also writes one at the
+    /// first step, at the end of training, and when Ctrl-C or SIGTERM stops it, unless the step
     /// takes longer than 2 s. It keeps the last two.
     #[arg(long, value_name = "SECONDS", default_value_t = 60., value_parser = not_negative)]
     pub checkpoint_every: f64,
-    /// Stop after this many steps (minibatches, or iterations over all rows), as if Ctrl-C had been pressed then.
+    /// Stop after this many steps (minibatches, or iterations over all rows), as if Ctrl-C had been
+    /// pressed then.
     #[arg(long, value_name = "STEPS", hide = true, value_parser = at_least_one)]
     pub stop_after_steps: Option<usize>,
     /// Where the program computes, and how it reports.
@@ -72,7 +79,8 @@ pub struct SessionArgs {
 }
 
 impl SessionArgs {
-    /// The result of a command; an error names the run that is resumed, whose settings may be what is wrong.
+    /// The result of a command; an error names the run that is resumed, whose settings may be what
+    /// is wrong.
     ///
     /// # Errors
     /// That of the command.
@@ -83,7 +91,8 @@ impl SessionArgs {
     }
 }
 
-/// Options that `--resume` accepts: those of the process, and those that extend a run. The run keeps all others.
+/// Options that `--resume` accepts: those of the process, and those that extend a run. The run
+/// keeps all others.
 const WITH_RESUME: [&str; 10] = [
     "resume",
     "checkpoint_every",
@@ -139,8 +148,9 @@ fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error>
     }
 }
 
-/// For tests: panics unless the command line of `C` is sound, every flag of it and of its sub-commands has a sentence, and every command line
-/// of their examples is accepted; the program itself, `train`, `encode` and `evaluate` must have some.
+/// For tests: panics unless the command line of `C` is sound, every flag of it and of its
+/// sub-commands has a sentence, and every command line of their examples is accepted; the program
+/// itself, `train`, `encode` and `evaluate` must have some.
 #[cfg(test)]
 pub(crate) fn assert_sound<C: Parser>() {
     fn check<C: Parser>(command: &Command) {

@@ -22,8 +22,8 @@ pub fn write(folder: &RunFolder, write: impl FnOnce(&Path) -> candle::Result<()>
     write(&next)?;
     let (last, previous) = (folder.file(CHECKPOINT)?, folder.file(PREVIOUS)?);
     if last.exists() {
-        // The last one keeps its name until the new one takes it. Not every disk has two names for one file: there the one before stands
-        // alone for a moment.
+        // The last one keeps its name until the new one takes it. Not every disk has two names for
+        // one file: there the one before stands alone for a moment.
         let _ = fs::remove_file(&previous);
         fs::hard_link(&last, &previous)
             .or_else(|_| fs::rename(&last, &previous))
@@ -32,8 +32,9 @@ pub fn write(folder: &RunFolder, write: impl FnOnce(&Path) -> candle::Result<()>
     fs::rename(&next, &last).with_context(|| format!("{}: cannot write", last.display()))
 }
 
-/// Begins a run with its first checkpoint, which `write` writes to a path: until that is whole, a former run stays as it was. `describe` then
-/// writes what the run was asked for, before the checkpoint has its name, so that there is never a checkpoint without it.
+/// Begins a run with its first checkpoint, which `write` writes to a path: until that is whole, a
+/// former run stays as it was. `describe` then writes what the run was asked for, before the
+/// checkpoint has its name, so that there is never a checkpoint without it.
 ///
 /// # Errors
 /// When the disk refuses.
@@ -53,7 +54,8 @@ pub fn begin(
     fs::rename(&next, &last).with_context(|| format!("{}: cannot write", last.display()))
 }
 
-/// What `load` makes of the last checkpoint, or of the one before it where the last is damaged or missing, which is said.
+/// What `load` makes of the last checkpoint, or of the one before it where the last is damaged or
+/// missing, which is said.
 ///
 /// # Errors
 /// When neither is whole, or `load` refuses the one that is.

@@ -12,10 +12,12 @@ use std::time::Instant;
 /// Steps after which the trainer is asked whether all is finite.
 const STEPS_BETWEEN_CHECKS: usize = 1000;
 
-/// How far a run is, beside what its trainer knows; kept in the checkpoint. `L` is a line of `metrics.jsonl`.
+/// How far a run is, beside what its trainer knows; kept in the checkpoint. `L` is a line of
+/// `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Place<L, E = super::Nothing> {
-    /// Epochs (or iterations) that are done, of the layer or stage under way where there are several.
+    /// Epochs (or iterations) that are done, of the layer or stage under way where there are
+    /// several.
     pub epoch: usize,
     /// Minibatches of the epoch under way that are done.
     pub batch: usize,
@@ -98,10 +100,11 @@ impl<R: Run> Session<R>
 where
     R::Trainer: MinibatchTrainer,
 {
-    /// Trains the epochs that are left; `end` measures after each. An interrupt ends the loop after a step, with a checkpoint.
+    /// Trains the epochs that are left; `end` measures after each. An interrupt ends the loop after
+    /// a step, with a checkpoint.
     ///
-    /// A checkpoint is written only when the trainer says that all it learned is finite, so that one of a diverged model never replaces a
-    /// good one.
+    /// A checkpoint is written only when the trainer says that all it learned is finite, so that
+    /// one of a diverged model never replaces a good one.
     ///
     /// # Errors
     /// When training diverges, a minibatch cannot be read, or the disk refuses.
@@ -149,7 +152,8 @@ where
                     return Ok(Outcome::Interrupted);
                 }
             }
-            // Waits for the device, and fails when training has diverged: before anything is kept of the epoch.
+            // Waits for the device, and fails when training has diverged: before anything is kept
+            // of the epoch.
             let metrics = self.trainer.metrics()?;
             let seconds = before + started.elapsed().as_secs_f64();
             let pace =
@@ -171,8 +175,9 @@ where
 }
 
 impl<R: Run> Session<R> {
-    /// Makes the iterations over all rows that are left, up to `n`; `step` makes some, or none when there are none left to make. An interrupt
-    /// ends the loop after such a step, with a checkpoint.
+    /// Makes the iterations over all rows that are left, up to `n`; `step` makes some, or none when
+    /// there are none left to make. An interrupt ends the loop after such a step, with a
+    /// checkpoint.
     ///
     /// # Errors
     /// When a step fails, or the disk refuses.
@@ -232,8 +237,9 @@ pub(super) struct Watch {
 const CHECKPOINT_SHARE: f64 = 0.01;
 
 impl Watch {
-    /// Starts the clocks of a run that has lasted `before` seconds already: a checkpoint is due every `checkpoint_seconds`, and the
-    /// loop stops after `stop_after` steps of this process, or never.
+    /// Starts the clocks of a run that has lasted `before` seconds already: a checkpoint is due
+    /// every `checkpoint_seconds`, and the loop stops after `stop_after` steps of this process, or
+    /// never.
     pub(super) fn start(before: f64, checkpoint_seconds: f64, stop_after: Option<usize>) -> Self {
         let now = Instant::now();
         Self { started: now, saved: now, before, steps: 0, checkpoint_seconds, save_seconds: 0., stop_after }
@@ -250,8 +256,8 @@ impl Watch {
         orderly.asked() || self.stop_after.is_some_and(|n| self.steps >= n)
     }
 
-    /// Whether so long has passed since the last checkpoint that another is due. Where they were asked for after every step they are;
-    /// else one that takes long is written less often.
+    /// Whether so long has passed since the last checkpoint that another is due. Where they were
+    /// asked for after every step they are; else one that takes long is written less often.
     fn checkpoint_is_due(&self) -> bool {
         let least = match self.checkpoint_seconds {
             0. => 0.,

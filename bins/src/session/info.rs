@@ -67,10 +67,12 @@ pub fn data_of(folder: &Path) -> Result<Option<(DataArgs, u64)>> {
     Ok(data_and_settings::<Settings>(folder)?.map(|(data, settings)| (data, settings.seed)))
 }
 
-/// The data that the run in this folder was trained on, and what `S` has of its settings; none where there is no run.
+/// The data that the run in this folder was trained on, and what `S` has of its settings; none
+/// where there is no run.
 ///
 /// # Errors
-/// When there is a run of a program that does not train on rows of a data set, or what it was asked for cannot be read.
+/// When there is a run of a program that does not train on rows of a data set, or what it was asked
+/// for cannot be read.
 pub fn data_and_settings<S: DeserializeOwned>(folder: &Path) -> Result<Option<(DataArgs, S)>> {
     #[derive(Deserialize)]
     struct OfRun<S> {
@@ -98,7 +100,8 @@ impl Kind {
     /// The folder of a run to go on with, kept from other processes, and what it was asked for.
     ///
     /// # Errors
-    /// When there is no such folder, another process is training in it, or it holds no run of this command; the message says of which.
+    /// When there is no such folder, another process is training in it, or it holds no run of this
+    /// command; the message says of which.
     pub fn open<I: Input, S: DeserializeOwned>(&self, path: &Path) -> Result<(RunFolder, RunInfo<I, S>)> {
         let at = || format!("--resume {}", path.display());
         let folder = RunFolder::open(path).with_context(at)?;
@@ -118,7 +121,8 @@ impl Kind {
         Ok((folder.locked().with_context(at)?, info))
     }
 
-    /// What the run of this command in a folder was asked for; none where there is no run. Other processes may go on with it.
+    /// What the run of this command in a folder was asked for; none where there is no run. Other
+    /// processes may go on with it.
     ///
     /// # Errors
     /// When there is a run of another command, or what it was asked for cannot be read.

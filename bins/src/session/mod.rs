@@ -1,4 +1,5 @@
-//! What training commands have in common: how a run begins, is interrupted and resumed, and what it leaves behind.
+//! What training commands have in common: how a run begins, is interrupted and resumed, and what it
+//! leaves behind.
 //!
 //! | module   | what                                                                          |
 //! |----------|-------------------------------------------------------------------------------|
@@ -17,7 +18,8 @@
 //! session.finish(results, card)  results.json, README.md and the last line
 //! ```
 //!
-//! All that can be refused is refused before the folder is touched, so a command opens its data between the first two steps.
+//! All that can be refused is refused before the folder is touched, so a command opens its data
+//! between the first two steps.
 pub mod args;
 pub mod card;
 pub mod checkpoints;
@@ -49,7 +51,8 @@ pub const METRICS: &str = "metrics.jsonl";
 
 /// The types of a training command.
 pub trait Run {
-    /// Where rows come from, and the model that the run begins with where there is one: fields of `run.json`.
+    /// Where rows come from, and the model that the run begins with where there is one: fields of
+    /// `run.json`.
     type Input: info::Input;
     /// What is made of them: the field `settings` of `run.json`.
     type Settings: Serialize + DeserializeOwned;
@@ -57,7 +60,8 @@ pub trait Run {
     type Trainer: Trainer;
     /// A line of `metrics.jsonl`.
     type Line: Clone + Serialize + DeserializeOwned;
-    /// What a checkpoint holds beside the trainer and the place in the epochs; [`Nothing`] for most.
+    /// What a checkpoint holds beside the trainer and the place in the epochs; [`Nothing`] for
+    /// most.
     type Extra: Default + Serialize + DeserializeOwned;
     /// Its names.
     const KIND: Kind;
@@ -86,7 +90,8 @@ pub struct Rows<'a> {
     pub fingerprint: Fingerprint,
 }
 
-/// A command line that was read: what a new run is asked for, or what the run to resume was asked for.
+/// A command line that was read: what a new run is asked for, or what the run to resume was asked
+/// for.
 pub struct Asked<R: Run> {
     /// Where the program says how it goes.
     pub report: Report,
@@ -112,7 +117,8 @@ struct Resumed {
 }
 
 impl<R: Run> Asked<R> {
-    /// Opens the device, and reads `run.json` of the run to resume; `given` is what the command line says.
+    /// Opens the device, and reads `run.json` of the run to resume; `given` is what the command
+    /// line says.
     ///
     /// # Errors
     /// When the device is missing, `given` is refused, or the folder holds no run of this command.
@@ -156,8 +162,9 @@ impl<R: Run> Asked<R> {
         Asked { report, device, input, settings, args, resumed }
     }
 
-    /// Minibatches of the rows that are trained on, in the order of `seed`: of as many rows as `option` says, or of all where
-    /// there are fewer, which is said. The feed's configuration has how many it became.
+    /// Minibatches of the rows that are trained on, in the order of `seed`: of as many rows as
+    /// `option` says, or of all where there are fewer, which is said. The feed's configuration has
+    /// how many it became.
     ///
     /// # Errors
     /// When the device has no room for a minibatch, or standard output refuses.
@@ -184,7 +191,8 @@ impl<R: Run> Asked<R> {
         }
     }
 
-    /// Extends a run that is resumed to the number of iterations that `--iterations` gives, which [`check_more`] refuses if it has made them.
+    /// Extends a run that is resumed to the number of iterations that `--iterations` gives, which
+    /// [`check_more`] refuses if it has made them.
     pub fn extend_iterations(
         &mut self,
         iterations: Option<usize>,
@@ -195,8 +203,8 @@ impl<R: Run> Asked<R> {
         }
     }
 
-    /// Extends a run that is resumed to the number of epochs that `--epochs` gives; `planned` is that of the run. Returns whether it was
-    /// extended.
+    /// Extends a run that is resumed to the number of epochs that `--epochs` gives; `planned` is
+    /// that of the run. Returns whether it was extended.
     ///
     /// # Errors
     /// When the number is not above that of the run.
@@ -218,11 +226,12 @@ impl<R: Run> Asked<R> {
         Ok(true)
     }
 
-    /// Begins the run with the trainer that `new` makes, or goes on with the one that `load` reads from the path of a checkpoint.
+    /// Begins the run with the trainer that `new` makes, or goes on with the one that `load` reads
+    /// from the path of a checkpoint.
     ///
     /// # Errors
-    /// When the data is not what it was when the run began, the folder is not empty, a trainer is refused, or the disk
-    /// refuses.
+    /// When the data is not what it was when the run began, the folder is not empty, a trainer is
+    /// refused, or the disk refuses.
     pub fn open(
         self,
         rows: Rows<'_>,
@@ -353,7 +362,8 @@ impl<R: Run> Session<R> {
         ))
     }
 
-    /// Writes the checkpoint; the old one stands until the new one is whole, and then as the previous one.
+    /// Writes the checkpoint; the old one stands until the new one is whole, and then as the
+    /// previous one.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -365,7 +375,8 @@ impl<R: Run> Session<R> {
         Ok(())
     }
 
-    /// Ends the training: the trainer, whose memory the caller can free, and what is left of the session.
+    /// Ends the training: the trainer, whose memory the caller can free, and what is left of the
+    /// session.
     pub fn trained(self) -> (R::Trainer, Trained<R>) {
         let Self { report, device, folder, info, trainer, place, .. } = self;
         (trainer, Trained { report, device, folder, info, place, since: Instant::now() })
@@ -398,7 +409,8 @@ pub struct Trained<R: Run> {
 impl<R: Run> Trained<R> {
     /// Writes `results.json` and the model card, and says where the run is.
     ///
-    /// Beside `results`, an object, the JSON has `out`, `device`, `seconds` of the whole run and `training_seconds` of its training.
+    /// Beside `results`, an object, the JSON has `out`, `device`, `seconds` of the whole run and
+    /// `training_seconds` of its training.
     ///
     /// # Errors
     /// When the disk or standard output refuses.

@@ -38,7 +38,8 @@ Examples:
 
 /// Sparse autoencoder: learn features that are rarely active, and use them to encode rows.
 ///
-/// Without a sub-command it trains: `sparse-autoencoder --hidden 49` is `sparse-autoencoder train --hidden 49`.
+/// Without a sub-command it trains: `sparse-autoencoder --hidden 49` is
+/// `sparse-autoencoder train --hidden 49`.
 #[derive(Debug, Parser)]
 #[command(name = "sparse-autoencoder", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
@@ -64,11 +65,11 @@ pub enum Command {
     Evaluate(EvaluateArgs),
     /// Print the squared error of reconstructed rows, and draw some of them with their originals.
     Reconstruct(ReconstructArgs),
-    /// Compare learned features with raw pixels and with principal components: learn features from the digits 5 to 9 without labels, then
-    /// train classifiers of the digits 0 to 4 on each.
+    /// Compare learned features with raw pixels and with principal components: learn features from
+    /// the digits 5 to 9 without labels, then train classifiers of the digits 0 to 4 on each.
     ///
-    /// The default settings were chosen by the accuracy on the 500 test digits of classes 0 to 4 in mnist-sample, so the accuracy on these digits
-    /// is slightly optimistic.
+    /// The default settings were chosen by the accuracy on the 500 test digits of classes 0 to 4 in
+    /// mnist-sample, so the accuracy on these digits is slightly optimistic.
     SelfTaught(SelfTaughtArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
@@ -128,7 +129,8 @@ pub struct CostArgs {
     /// L2 decay of the weights, at least 0. The cost adds DECAY / 2 x the sum of squared weights.
     #[arg(long, value_name = "DECAY", default_value_t = 1e-4, value_parser = not_negative)]
     pub weight_decay: f64,
-    /// Weight of the sparsity penalty, at least 0. The cost adds WEIGHT x the divergence of each mean activation from its target.
+    /// Weight of the sparsity penalty, at least 0. The cost adds WEIGHT x the divergence of each
+    /// mean activation from its target.
     #[arg(long, value_name = "WEIGHT", default_value_t = 3., value_parser = not_negative)]
     pub sparsity_weight: f64,
     /// Target mean activation of each hidden unit, above 0 and below 1. 0.1 suits digits.
@@ -137,7 +139,8 @@ pub struct CostArgs {
     /// Number of past steps from which L-BFGS estimates the curvature of the cost.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
     pub history: usize,
-    /// Precision of the matrix products; weights and sums are always f32, but f64 computes everything in f64.
+    /// Precision of the matrix products; weights and sums are always f32, but f64 computes
+    /// everything in f64.
     #[arg(long, value_name = "f32|tf32|bf16|f64", default_value = "f32", value_parser = precision_or_f64)]
     pub precision: String,
     /// Rows of a chunk; none where all rows stay on the device.
@@ -175,8 +178,9 @@ pub struct TrainArgs {
     /// How the model is trained.
     #[command(flatten)]
     pub settings: Settings,
-    /// Iterations, which are no epochs: each computes the gradient from all rows at least once. Default: 400, of L-BFGS. With --resume, a larger
-    /// number extends the run, even a finished one, to N iterations in all.
+    /// Iterations, which are no epochs: each computes the gradient from all rows at least once.
+    /// Default: 400, of L-BFGS. With --resume, a larger number extends the run, even a finished
+    /// one, to N iterations in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
     /// How rows reach the device.
@@ -213,7 +217,8 @@ pub struct SelfTaughtArgs {
     /// L2 decay of the weights, at least 0. The cost adds DECAY / 2 x the sum of squared weights.
     #[arg(long, value_name = "DECAY", default_value_t = 3e-4, value_parser = not_negative)]
     pub weight_decay: f64,
-    /// Weight of the sparsity penalty, at least 0. The cost adds WEIGHT x the divergence of each mean activation from its target.
+    /// Weight of the sparsity penalty, at least 0. The cost adds WEIGHT x the divergence of each
+    /// mean activation from its target.
     #[arg(long, value_name = "WEIGHT", default_value_t = 1., value_parser = not_negative)]
     pub sparsity_weight: f64,
     /// Target mean activation of each hidden unit, above 0 and below 1.
@@ -222,7 +227,8 @@ pub struct SelfTaughtArgs {
     /// Iterations, which are no epochs: each computes the gradient from all rows at least once.
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = at_least_one)]
     pub iterations: usize,
-    /// Folder to write the model of the first seed and the picture of its features to; default: none is written.
+    /// Folder to write the model of the first seed and the picture of its features to; default:
+    /// none is written.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

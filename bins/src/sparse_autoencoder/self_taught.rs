@@ -1,7 +1,8 @@
 //! The command `self-taught`: features of some digits classify others.
 //!
-//! The default settings, and the rule of the classifiers, were chosen among six by the accuracy on the 500 test digits of `mnist-sample`, so
-//! that the advantage that they show there is optimistic; other settings that were tried gave features no better than pixels, or worse.
+//! The default settings, and the rule of the classifiers, were chosen among six by the accuracy on
+//! the 500 test digits of `mnist-sample`, so that the advantage that they show there is optimistic;
+//! other settings that were tried gave features no better than pixels, or worse.
 use super::args::SelfTaughtArgs;
 use super::train::{START, filters};
 use crate::report::Outcome;

@@ -38,9 +38,11 @@ Examples:
   sparse-coding evaluate runs/BASIS
   sparse-coding evaluate runs/BASIS --split train";
 
-/// Sparse coding: learn a basis such that few atoms represent each row, with weights found by an l1 penalty (lasso), and use it to encode rows.
+/// Sparse coding: learn a basis such that few atoms represent each row, with weights found by an l1
+/// penalty (lasso), and use it to encode rows.
 ///
-/// Without a sub-command it trains: `sparse-coding --atoms 100` is `sparse-coding train --atoms 100`.
+/// Without a sub-command it trains: `sparse-coding --atoms 100` is
+/// `sparse-coding train --atoms 100`.
 #[derive(Debug, Parser)]
 #[command(name = "sparse-coding", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Cli {
@@ -66,14 +68,15 @@ pub enum Command {
     Evaluate(EvaluateArgs),
     /// Print the squared error of reconstructed rows, and draw some of them with their originals.
     Reconstruct(ReconstructArgs),
-    /// Remove noise from an image. As `dictionary-learning denoise`, but the codes that make the result are lasso solutions (l1 penalty),
-    /// not pursuits.
+    /// Remove noise from an image. As `dictionary-learning denoise`, but the codes that make the
+    /// result are lasso solutions (l1 penalty), not pursuits.
     Denoise(Box<DenoisingArgs>),
-    /// Fill in missing pixels of an image. As `dictionary-learning inpaint`, but the codes that make the result are lasso solutions (l1
-    /// penalty) over the known pixels of each patch, not pursuits.
+    /// Fill in missing pixels of an image. As `dictionary-learning inpaint`, but the codes that
+    /// make the result are lasso solutions (l1 penalty) over the known pixels of each patch, not
+    /// pursuits.
     Inpaint(Box<InpaintingArgs>),
-    /// Compare activations with raw pixels and with principal components: learn a basis from the digits 5 to 9 without labels, then train
-    /// classifiers of the digits 0 to 4 on each.
+    /// Compare activations with raw pixels and with principal components: learn a basis from the
+    /// digits 5 to 9 without labels, then train classifiers of the digits 0 to 4 on each.
     SelfTaught(SelfTaughtArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
@@ -111,11 +114,12 @@ pub struct LearnArgs {
     /// Rule that updates the atoms.
     #[arg(long, value_enum, default_value_t)]
     pub rule: RuleArg,
-    /// Sweeps of the update over the atoms per minibatch. The rule lagrange-dual takes as many iterations as it needs.
+    /// Sweeps of the update over the atoms per minibatch. The rule lagrange-dual takes as many
+    /// iterations as it needs.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub sweeps: usize,
-    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE determine the atoms; with 0 all minibatches
-    /// weigh the same.
+    /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE
+    /// determine the atoms; with 0 all minibatches weigh the same.
     #[arg(long, value_name = "RATE", default_value_t = 5., value_parser = not_negative)]
     pub forgetting: f64,
     /// Rows of a minibatch.
@@ -143,7 +147,8 @@ pub struct Settings {
     /// Number of atoms.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
     pub atoms: usize,
-    /// l1 penalty (lambda of the lasso), at least 0. In the unit of the prepared rows. Larger values give fewer nonzero activations.
+    /// l1 penalty (lambda of the lasso), at least 0. In the unit of the prepared rows. Larger
+    /// values give fewer nonzero activations.
     #[arg(long, value_name = "PENALTY", default_value_t = 0.5, value_parser = not_negative)]
     pub penalty: f64,
     /// Allow only coefficients of at least 0. Default: false; true in self-taught.
@@ -174,8 +179,8 @@ pub struct TrainArgs {
     /// How the basis is learned.
     #[command(flatten)]
     pub settings: Settings,
-    /// Epochs: passes over the training rows. Default: 10. With --resume, a larger number extends the run, even a finished one, to N epochs in
-    /// all.
+    /// Epochs: passes over the training rows. Default: 10. With --resume, a larger number extends
+    /// the run, even a finished one, to N epochs in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.
@@ -192,7 +197,8 @@ pub struct EncodeArgs {
     /// Model, rows and the file.
     #[command(flatten)]
     pub with: patch_rows::EncodeArgs,
-    /// l1 penalty (lambda of the lasso), at least 0. In the unit of the prepared rows. Default: that of the training.
+    /// l1 penalty (lambda of the lasso), at least 0. In the unit of the prepared rows. Default:
+    /// that of the training.
     #[arg(long, value_name = "PENALTY", value_parser = not_negative)]
     pub penalty: Option<f64>,
 }
@@ -208,10 +214,12 @@ pub struct EvaluateArgs {
 /// Arguments of `sparse-coding denoise`.
 #[derive(Debug, Args)]
 pub struct DenoisingArgs {
-    /// Image, noise and dictionary. A dictionary that is learned from the image is learned by pursuits.
+    /// Image, noise and dictionary. A dictionary that is learned from the image is learned by
+    /// pursuits.
     #[command(flatten)]
     pub of: DenoiseArgs,
-    /// l1 penalty (lambda of the lasso), at least 0. In units of --sigma; for photographs, use 1.5 to 2.5.
+    /// l1 penalty (lambda of the lasso), at least 0. In units of --sigma; for photographs, use 1.5
+    /// to 2.5.
     #[arg(long, value_name = "PENALTY", default_value_t = 2., value_parser = not_negative)]
     pub penalty: f64,
 }
@@ -219,10 +227,12 @@ pub struct DenoisingArgs {
 /// Arguments of `sparse-coding inpaint`.
 #[derive(Debug, Args)]
 pub struct InpaintingArgs {
-    /// Image, missing pixels and dictionary. A dictionary that is learned from the image is learned by pursuits.
+    /// Image, missing pixels and dictionary. A dictionary that is learned from the image is learned
+    /// by pursuits.
     #[command(flatten)]
     pub of: InpaintArgs,
-    /// l1 penalty (lambda of the lasso), at least 0. In units of --error, or of 1.15 times --sigma where that is larger.
+    /// l1 penalty (lambda of the lasso), at least 0. In units of --error, or of 1.15 times --sigma
+    /// where that is larger.
     #[arg(long, value_name = "PENALTY", default_value_t = 1., value_parser = not_negative)]
     pub penalty: f64,
 }
@@ -236,7 +246,8 @@ pub struct SelfTaughtArgs {
     /// Number of atoms.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = at_least_one)]
     pub atoms: usize,
-    /// l1 penalty (lambda of the lasso), at least 0. In the unit of the prepared rows. Larger values give fewer nonzero activations.
+    /// l1 penalty (lambda of the lasso), at least 0. In the unit of the prepared rows. Larger
+    /// values give fewer nonzero activations.
     #[arg(long, value_name = "PENALTY", default_value_t = 0.2, value_parser = not_negative)]
     pub penalty: f64,
     /// Allow only coefficients of at least 0. Default: false; true in self-taught.
@@ -248,7 +259,8 @@ pub struct SelfTaughtArgs {
     /// Epochs: passes over the training rows. These have no labels.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one)]
     pub epochs: usize,
-    /// Folder to write the model of the first seed and the picture of its basis to; default: none is written.
+    /// Folder to write the model of the first seed and the picture of its basis to; default: none
+    /// is written.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

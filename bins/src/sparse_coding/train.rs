@@ -37,12 +37,14 @@ impl Family for SparseCoding {
     }
 }
 
-/// A pass over the rows: a line of `metrics.jsonl`. Activations are those over the basis from before each minibatch.
+/// A pass over the rows: a line of `metrics.jsonl`. Activations are those over the basis from
+/// before each minibatch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Counted from 1.
     pub epoch: usize,
-    /// Mean over the rows of half the squared error plus beta times the sum of the magnitudes of activations.
+    /// Mean over the rows of half the squared error plus beta times the sum of the magnitudes of
+    /// activations.
     pub objective: f64,
     /// Root mean square error, in the unit of prepared rows.
     pub rmse: f64,
@@ -71,7 +73,8 @@ impl Run for Train {
 /// Rows that first atoms are drawn from, at least: many a row is flat, or like others.
 const CANDIDATES: usize = 1024;
 
-/// The model that training starts from: atoms are distinct rows, or random directions where there are too few.
+/// The model that training starts from: atoms are distinct rows, or random directions where there
+/// are too few.
 pub fn first_model(
     config: SparseCodingConfig,
     split: &Split,
@@ -162,7 +165,8 @@ fn words_of(line: &Line, n: usize) -> String {
 /// Rows that are enough to tell which atoms do most of the work.
 const SOME: usize = 1024;
 
-/// Draws the atoms, those with the largest energy (sum of squared activations of some rows of `split`) first.
+/// Draws the atoms, those with the largest energy (sum of squared activations of some rows of
+/// `split`) first.
 pub fn draw_basis(model: &SparseCoding, split: &Split, folder: &RunFolder) -> Result<Option<Picture>> {
     let Some(tile) = model.shape() else { return Ok(None) };
     let activations = model.encode(&split.take(SOME)?.raw(model.basis().device())?)?;

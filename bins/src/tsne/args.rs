@@ -51,12 +51,15 @@ pub struct Cli {
 /// The sub-commands of `tsne`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Compute a layout of the rows of a data set, and write it with pictures and an interactive page.
+    /// Compute a layout of the rows of a data set, and write it with pictures and an interactive
+    /// page.
     #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
-    /// Place new rows in a saved layout, whose points stay, and write the new points to a .npy, .csv or .safetensors file.
+    /// Place new rows in a saved layout, whose points stay, and write the new points to a .npy,
+    /// .csv or .safetensors file.
     Transform(TransformArgs),
-    /// Measure a layout made by any program: divergence, trustworthiness, recall of neighbours, accuracy of labels by neighbours.
+    /// Measure a layout made by any program: divergence, trustworthiness, recall of neighbours,
+    /// accuracy of labels by neighbours.
     #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
     /// Print completions of this program for a shell.
@@ -84,11 +87,12 @@ pub struct DescentArgs {
     /// Factor on the attraction in the early iterations, above 0.
     #[arg(long, value_name = "FACTOR", default_value_t = 12., value_parser = above_zero)]
     pub early_exaggeration: f64,
-    /// Factor on the attraction, above 0. In the iterations after the early ones; above 1 makes clusters denser.
+    /// Factor on the attraction, above 0. In the iterations after the early ones; above 1 makes
+    /// clusters denser.
     #[arg(long, value_name = "FACTOR", default_value_t = 1., value_parser = above_zero)]
     pub exaggeration: f64,
-    /// Learning rate, above 0. Default: the number of rows divided by --early-exaggeration in the early iterations, by --exaggeration after
-    /// them.
+    /// Learning rate, above 0. Default: the number of rows divided by --early-exaggeration in the
+    /// early iterations, by --exaggeration after them.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
     /// Momentum in the early iterations, at least 0 and below 1.
@@ -97,8 +101,9 @@ pub struct DescentArgs {
     /// Momentum, at least 0 and below 1. In the iterations after the early ones.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
     pub momentum: f64,
-    /// Degrees of freedom A of the kernel (1 + d^2/A)^-A, above 0; below 1 shows finer clusters. Scikit-learn's kernel
-    /// (1 + d^2/V)^(-(V + 1)/2) is that of A = (V + 1)/2 in another unit of length.
+    /// Degrees of freedom A of the kernel (1 + d^2/A)^-A, above 0; below 1 shows finer clusters.
+    /// Scikit-learn's kernel (1 + d^2/V)^(-(V + 1)/2) is that of A = (V + 1)/2 in another unit of
+    /// length.
     #[arg(long, value_name = "ALPHA", default_value_t = 1., value_parser = above_zero)]
     pub degrees_of_freedom: f64,
 }
@@ -130,21 +135,23 @@ pub struct Settings {
     /// Rows to use; default: all.
     #[arg(long, value_enum, default_value_t)]
     pub split: SplitsArg,
-    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows where these are few. Several values, such as 10,50,
-    /// average their affinities.
+    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows where
+    /// these are few. Several values, such as 10,50, average their affinities.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "30", value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
     /// How rows are compared.
     #[arg(long, value_enum, default_value_t)]
     pub metric: MetricArg,
-    /// Number of neighbours of each row. At least the largest perplexity; default: three times the largest perplexity.
+    /// Number of neighbours of each row. At least the largest perplexity; default: three times the
+    /// largest perplexity.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub neighbours: Option<usize>,
-    /// Search neighbours approximately: only in the clusters of rows nearest to each row, which finds most of them. Default: true for more than
-    /// 150,000 rows.
+    /// Search neighbours approximately: only in the clusters of rows nearest to each row, which
+    /// finds most of them. Default: true for more than 150,000 rows.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with = "neighbours_from")]
     pub approximate: Option<bool>,
-    /// Neighbours that were found elsewhere: a .npy file of integers from 0, [n, k]. The row itself is left out. Needs --distances.
+    /// Neighbours that were found elsewhere: a .npy file of integers from 0, [n, k]. The row itself
+    /// is left out. Needs --distances.
     #[arg(long, value_name = "FILE", requires = "distances", conflicts_with = "neighbours")]
     pub neighbours_from: Option<PathBuf>,
     /// The distances (not squared) of --neighbours-from: a .npy file of floats, [n, k].
@@ -160,7 +167,8 @@ pub struct Settings {
     /// Start of training. The initial layout; with --neighbours-from it is random.
     #[arg(long, value_enum, default_value_t)]
     pub start: StartArg,
-    /// What to start from. A file of the initial layout, in place of --start: .npy, .csv or .safetensors, [n, dims].
+    /// What to start from. A file of the initial layout, in place of --start: .npy, .csv or
+    /// .safetensors, [n, dims].
     #[arg(long, value_name = "FILE", conflicts_with = "start")]
     pub start_from: Option<PathBuf>,
     /// End when the norm of the gradient is at most this, at least 0.
@@ -176,8 +184,8 @@ pub struct Settings {
     /// Draw the layout during the descent, and write an animation, history.gif.
     #[arg(long)]
     pub animation: bool,
-    /// Skip the measures of quality, whose time grows with the square of the number of rows. The divergence is then the
-    /// approximation that --method computes during the descent.
+    /// Skip the measures of quality, whose time grows with the square of the number of rows. The
+    /// divergence is then the approximation that --method computes during the descent.
     #[arg(long)]
     pub skip_measures: bool,
     /// Leave the pictures of rows out of the page if they take more MiB than this.
@@ -241,7 +249,9 @@ pub struct TrainArgs {
     /// How they are laid out.
     #[command(flatten)]
     pub settings: Settings,
-    /// Iterations, which are no epochs: each computes the gradient from all rows at least once. Default: 500, after the early ones. With --resume, a larger number extends the run, even a finished one.
+    /// Iterations, which are no epochs: each computes the gradient from all rows at least once.
+    /// Default: 500, after the early ones. With --resume, a larger number extends the run, even a
+    /// finished one.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
     /// Where the run is saved, and how it is resumed.
@@ -258,7 +268,8 @@ pub struct TransformArgs {
     /// File to write their points to: .npy, .csv or .safetensors, or - for CSV on standard output.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows in the layout where these are few.
+    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows in the
+    /// layout where these are few.
     #[arg(long, value_name = "P", default_value_t = 5., value_parser = one_or_more)]
     pub perplexity: f64,
     /// Iterations, which are no epochs: each computes the gradient from all rows at least once.
@@ -288,8 +299,8 @@ impl TransformArgs {
 /// Arguments of `tsne evaluate`.
 #[derive(Debug, Args)]
 pub struct EvaluateArgs {
-    /// The layout: the folder of a run, or a .npy, .csv or .safetensors file, [n, 2] or [n, 3]. It has one point for each row that --split selects,
-    /// in the same order.
+    /// The layout: the folder of a run, or a .npy, .csv or .safetensors file, [n, 2] or [n, 3]. It
+    /// has one point for each row that --split selects, in the same order.
     #[arg(value_name = "LAYOUT")]
     pub layout: PathBuf,
     /// Where rows come from.
@@ -298,18 +309,21 @@ pub struct EvaluateArgs {
     /// Rows to use; default: those of the run if LAYOUT is the folder of a run, else all.
     #[arg(long, value_enum)]
     pub split: Option<SplitsArg>,
-    /// How rows are compared; default: as in the run if LAYOUT is the folder of a run, else by the Euclidean distance.
+    /// How rows are compared; default: as in the run if LAYOUT is the folder of a run, else by the
+    /// Euclidean distance.
     #[arg(long, value_enum)]
     pub metric: Option<MetricArg>,
-    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows where these are few. Several average their affinities. Default: as
-    /// in the run if LAYOUT is the folder of a run, else 30.
+    /// Effective number of neighbours of a row, at least 1; lowered to a third of the rows where
+    /// these are few. Several average their affinities. Default: as in the run if LAYOUT is the
+    /// folder of a run, else 30.
     #[arg(long, value_name = "P,...", value_delimiter = ',', value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
-    /// Number of neighbours of each row. So many get an affinity; default: as in the run if LAYOUT is the folder of a run, else three times
-    /// the largest perplexity.
+    /// Number of neighbours of each row. So many get an affinity; default: as in the run if LAYOUT
+    /// is the folder of a run, else three times the largest perplexity.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub neighbours: Option<usize>,
-    /// Degrees of freedom A of the kernel (1 + d^2/A)^-A, above 0; default: as in the run if LAYOUT is the folder of a run, else 1.
+    /// Degrees of freedom A of the kernel (1 + d^2/A)^-A, above 0; default: as in the run if LAYOUT
+    /// is the folder of a run, else 1.
     #[arg(long, value_name = "ALPHA", value_parser = above_zero)]
     pub degrees_of_freedom: Option<f64>,
     /// How rows are prepared.

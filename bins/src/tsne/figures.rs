@@ -8,7 +8,8 @@ use chandlery::tsne::Metric;
 /// What is measured one after the other: the divergence, and three [`Measures`].
 const STAGES: u64 = 4;
 
-/// The divergence that `kl` finds, and the measures of a layout of the prepared rows that `read` gives, with progress.
+/// The divergence that `kl` finds, and the measures of a layout of the prepared rows that `read`
+/// gives, with progress.
 pub fn measured(
     kl: impl FnOnce() -> Result<f64>,
     read: impl FnOnce() -> Result<Tensor>,

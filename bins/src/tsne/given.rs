@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-/// Reads the neighbours of `n` rows: indices of some integer type and distances of some float type, both `[n, k]`. Names the file of what makes no
-/// sense.
+/// Reads the neighbours of `n` rows: indices of some integer type and distances of some float type,
+/// both `[n, k]`. Names the file of what makes no sense.
 pub fn neighbours(indices: &Path, distances: &Path, n: usize) -> Result<CheckedNeighbours> {
     let of_indices = format!("--neighbours-from {}", indices.display());
     let of_distances = format!("--distances {}", distances.display());

@@ -14,7 +14,8 @@ const ANIMATION: &str = "history.gif";
 /// Width and height of its pictures, in pixels.
 const SIDE: u32 = 640;
 
-/// Draws a layout at a check; pictures lie in the run folder, so that a run that is resumed has those from before.
+/// Draws a layout at a check; pictures lie in the run folder, so that a run that is resumed has
+/// those from before.
 pub struct History {
     folder: RunFolder,
     classes: Classes,

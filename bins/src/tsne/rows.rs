@@ -18,7 +18,8 @@ pub struct Rows {
     pub name: String,
     /// The rows themselves.
     pub held: Held,
-    /// What was subtracted from the columns before they were rounded to f32; empty where nothing was.
+    /// What was subtracted from the columns before they were rounded to f32; empty where nothing
+    /// was.
     pub centre: Vec<f64>,
     /// `[n]`, where all rows have one.
     pub labels: Option<Vec<u32>>,
@@ -41,7 +42,8 @@ pub enum Held {
 }
 
 impl Rows {
-    /// Opens rows, without the means of columns that f32 does not hold where they may be subtracted, and copies them to `device`.
+    /// Opens rows, without the means of columns that f32 does not hold where they may be
+    /// subtracted, and copies them to `device`.
     pub fn open(
         args: &DataArgs,
         splits: SplitsArg,
@@ -162,7 +164,8 @@ pub fn prepared(split: &Split, preparation: &Preparation, device: &Device) -> Re
     Ok(preparation.apply_split(split, device)?)
 }
 
-/// Rows on `device` as they are stored, without the centre that they were read with, if they did not lose it on reading.
+/// Rows on `device` as they are stored, without the centre that they were read with, if they did
+/// not lose it on reading.
 pub fn centred(split: &Split, centre: Option<&Centre>, device: &Device) -> Result<Tensor> {
     let raw = split.raw(device)?;
     let has_lost_it = split.rows.rounding().is_some_and(|rounding| !rounding.centre.is_empty());

@@ -206,7 +206,8 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     run.finish(settings.seed, results, &card)
 }
 
-/// The embedding with its rows. A run over neighbours that were found elsewhere has none, but new rows are placed by them all the same.
+/// The embedding with its rows. A run over neighbours that were found elsewhere has none, but new
+/// rows are placed by them all the same.
 fn embedding_of(made: &TsneTrainer, rows: &Rows, settings: &Settings) -> Result<Embedding> {
     if settings.neighbours_from.is_none() {
         return Ok(made.model()?);

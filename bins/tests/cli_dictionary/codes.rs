@@ -114,7 +114,8 @@ fn codes_of_images_decode_to_the_images() {
     let at = |name: &str| folder.path().join(name);
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     let on_cpu = |args: &[&str]| DICTIONARY.json(folder.path(), &[args, &["--device", "cpu"]].concat());
-    // Tiles: the picture has the error of the codes, of which one atom leaves much, and that of rounding to bytes, 1/√12 a pixel.
+    // Tiles: the picture has the error of the codes, of which one atom leaves much, and that of
+    // rounding to bytes, 1/√12 a pixel.
     let tiles = on_cpu(&["encode", "run", "--data", "grey.png", "--nonzero", "1"]);
     let decoded = on_cpu(&["decode", "run", "codes.safetensors"]);
     assert_eq!((decoded["out"].as_str(), decoded["n_images"].as_u64()), (Some("decoded.png"), Some(1)));
@@ -224,7 +225,8 @@ fn coefficients_stay_above_zero_where_the_dictionary_wants_that() {
     assert!(err.contains("--pursuit: must be omp or ols") && err.ends_with("got subspace-pursuit"), "{err}");
 }
 
-/// Writes `x.npy`: 60 rows of three values along three directions, each of which has a row of its own size.
+/// Writes `x.npy`: 60 rows of three values along three directions, each of which has a row of its
+/// own size.
 fn rows_along_three_directions(folder: &Path) {
     use npyz::WriterBuilder;
     let file = std::fs::File::create(folder.join("x.npy")).unwrap();

@@ -1,4 +1,5 @@
-//! Dictionaries from files of atoms: `--start-from`, `--dictionary`, and the models of `encode` and `decode`.
+//! Dictionaries from files of atoms: `--start-from`, `--dictionary`, and the models of `encode` and
+//! `decode`.
 use super::common::{DBN_ON_CPU, DICTIONARY, number};
 use super::{folder, tiny};
 use candle::{Device::Cpu, Tensor};
@@ -25,7 +26,8 @@ fn write_safetensors(path: &Path, tensors: &[(&str, &Tensor)]) {
     candle::safetensors::save(&tensors, path).unwrap();
 }
 
-/// Pictures, the run `run` of 32 atoms for 4×4 patches, and those atoms times 3 as `atoms.npy` and `atoms.safetensors`.
+/// Pictures, the run `run` of 32 atoms for 4×4 patches, and those atoms times 3 as `atoms.npy` and
+/// `atoms.safetensors`.
 fn with_atoms() -> TempDir {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
@@ -38,7 +40,8 @@ fn with_atoms() -> TempDir {
     folder
 }
 
-/// Asserts that two figures are the same but for a rounding of the atoms, which were made of length 1 once more.
+/// Asserts that two figures are the same but for a rounding of the atoms, which were made of length
+/// 1 once more.
 #[track_caller]
 fn near(a: f64, b: f64) {
     assert!((a / b - 1.).abs() < 1e-4, "{a} {b}");

@@ -4,8 +4,9 @@ use super::{folder, tiny};
 use chandlery::dictionary::Dictionary;
 use chandlery::{LoadOptions, Model};
 
-/// The size of noisy, denoised and clean side by side: letters are 7×16 pixels with 3 around them; the captions `noisy 22.11 dB` and `denoised 30.12 dB`
-/// are wider than an image of 80 pixels; there is a gap of 4 between columns.
+/// The size of noisy, denoised and clean side by side: letters are 7×16 pixels with 3 around them;
+/// the captions `noisy 22.11 dB` and `denoised 30.12 dB` are wider than an image of 80 pixels;
+/// there is a gap of 4 between columns.
 const COMPARISON: (u32, u32) = (14 * 7 + 6 + 4 + 17 * 7 + 6 + 4 + 80, 64 + 16 + 6);
 
 #[test]
@@ -83,7 +84,8 @@ fn colour_is_denoised_and_the_noise_estimated() {
     assert!(number(&result, "psnr") > number(&result, "psnr_noisy") + 5., "{result}");
     let all = image::open(folder.path().join("all.png")).unwrap().to_rgb8();
     assert_eq!(all.dimensions(), COMPARISON);
-    // The noisy image, by itself, with the deviation left to be found and the clean image to measure against.
+    // The noisy image, by itself, with the deviation left to be found and the clean image to
+    // measure against.
     image::DynamicImage::from(all).crop_imm(12, 22, 80, 64).save(folder.path().join("noisy.png")).unwrap();
     let args = ["denoise", "noisy.png", "--clean", "colour.png", "--patch", "6", "--device", "cpu"];
     let found = DICTIONARY.json(folder.path(), &args);

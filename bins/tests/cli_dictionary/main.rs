@@ -1,4 +1,5 @@
-//! The program `dictionary-learning` as a user runs it: the built binary, small images, real folders.
+//! The program `dictionary-learning` as a user runs it: the built binary, small images, real
+//! folders.
 #![allow(clippy::unwrap_used)]
 mod codes;
 #[path = "../common/mod.rs"]
@@ -31,7 +32,8 @@ fn tiny<'a>(more: &[&'a str]) -> Vec<&'a str> {
     ["train"].iter().chain(&TINY).copied().chain(more.iter().copied()).collect()
 }
 
-/// Asserts that the JSON of a command has what that of every command has, and no name of another for it.
+/// Asserts that the JSON of a command has what that of every command has, and no name of another
+/// for it.
 #[track_caller]
 fn is_summary(result: &Value, n_atoms: u64, unit: &str) {
     assert_eq!(result["n_atoms"].as_u64(), Some(n_atoms), "{result}");
@@ -45,7 +47,8 @@ fn is_summary(result: &Value, n_atoms: u64, unit: &str) {
     }
 }
 
-/// Pictures to learn from: `grey.png` and `colour.png`, stripes of several directions with edges between.
+/// Pictures to learn from: `grey.png` and `colour.png`, stripes of several directions with edges
+/// between.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let level = |x: u32, y: u32, phase: f32| {

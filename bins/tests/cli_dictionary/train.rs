@@ -11,7 +11,8 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
     let result = DICTIONARY.json(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
     assert_eq!((result["n_rows"].as_u64(), result["rule"].as_str()), (Some(1500), Some("ak-svd")));
     let (start, end) = (number(&result, "rmse_start"), number(&result, "rmse"));
-    // Learning must be worth something against random patches; flat codes would leave the deviation, about 35.
+    // Learning must be worth something against random patches; flat codes would leave the
+    // deviation, about 35.
     assert!(end > 0. && end < 0.8 * start, "{start} → {end}");
     let times = ["training_seconds", "seconds"].map(|name| number(&result, name));
     assert!(times[0] > 0. && times[0] < times[1], "{times:?}");

@@ -61,7 +61,8 @@ fn of_two_writers_of_one_name_both_succeed_and_one_leaves_its_file_whole() {
     }
 }
 
-/// The last line of standard error of a command that may write files of so many blocks of 512 bytes only, as on a full disk.
+/// The last line of standard error of a command that may write files of so many blocks of 512 bytes
+/// only, as on a full disk.
 #[cfg(unix)]
 fn with_room_for(blocks: &str, program: &Program, at: &Path, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new("sh");

@@ -142,7 +142,8 @@ fn while_a_run_learns_and_the_checkpoint_stands() {
     }
 }
 
-/// A step over many rows that takes longer than a loop is given is not waited for; the checkpoint before it stands.
+/// A step over many rows that takes longer than a loop is given is not waited for; the checkpoint
+/// before it stands.
 #[test]
 fn while_a_step_takes_long() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +162,8 @@ fn while_a_step_takes_long() {
     assert!(!has_leftovers(at) && !checkpoint(&at.join("run")).is_empty());
 }
 
-/// A pipe in the place of the results holds a run whose training is done. It goes on to the figures of one that was left alone.
+/// A pipe in the place of the results holds a run whose training is done. It goes on to the figures
+/// of one that was left alone.
 #[test]
 fn after_a_run_has_learned_and_its_results_are_still_to_come() {
     for (i, training) in TRAININGS.iter().enumerate() {
@@ -185,7 +187,8 @@ fn after_a_run_has_learned_and_its_results_are_still_to_come() {
     }
 }
 
-/// Work of minutes that is no training of a run: searching neighbours, measuring, estimating, filling in, learning to classify.
+/// Work of minutes that is no training of a run: searching neighbours, measuring, estimating,
+/// filling in, learning to classify.
 #[test]
 fn while_something_else_takes_minutes() {
     let folder = folder();

@@ -4,7 +4,8 @@ use crate::common::weights;
 use std::path::Path;
 use std::process::Stdio;
 
-/// Starts a command and kills it once it has written so many checkpoints, or has ended; whether it was killed.
+/// Starts a command and kills it once it has written so many checkpoints, or has ended; whether it
+/// was killed.
 fn kill_after(training: &Training, at: &Path, args: &[&str], checkpoints: usize) -> bool {
     let file = at.join("killed").join(CHECKPOINT);
     // A checkpoint is another file each time.
@@ -23,8 +24,8 @@ fn kill_after(training: &Training, at: &Path, args: &[&str], checkpoints: usize)
     !ended
 }
 
-/// A run that is killed again and again, and goes on each time, ends in the bits of one that was left alone. Each step writes a checkpoint, so
-/// that most moments lie within one.
+/// A run that is killed again and again, and goes on each time, ends in the bits of one that was
+/// left alone. Each step writes a checkpoint, so that most moments lie within one.
 #[test]
 fn a_run_that_was_killed_at_any_moment_goes_on_from_there() {
     for training in &TRAININGS {
@@ -43,7 +44,8 @@ fn a_run_that_was_killed_at_any_moment_goes_on_from_there() {
     }
 }
 
-/// What a process leaves that is killed while it writes its first checkpoint, before and after it has said what the run is.
+/// What a process leaves that is killed while it writes its first checkpoint, before and after it
+/// has said what the run is.
 #[test]
 fn a_run_that_was_killed_before_its_first_checkpoint_is_begun_again_by_its_command() {
     for training in &TRAININGS {

@@ -202,7 +202,8 @@ fn checkpoint(run: &Path) -> Vec<u8> {
     std::fs::read(run.join(CHECKPOINT)).unwrap()
 }
 
-/// The lines of metrics of a run, and its results, without what differs from one process to the next.
+/// The lines of metrics of a run, and its results, without what differs from one process to the
+/// next.
 fn figures(run: &Path) -> (Vec<Value>, Value) {
     fn strip(value: &mut Value) {
         if let Value::Object(fields) = value {

@@ -58,7 +58,8 @@ fn a_diverged_model_never_replaces_a_checkpoint() {
     let folder = folder();
     for (i, training) in TRAININGS.iter().enumerate() {
         let Some(diverges) = training.diverges else { continue };
-        // Whether it is noticed at the end of an epoch, at a checkpoint that is due, or when the run is stopped.
+        // Whether it is noticed at the end of an epoch, at a checkpoint that is due, or when the
+        // run is stopped.
         for (j, how) in
             [&[][..], &["--checkpoint-every", "0"], &["--stop-after-steps", "5"]].into_iter().enumerate()
         {

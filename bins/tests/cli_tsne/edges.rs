@@ -98,7 +98,8 @@ fn rows_far_from_0_in_f64_are_laid_out_placed_and_measured_as_they_are() {
     let (cosine, said) = train("far.npy", "cosine", &["--metric", "cosine"]);
     assert!(said.contains("--data far.npy: values are rounded to 32 bits"), "{said}");
     assert!(number(&cosine, "trustworthiness") < 0.9, "{cosine}");
-    // A layout is measured against the rows in f64: one that is the rows is as good as can be, of either file.
+    // A layout is measured against the rows in f64: one that is the rows is as good as can be, of
+    // either file.
     let points: Vec<f32> = near.chunks(d).flat_map(|row| [row[0] as f32, row[1] as f32]).collect();
     write_npy(&folder.path().join("points.npy"), [n, 2], &points);
     let measured = |data: &str| {

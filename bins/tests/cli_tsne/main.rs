@@ -159,7 +159,8 @@ fn measures_are_those_that_a_hand_computes() {
     assert!((number(&small, "kl") - kl).abs() < 1e-5, "{small} {kl}");
     assert!(small["trustworthiness"].is_null() && small["knn_recall"].is_null(), "{small}");
 
-    // Rows on a line, the layout the same line but for the last point, which went from its end to its start.
+    // Rows on a line, the layout the same line but for the last point, which went from its end to
+    // its start.
     let n = 30;
     let line: Vec<f32> = (0..n).map(|i| (i * i) as f32).collect();
     let mut points: Vec<f32> = line.iter().flat_map(|&x| [x, 0.]).collect();

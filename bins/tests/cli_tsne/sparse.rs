@@ -47,7 +47,8 @@ fn sparse_rows_are_laid_out_as_dense_ones_resumed_measured_and_extended_by_new_r
     assert!(embedding.rows().is_none());
     assert_eq!(embedding.prepared_rows().unwrap().unwrap().dims(), [90, 10]);
     assert_eq!(embedding.n_inputs().unwrap(), Some(400));
-    // The components between three groups are two. Descents enlarge what is left between the others.
+    // The components between three groups are two. Descents enlarge what is left between the
+    // others.
     let strong = |run: &str| {
         let embedding = Embedding::from_pretrained(at.join(run), &LoadOptions::default()).unwrap();
         let read = embedding.prepared_rows().unwrap().unwrap().narrow(1, 0, 2).unwrap();

@@ -1,4 +1,5 @@
-//! What the tests of the command line share: running a program as a user does, and reading what it leaves.
+//! What the tests of the command line share: running a program as a user does, and reading what it
+//! leaves.
 #![allow(dead_code)] // Each test file uses some of it.
 use serde_json::Value;
 use std::path::Path;
@@ -45,7 +46,8 @@ impl Program {
         Self { last: &[], ..self }
     }
 
-    /// The program with these arguments, to be started in `folder`; errors come without a backtrace.
+    /// The program with these arguments, to be started in `folder`; errors come without a
+    /// backtrace.
     pub fn command(&self, folder: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(self.path);
         command.args(args).args(self.last).current_dir(folder);
@@ -85,7 +87,8 @@ impl Program {
         stderr.trim_end().to_owned()
     }
 
-    /// Asserts that these arguments are a usage error, exit code 2, and that its lines contain `text`.
+    /// Asserts that these arguments are a usage error, exit code 2, and that its lines contain
+    /// `text`.
     #[track_caller]
     pub fn refuse(&self, folder: &Path, args: &[&str], text: &str) {
         let (output, stderr) = self.run(folder, args);
@@ -103,8 +106,8 @@ fn without_progress(stderr: &str) -> String {
     stderr.split_inclusive('\n').filter(|line| !is_progress(line)).collect()
 }
 
-/// Starts a training run, interrupts it once its run folder has metrics, and returns its standard error. It must end
-/// with exit code 130 and leave a checkpoint.
+/// Starts a training run, interrupts it once its run folder has metrics, and returns its standard
+/// error. It must end with exit code 130 and leave a checkpoint.
 #[cfg(unix)]
 #[track_caller]
 pub fn interrupt(command: Command, run: &Path) -> String {
@@ -175,7 +178,8 @@ pub fn picture_size(path: &Path) -> (u32, u32) {
     picture.dimensions()
 }
 
-/// Pixels along so many tiles of a digit: 28 pixels, twice as large, with gaps of 1 between and around them.
+/// Pixels along so many tiles of a digit: 28 pixels, twice as large, with gaps of 1 between and
+/// around them.
 pub fn side(tiles: u32) -> u32 {
     2 * (29 * tiles + 1)
 }

@@ -2,7 +2,8 @@
 //
 //   out[i, :] = x[rows[i], :], or all bits set where x has no such row
 //
-// arrays   x: [n_rows, row], out: [n, row], in units of 1, 2, 4, 8 or 16 bytes, each array on a multiple of one; rows: [n] u32; not overlapping
+// arrays   x: [n_rows, row], out: [n, row], in units of 1, 2, 4, 8 or 16 bytes, each array on a
+//          multiple of one; rows: [n] u32; not overlapping
 // scalars  lanes: threads for a row, a power of two up to 256
 // launch   1-D, a block of 256 threads for each 256 / lanes rows of out
 // shared   none

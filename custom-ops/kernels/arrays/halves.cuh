@@ -1,5 +1,6 @@
-// halves.cuh: f32 numbers in halves of 16 bits, of which the upper one is the bf16 number next to the f32 one. src/arrays/halves.rs says what they are and
-// what is exact, and has the same functions.
+// halves.cuh: f32 numbers in halves of 16 bits, of which the upper one is the bf16 number next to
+// the f32 one. src/arrays/halves.rs says what they are and what is exact, and has the same
+// functions.
 #pragma once
 
 __device__ __forceinline__ float joined(unsigned upper, unsigned lower) {

@@ -1,14 +1,17 @@
-// history.cu: the vectors of a quasi-Newton method as rows of one matrix: a direction from all rows, a step along it, a new gradient.
+// history.cu: the vectors of a quasi-Newton method as rows of one matrix: a direction from all
+// rows, a step along it, a new gradient.
 //
 //   combine_rows     x[to, c]  <- sum of coefficient[i] * x[i, c] over rows i with a coefficient other than 0, in their order
 //   moved_along      out[c]     = from[c] + step * x[row, c]
 //   put_difference   x[difference, c] <- values[c] - x[old, c],   x[to, c] <- values[c]
 //   Each product and sum is rounded to double by itself, and the result once to the type of x
 //
-// arrays   x: [rows, n], float or double; out, from, values: [n] of the same type; coefficients: [rows] double; contiguous, none overlap
+// arrays   x: [rows, n], float or double; out, from, values: [n] of the same type; coefficients:
+//          [rows] double; contiguous, none overlap
 // scalars  to, row, old, difference: rows of x, of which difference is neither of the others
 // launch   1-D grid of 1-D blocks, any size: a thread takes a column and strides over the grid
-// cost     reads the rows with a coefficient once; memory limits, and at the sizes of small networks the launch
+// cost     reads the rows with a coefficient once; memory limits, and at the sizes of small
+//          networks the launch
 // NaN      propagates, but not from a row with coefficient 0
 // same     the same bits as the CPU twin
 // truth    the references in src/arrays/history.rs

@@ -2,11 +2,14 @@
 //
 //   out[i] = sum of x[k] for k < i, modulo 2^32;  total = sum of all x, modulo 2^64
 //
-// Tiles of 4096 numbers. Several: tile_sums adds up each, scan_tiles makes exclusive sums of those, scan begins each tile at its sum. One: scan.
+// Tiles of 4096 numbers. Several: tile_sums adds up each, scan_tiles makes exclusive sums of those,
+// scan begins each tile at its sum. One: scan.
 //
-// arrays   x: [n] u32, or null if the numbers are in out; out: [n] u32; sums: [tiles] u64; total: [1] i64. out and x may be one array
+// arrays   x: [n] u32, or null if the numbers are in out; out: [n] u32; sums: [tiles] u64; total:
+//          [1] i64. out and x may be one array
 // scalars  n is any; tiles = ceil(n / 4096)
-// launch   tile_sums, scan: a block of 256 for each tile, for scan at least one. scan_tiles: one block of 1024
+// launch   tile_sums, scan: a block of 256 for each tile, for scan at least one. scan_tiles: one
+//          block of 1024
 // shared   at most 256 bytes, declared
 // cost     reads x twice and writes out once; with one tile reads it once
 // same     integers
@@ -22,7 +25,8 @@ __device__ u64 wide_sum_of_warp(u64 x) {
   return x;
 }
 
-// This thread's numbers of a tile, of which each warp has a stretch; 0 beyond the end. Their sum over the warp.
+// This thread's numbers of a tile, of which each warp has a stretch; 0 beyond the end. Their sum
+// over the warp.
 __device__ u64 load(unsigned (&mine)[EACH], const unsigned* x, size_t tile, size_t n) {
   const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const size_t first = tile * TILE + warp * STRETCH + lane;

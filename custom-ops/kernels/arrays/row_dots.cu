@@ -1,10 +1,12 @@
 // row_dots.cu: inner products of every row of a matrix with a few of its rows, in double.
 //
-//   parts[s, p, i] = sum over columns c of segment s of x[pick_p, c] * x[i, c]
-//   lane l of 256 adds the columns l, l + 256, ... of the segment in this order, then the lanes in halves
+//   parts[s, p, i] = sum over columns c of segment s of x[pick_p, c] * x[i, c] lane l of 256 adds
+//   the columns l, l + 256, ... of the segment in this order, then the lanes in halves
 //
-// arrays   x: [rows, cols] float or double; parts: [segments, n_picks, rows] double; contiguous, not overlapping
-// scalars  n_picks 1 to 4; picks below rows; segments = ceil(cols / 16384), at least 1 (no columns give 0)
+// arrays   x: [rows, cols] float or double; parts: [segments, n_picks, rows] double; contiguous,
+//          not overlapping
+// scalars  n_picks 1 to 4; picks below rows; segments = ceil(cols / 16384), at least 1 (no columns
+//          give 0)
 // launch   a block of 256 for each segment (x) and row (y)
 // shared   8 KiB
 // cost     reads x once, and the picked rows from the L2 for every other row; memory limits

@@ -3,8 +3,8 @@
 //   scale   out[i] = (float)x[i] * scale      rounded in the *_bf16 and *_f16 forms
 //   split   out[i] = f16(x[i] * scale), out[part + i] = f16(x[i] * scale - out[i])
 //
-// arrays   x: [n] u8 or f32; out: [n] f32, bf16 or f16, or two of [n] f16 that are `part` entries apart; contiguous, not
-//          overlapping
+// arrays   x: [n] u8 or f32; out: [n] f32, bf16 or f16, or two of [n] f16 that are `part` entries
+//          apart; contiguous, not overlapping
 // scalars  scale: 1/255 for bytes, 1 for numbers
 // launch   1-D grid of 1-D blocks, any size: the loop strides over the grid
 // cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound

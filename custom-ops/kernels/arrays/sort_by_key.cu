@@ -1,22 +1,31 @@
 // sort_by_key.cu: entries in the order of their keys, a stable counting sort by digits.
 //
 //   entry e < n is valid if its key is below n_keys and, with `count`, e % width < count[e / width]
-//   offsets[j] = number of valid entries with key < j, j <= n_keys;  order = the entries by key, those of one key ascending, then zeros
+//   offsets[j] = number of valid entries with key < j, j <= n_keys;  order = the entries by key,
+//                                                                    those of one key ascending,
+//                                                                    then zeros
 //
-// sort_small does it all. Else a pass for each digit of the key, the lowest first: tally counts the digits of each tile of 4096 entries,
-// prefix_sum.cu turns counts (digit by digit, tile by tile) into starts, scatter counts once more, for each warp, and writes. A warp takes 32
-// entries at a time, in order; lanes with one digit find each other and the lowest moves the start on for all. So the order is that of
-// the entries. At last starts looks up where keys begin.
+// sort_small does it all. Else a pass for each digit of the key, the lowest first: tally counts the
+// digits of each tile of 4096 entries, prefix_sum.cu turns counts (digit by digit, tile by tile)
+// into starts, scatter counts once more, for each warp, and writes. A warp takes 32 entries at a
+// time, in order; lanes with one digit find each other and the lowest moves the start on for all.
+// So the order is that of the entries. At last starts looks up where keys begin.
 //
-// arrays   keys: [n] u32; count: [n / width] u32 or null; order: [n], offsets: [n_keys + 1]; table: [digits][tiles] u32. tally, scatter: keys, and
-//          `from` (the entry of each key, null: its own place) as the pass before wrote them; there: [1] i64, how many those are, null: all n
-//          of them, of which the first pass leaves out those that are not there. sorted: the keys after the last pass, null with one pass,
-//          whose table has a row for each key. None overlap
-// scalars  n, n_keys < 2^32 - 1; n_keys, width >= 1; digit = key >> shift & (1 << bits) - 1; 1 <= bits <= 10
-// launch   sort_small: one block of 1024, n <= 16384. tally, scatter: a block of 256 for each tile, at least one. starts: any number of threads
-// shared   dynamic: sort_small 32 n_keys, tally 2^bits, scatter 8 * 2^bits numbers of 4 bytes; sort_small 128 bytes more, declared
+// arrays   keys: [n] u32; count: [n / width] u32 or null; order: [n], offsets: [n_keys + 1]; table:
+//          [digits][tiles] u32. tally, scatter: keys, and `from` (the entry of each key, null: its
+//          own place) as the pass before wrote them; there: [1] i64, how many those are, null: all
+//          n of them, of which the first pass leaves out those that are not there. sorted: the keys
+//          after the last pass, null with one pass, whose table has a row for each key. None
+//          overlap
+// scalars  n, n_keys < 2^32 - 1; n_keys, width >= 1; digit = key >> shift & (1 << bits) - 1; 1 <=
+//          bits <= 10
+// launch   sort_small: one block of 1024, n <= 16384. tally, scatter: a block of 256 for each tile,
+//          at least one. starts: any number of threads
+// shared   dynamic: sort_small 32 n_keys, tally 2^bits, scatter 8 * 2^bits numbers of 4 bytes;
+//          sort_small 128 bytes more, declared
 // cost     a pass reads keys twice and entries once and writes both; the scattered writes bind
-// same     lists on every device: the order is part of the result. Atomics count integers in shared memory, whose sums have no order
+// same     lists on every device: the order is part of the result. Atomics count integers in shared
+//          memory, whose sums have no order
 // truth    Sort::sort in src/arrays/sort_by_key/mod.rs
 
 #include "arrays/scan.cuh"
@@ -39,8 +48,9 @@ __device__ __forceinline__ unsigned digit_of(unsigned key, unsigned shift, unsig
   return key == NONE ? NONE : key >> shift & ((1u << bits) - 1);
 }
 
-// Where lane's entry goes: next[digit] and on, in the order of the lanes, for all that have the digit; next is moved on behind them. All lanes
-// of the warp must be here, those without an entry with NONE; next is the warp's own.
+// Where lane's entry goes: next[digit] and on, in the order of the lanes, for all that have the
+// digit; next is moved on behind them. All lanes of the warp must be here, those without an entry
+// with NONE; next is the warp's own.
 __device__ __forceinline__ unsigned take_place(unsigned* next, unsigned digit, unsigned lane) {
   const unsigned same = __match_any_sync(ALL, digit), before = __popc(same & ((1u << lane) - 1));
   const unsigned start = digit == NONE ? 0 : next[digit];

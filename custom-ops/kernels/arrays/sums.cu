@@ -1,6 +1,7 @@
 // sums.cu: sums over the rows of a matrix, in a fixed order.
 //
-//   lane[l][j] = x[l, j] + x[l + 32, j] + x[l + 64, j] + ...          l = 0..32, in this order, from 0
+//   lane[l][j] = x[l, j] + x[l + 32, j] + x[l + 64, j] + ...          l = 0..32, in this order,
+//                                                                     from 0
 //   sums[j]    = lanes added in halves: lane[l] += lane[l + 16], then + 8, + 4, + 2, + 1
 //
 // arrays   x: [rows, n_units] f32 or bf16, contiguous; sums: [n_units] f32, not overlapping

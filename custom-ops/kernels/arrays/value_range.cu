@@ -7,12 +7,14 @@
 // launch   blocks of 256 that stride over the grid, any number of them
 // cost     reads x once; two atomics for each block that widens the range
 // NaN      is passed over
-// same     the same bits as the CPU twin: minima and maxima do not depend on the order (zeros are +0)
+// same     the same bits as the CPU twin: minima and maxima do not depend on the order (zeros are
+//          +0)
 // truth    the CPU twin in src/arrays/value_range.rs
 
 constexpr unsigned THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
 
-// Bits of floats are in order as signed integers from +0 up, and in the opposite order as unsigned ones below.
+// Bits of floats are in order as signed integers from +0 up, and in the opposite order as unsigned
+// ones below.
 __device__ __forceinline__ void lower(float* to, float x) {
   if (x >= 0.f) atomicMin((int*)to, __float_as_int(x));
   else atomicMax((unsigned*)to, __float_as_uint(x));

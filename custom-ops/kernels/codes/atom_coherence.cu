@@ -3,13 +3,16 @@
 //   scale[j] = 1 / |d_j|, 0 where that is 0;  out[j] = 0                    begin
 //   out[j]   = max_{i < j} |(scale_i d_i) . (scale_j d_j)|                  0 for the first; NaN propagates
 //
-// arrays   d: [n, p] T (float or double), scale: [n] T, out: [n] double, contiguous, not overlapping
+// arrays   d: [n, p] T (float or double), scale: [n] T, out: [n] double, contiguous, not
+//          overlapping
 // scalars  n >= 1, p >= 1
-// launch   begin: blocks of 256, a warp for each atom. cosines: grid (T, T) for the T = n / 32 tiles of atoms, blocks of 64: a block has the
-//          cosines of two tiles, and ends at once where its atoms i come after its atoms j
+// launch   begin: blocks of 256, a warp for each atom. cosines: grid (T, T) for the T = n / 32
+//          tiles of atoms, blocks of 64: a block has the cosines of two tiles, and ends at once
+//          where its atoms i come after its atoms j
 // shared   38 * 64 T, static
 // cost     n^2 p FLOP, for which a block reads d once for each 32 atoms
-// same     a maximum does not depend on order, and numbers of at least 0 compare as their bits do; dot products have one order
+// same     a maximum does not depend on order, and numbers of at least 0 compare as their bits do;
+//          dot products have one order
 // truth    atom_coherence_reference in src/codes/atoms/coherence.rs
 
 #include "core/numbers.cuh"

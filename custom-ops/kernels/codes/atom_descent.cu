@@ -3,31 +3,39 @@
 //   for each group of 32 atoms, one group after the other:
 //     y_k  = d_k + (b_k - a_k D) / a_kk                             k in the group
 //     y_k += c_ik (d_i - s_i y_i)   for i < k, i in rising order    c_ik = a_ik / a_kk
-//     d_k <- s_k y_k                                                s_k brings y_k to length: to 1; capped: only where it is longer than 1
+//     d_k <- s_k y_k                                                s_k brings y_k to length: to 1;
+//                                                                   capped: only where it is longer
+//                                                                   than 1
 //
-// Columns depend on each other only through the lengths s_k, and these follow from the inner products of the group's rows alone. With
+// Columns depend on each other only through the lengths s_k, and these follow from the inner
+// products of the group's rows alone. With
 //
 //     e_k = y_k + sum_{i<k} c_ik d_i     (the first y)     w_k = e_k - sum_{i<k} c_ik s_i w_i     (the last y)
 //
-// the chain over the atoms is on R = E E', 32 x 32 in double: s_i = 1 / sqrt(R_ii), R_jk <- <w_j, w_k> for j, k > i. A block owns columns for
-// the whole sweep; blocks meet only to add up R. While some warps follow the chain, the others form a_k D for the next group, from the atoms of
-// before; the next group adds what this one changed.
+// the chain over the atoms is on R = E E', 32 x 32 in double: s_i = 1 / sqrt(R_ii), R_jk <- <w_j,
+// w_k> for j, k > i. A block owns columns for the whole sweep; blocks meet only to add up R. While
+// some warps follow the chain, the others form a_k D for the next group, from the atoms of before;
+// the next group adds what this one changed.
 //
 //   1  y and E of the block's columns, its part of R              all warps
 //   2  R over all blocks: parts, then sums                        two barriers of the grid, or of the cluster that is the grid
 //   3  s of the group | a_k D, c and a of the next one            four warps of each block, the same numbers in each | the others
 //   4  d of the block's columns, and what each atom lost          all warps
 //
-// arrays   d: [n, p], a: [n, n] symmetric, b: [n, p], T float or double, contiguous, none overlap. far: a slice for each block (see Slice), or
-//          null where it is in shared memory; sums: (blocks + 1) * 1024 double, not read where there is one block
-// scalars  n_fixed < n: the atoms before it do not change; p >= 1; columns: a multiple of 8, those of a block, blocks * columns >= p; unused:
-//          an atom with a_jj at or below it does not change; capped: 1 where atoms may be shorter than 1, else 0
-// launch   blocks of 512; several are a cluster (clustered = 1) or cooperative, so that all run at once
+// arrays   d: [n, p], a: [n, n] symmetric, b: [n, p], T float or double, contiguous, none overlap.
+//          far: a slice for each block (see Slice), or null where it is in shared memory; sums:
+//          (blocks + 1) * 1024 double, not read where there is one block
+// scalars  n_fixed < n: the atoms before it do not change; p >= 1; columns: a multiple of 8, those
+//          of a block, blocks * columns >= p; unused: an atom with a_jj at or below it does not
+//          change; capped: 1 where atoms may be shorter than 1, else 0
+// launch   blocks of 512; several are a cluster (clustered = 1) or cooperative, so that all run at
+//          once
 // shared   sizeof(Room<T>) and, without `far`, a slice
-// cost     2 n p FLOP per atom; a from the second-level cache once for each 8 columns. The chain limits: some 200 cycles an atom, and 3 us a
-//          group for R
-// NaN      a row whose new length is not finite, or is 0 and must be 1, does not change: parts 1 to 3 are done again as if it were unused; a
-//          NaN in d or b spreads to the rows that a couples with it
+// cost     2 n p FLOP per atom; a from the second-level cache once for each 8 columns. The chain
+//          limits: some 200 cycles an atom, and 3 us a group for R
+// NaN      a row whose new length is not finite, or is 0 and must be 1, does not change: parts 1 to
+//          3 are done again as if it were unused; a NaN in d or b spreads to the rows that a
+//          couples with it
 // same     each sum has one order; no atomics on numbers
 // truth    descend_atoms_reference in src/codes/atoms/descend.rs
 
@@ -80,7 +88,8 @@ struct Statistics {
   double unused;
 };
 
-// By how much x is scaled to length 1, given the sum of its squares; 0 where it has no length or none that is a number.
+// By how much x is scaled to length 1, given the sum of its squares; 0 where it has no length or
+// none that is a number.
 __device__ __noinline__ double inverse_length(double squares, double) {
   const double norm = sqrt(squares);
   return norm > 1.17549435e-38 && norm < INFINITY ? 1 / norm : 0;
@@ -112,8 +121,8 @@ __device__ __forceinline__ void meet(unsigned blocks, unsigned clustered) {
 __device__ __forceinline__ void ahead_sync() { asm volatile("bar.sync 1, %0;" ::"n"(AHEAD * WARP) : "memory"); }
 __device__ __forceinline__ void chain_sync() { asm volatile("bar.sync 2, %0;" ::"n"(CHAIN * WARP) : "memory"); }
 
-// What the group of atoms from `first` on needs of the statistics and of the atoms as they are, by the last warps. follows: there is a group
-// before it.
+// What the group of atoms from `first` on needs of the statistics and of the atoms as they are, by
+// the last warps. follows: there is a group before it.
 template <typename T>
 __device__ void look_ahead(Room<T>& room, const Slice<T>& slice, const Statistics<T>& of, unsigned first, unsigned buffer,
                            bool follows) {
@@ -173,8 +182,9 @@ __device__ void look_ahead(Room<T>& room, const Slice<T>& slice, const Statistic
   }
 }
 
-// s for each atom of the group that moves, from the inner products of the rows e; those that have no length are told in room.stays, the first
-// of them truly, others as if it moved. By the first warps, each with some columns of the products; lane j has row j.
+// s for each atom of the group that moves, from the inner products of the rows e; those that have
+// no length are told in room.stays, the first of them truly, others as if it moved. By the first
+// warps, each with some columns of the products; lane j has row j.
 template <typename T>
 __device__ void chain(Room<T>& room, const double* total, unsigned buffer, unsigned moves, unsigned capped) {
   const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;

@@ -1,23 +1,29 @@
 // atom_statistics.cu: the statistics of codes for a least-squares dictionary.
 //
-//   a[j][l] <- beta a[j][l] + sum over the list of j, in 8 warps of each block and 256 entries a warp, of (c x_j) (c x_l)
+//   a[j][l] <- beta a[j][l] + sum over the list of j, in 8 warps of each block and 256 entries a
+//   warp, of (c x_j) (c x_l)
 //   b[j]    <- beta b[j]    + sum over the list of j of (c x_j) (c y)
 //
-// arrays   a: [n, n], b: [n, p], x: [m, s], y: [m, p], T float or double; indices: [m, s], count: [m], offsets: [n + 1], entries: lists of
-//          places i * s + k, u32. figures: [2 parts] double or null. Contiguous, none overlap
-// scalars  beta finite; with 0 the old content is not read; c a power of two; n, s, p >= 1; 1 <= columns <= n: columns of a that a block sums.
-//          With figures: parts <= 512; nothing is written unless every one of the first `parts` is at most most_error and every one
-//          of the others at most most_square
-// launch   blocks of 512, (n * team, tiles), clusters of `team` blocks along x, of capability 9.0: of atom j the tiles y < gram_tiles = ceil(n / columns) of a, then the ceil(p / 128) of b
+// arrays   a: [n, n], b: [n, p], x: [m, s], y: [m, p], T float or double; indices: [m, s], count:
+//          [m], offsets: [n + 1], entries: lists of places i * s + k, u32. figures: [2 parts]
+//          double or null. Contiguous, none overlap
+// scalars  beta finite; with 0 the old content is not read; c a power of two; n, s, p >= 1; 1 <=
+//          columns <= n: columns of a that a block sums. With figures: parts <= 512; nothing is
+//          written unless every one of the first `parts` is at most most_error and every one of the
+//          others at most most_square
+// launch   blocks of 512, (n * team, tiles), clusters of `team` blocks along x, of capability 9.0:
+//          of atom j the tiles y < gram_tiles = ceil(n / columns) of a, then the ceil(p / 128) of b
 // shared   the larger of 8 columns T and 16 * 128 T, dynamic
 // cost     2 s FLOP per use and tile of a, 2 p FLOP per use for b, which reads a row of y from L2
 // bounds   a count above s counts as s; an index of n or more is skipped
-// same     each sum has one order for each size of team; no atomics. Entries of a code with the same atom are added one after the other, in the code's order
+// same     each sum has one order for each size of team; no atomics. Entries of a code with the
+//          same atom are added one after the other, in the code's order
 // truth    Statistics::sum in src/codes/atoms/statistics.rs
 
 #include "codes/atoms.cuh"
 
-// Entries that a warp sums by themselves before they join the sum: what is added stays of the size of what it is added to.
+// Entries that a warp sums by themselves before they join the sum: what is added stays of the size
+// of what it is added to.
 constexpr unsigned BLOCK = 256;
 // Warps that sum rows of a, each a row of its own.
 constexpr unsigned GRAM_WARPS = 8;

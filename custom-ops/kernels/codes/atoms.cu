@@ -3,19 +3,26 @@
 //   update_atoms   for each atom j of the group with signals, F = E_I + x_j d_j over its list I, x and d of before the group:
 //                    g = sum_k x_k E_k + (x . x_old) d_old - 2 gamma * sum_{l != j} (d_l . d) d_l
 //                    d <- g / |g|;  x_k <- E_k . d + x_old_k (d_old . d)          steps times, or until |change of d| <= tolerance
-//                  steps = 0: d only. If g has length 0 or is not finite, the steps end and atom and coefficients keep their values
-//   follow         E_i += x_old d_old - x_new d_new for the atoms of the group in the code of signal i, in the code's order
+//                  steps = 0: d only. If g has length 0 or is not finite, the steps end and atom
+//                  and coefficients keep their values
+//   follow         E_i += x_old d_old - x_new d_new for the atoms of the group in the code of
+//                  signal i, in the code's order
 //
-// arrays   d_in: [n, p], x_in: [m, s]: the inputs. d_out, x_out: the same shapes, at first copies of them; each atom writes its row and its entries.
-//          error: [m, p]. offsets: [n + 1], entries: [offsets[n]]: places i * s + k, sorted by atom. indices: [m, s], count: [m] u32.
-//          T is float or double; contiguous; none overlap
-// scalars  atoms with more than `above` and at most `most` uses are updated; first <= j < last <= n; s, p >= 1; steps >= 0; tolerance2 >= 0, squared; gamma >= 0
-// launch   update_atoms: blocks of 512, one for each atom or, of capability 9.0, a cluster. follow: a warp for each signal, blocks of 256
+// arrays   d_in: [n, p], x_in: [m, s]: the inputs. d_out, x_out: the same shapes, at first copies
+//          of them; each atom writes its row and its entries. error: [m, p]. offsets: [n + 1],
+//          entries: [offsets[n]]: places i * s + k, sorted by atom. indices: [m, s], count: [m]
+//          u32. T is float or double; contiguous; none overlap
+// scalars  atoms with more than `above` and at most `most` uses are updated; first <= j < last <=
+//          n; s, p >= 1; steps >= 0; tolerance2 >= 0, squared; gamma >= 0
+// launch   update_atoms: blocks of 512, one for each atom or, of capability 9.0, a cluster. follow:
+//          a warp for each signal, blocks of 256
 // shared   update_atoms: (3 p + 16 * 128 + 16) T and 16 doubles, dynamic
-// cost     each step reads the rows of E in the list twice, usually from L2: 2 * p * sizeof(T) bytes per use; the atom
-//          with the longest list is the last to end, of which each block of a cluster takes its share
+// cost     each step reads the rows of E in the list twice, usually from L2: 2 * p * sizeof(T)
+//          bytes per use; the atom with the longest list is the last to end, of which each block of
+//          a cluster takes its share
 // NaN      affects only its own atom
-// twice    if a code names an atom twice, each entry is updated separately, as if it belonged to another signal
+// twice    if a code names an atom twice, each entry is updated separately, as if it belonged to
+//          another signal
 // same     sums have one order, for each number of blocks; no atomics
 // truth    update_atoms_reference in src/codes/atoms/reference.rs
 
@@ -52,7 +59,8 @@ __device__ void update(T* d_out, T* x_out, const T* d_in, const T* x_in, const T
     }
     __syncthreads();
     if (gamma > 0) {
-      // The warps of all blocks take the other atoms in turn and keep their sums apart, a tile of columns after the other.
+      // The warps of all blocks take the other atoms in turn and keep their sums apart, a tile of
+      // columns after the other.
       for (unsigned at = 0; at < p; at += COLUMNS) {
         T part[4] = {0, 0, 0, 0};
         for (unsigned l = team.rank * WARPS + warp; l < n; l += team.blocks * WARPS) {

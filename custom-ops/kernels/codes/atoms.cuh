@@ -1,7 +1,8 @@
 // atoms.cuh: sums over the rows of a list, computed by a block or a cluster of blocks.
 //
-// Entry e of a list is slot e % s of signal e / s. Warps take entries in turn, lanes take columns; each warp keeps its own sum and the
-// sums of the warps are added in their order, so that the result depends on nothing but the list and the number of blocks.
+// Entry e of a list is slot e % s of signal e / s. Warps take entries in turn, lanes take columns;
+// each warp keeps its own sum and the sums of the warps are added in their order, so that the
+// result depends on nothing but the list and the number of blocks.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -12,8 +13,8 @@ constexpr unsigned WARP = 32, WARPS = 16, THREADS = WARP * WARPS, ALL_LANES = 0x
 constexpr unsigned COLUMNS = 128;  // of a tile: four a lane
 constexpr unsigned AT_ONCE = 4;    // entries that a warp has in flight
 
-// The blocks that work on one atom: a cluster, of which each takes its share of the list, or one block. Sums of all are those of the blocks, in
-// their order, and the same in each block.
+// The blocks that work on one atom: a cluster, of which each takes its share of the list, or one
+// block. Sums of all are those of the blocks, in their order, and the same in each block.
 struct Team {
   unsigned rank = 0, blocks = 1;
 
@@ -53,8 +54,8 @@ struct Team {
     return all;
   }
 
-  // Of four columns a lane, `part`: their sums over all warps, for the thread of a column that is less than `columns`. scratch holds WARPS * COLUMNS
-  // numbers and is free again.
+  // Of four columns a lane, `part`: their sums over all warps, for the thread of a column that is
+  // less than `columns`. scratch holds WARPS * COLUMNS numbers and is free again.
   template <typename T>
   __device__ __forceinline__ T sum_columns(const T (&part)[4], unsigned columns, T* scratch) const {
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -77,8 +78,9 @@ struct Team {
   }
 };
 
-// Σ_k weight[list[k]] * rows[list[k] / s][at + c], for the thread of column c < min(COLUMNS, p - at); with SCALED both factors are multiplied by
-// `scale` first. `scratch` holds WARPS * COLUMNS numbers. Ends with every thread past a barrier.
+// Σ_k weight[list[k]] * rows[list[k] / s][at + c], for the thread of column c < min(COLUMNS, p -
+// at); with SCALED both factors are multiplied by `scale` first. `scratch` holds WARPS * COLUMNS
+// numbers. Ends with every thread past a barrier.
 template <typename T, bool SCALED = false>
 __device__ T weighted_tile(const T* rows, const T* weight, const unsigned* list, unsigned length, unsigned s, unsigned p,
                            unsigned at, T* scratch, const Team& team, T scale = T(1)) {

@@ -1,4 +1,5 @@
-// bomp.cu: Batch-OMP, orthogonal matching pursuit for many signals; the equations are in src/codes/pursuit/mod.rs, what the kernels compute in pursuit.cuh.
+// bomp.cu: Batch-OMP, orthogonal matching pursuit for many signals; the equations are in
+// src/codes/pursuit/mod.rs, what the kernels compute in pursuit.cuh.
 //
 //   i = argmax |alpha_j|, for codes of at least 0 argmax alpha_j; ties go to the lowest
 //
@@ -9,16 +10,19 @@
 //                                  pursuit_split.cuh
 //            bomp_T_shared         a block per signal, directions in shared memory   pursuit_blocks.cuh
 //            bomp_T_global         the same with directions in global memory
-//            bomp_T_rows_*         the same with rows of G made from the atoms: missing samples, few signals
+//            bomp_T_rows_*         the same with rows of G made from the atoms: missing samples,
+//                                  few signals
 //            pursuit_steps.cu      many signals of f32, where neither these nor the split form fits
-// launch   in registers: blocks of one team of warps, or of two of a warp each; split: clusters of blocks of TEAM warps; else persistent
-//          blocks of up to 256 threads
+// launch   in registers: blocks of one team of warps, or of two of a warp each; split: clusters of
+//          blocks of TEAM warps; else persistent blocks of up to 256 threads
 // cost     per signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose; latency limits
-// ends     at s atoms, at the target, or when only rounding error is left, see src/codes/pursuit/mod.rs; a signal that is
-//          not finite sets `refused` and gets an empty code
-// order    every sum has a fixed order: the same bits on every run, and in every batch for which the form is the same; the form depends
-//          on the number of signals
-// truth    omp_reference, ols_reference and bomp_masked_reference in src/codes/pursuit/reference.rs; tests/parity/pursuit
+// ends     at s atoms, at the target, or when only rounding error is left, see
+//          src/codes/pursuit/mod.rs; a signal that is not finite sets `refused` and gets an empty
+//          code
+// order    every sum has a fixed order: the same bits on every run, and in every batch for which
+//          the form is the same; the form depends on the number of signals
+// truth    omp_reference, ols_reference and bomp_masked_reference in
+//          src/codes/pursuit/reference.rs; tests/parity/pursuit
 
 #include "codes/pursuit_kernels.cuh"
 

@@ -1,12 +1,16 @@
-// code_figures.cu: the sizes of errors and signals, in parts of equally many rows, and how often atoms are used.
+// code_figures.cu: the sizes of errors and signals, in parts of equally many rows, and how often
+// atoms are used.
 //
 //   squares[i]             sum_c e[i, c]^2          lane l of 32 sums c = l, l + 32, ... in this order, then the lanes in halves
-//   figures[t]             sum of squares[i] for i in part t: a warp every eighth row, then the warps in order
+//   figures[t]             sum of squares[i] for i in part t: a warp every eighth row, then the
+//                          warps in order
 //   figures[parts + t]     max of sum_c y[i, c]^2 for i in part t; 0 without rows, NaN if one is
 //   figures[2 parts + j]   offsets[j], j <= n
 //
-// arrays   e, y: [m, p] T (float or double), offsets: [n + 1] u32, squares: [m], figures: [2 parts + n + 1] double. Contiguous, none overlap
-// scalars  any m and p; part t has the rows t * part <= i < (t + 1) * part that there are; parts * part >= m; n < 2^32 - 1
+// arrays   e, y: [m, p] T (float or double), offsets: [n + 1] u32, squares: [m], figures: [2 parts
+//          + n + 1] double. Contiguous, none overlap
+// scalars  any m and p; part t has the rows t * part <= i < (t + 1) * part that there are; parts *
+//          part >= m; n < 2^32 - 1
 // launch   a block of 256 for each part
 // shared   128 bytes
 // cost     reads e and y once, which limits

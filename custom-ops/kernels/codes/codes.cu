@@ -1,14 +1,17 @@
 // codes.cu: sparse codes as dense rows, and their product with a dictionary.
 //
 //   to_dense      dense[i][j] = value of atom j in the code of signal i, else 0
-//   reconstruct   out[i][f] = sum_k values[i][k] dictionary[indices[i][k]][f], or signals[i][f] less that
+//   reconstruct   out[i][f] = sum_k values[i][k] dictionary[indices[i][k]][f], or signals[i][f]
+//                 less that
 //
-// arrays   indices: [m, s] u32, values: [m, s] f32 or f64, in order of selection, with value 0 beyond the end of a code;
-//          dictionary: [n, p]; signals: [m, p] or null; dense: [m, n], out: [m, p]; contiguous, out overlaps nothing
+// arrays   indices: [m, s] u32, values: [m, s] f32 or f64, in order of selection, with value 0
+//          beyond the end of a code; dictionary: [n, p]; signals: [m, p] or null; dense: [m, n],
+//          out: [m, p]; contiguous, out overlaps nothing
 // scalars  lanes: of a signal in reconstruct, a power of two up to 32
-// launch   1-D blocks of whole warps: a warp for a row of dense; for reconstruct a warp for 32 / lanes signals
-// cost     to_dense: every entry written once, bandwidth-bound. reconstruct: 2 m s p FLOP; s rows of the dictionary a signal, from
-//          the second cache, which binds
+// launch   1-D blocks of whole warps: a warp for a row of dense; for reconstruct a warp for 32 /
+//          lanes signals
+// cost     to_dense: every entry written once, bandwidth-bound. reconstruct: 2 m s p FLOP; s rows
+//          of the dictionary a signal, from the second cache, which binds
 // order    sums run over k in the order of the code: the same bits whatever the launch
 // indices  at or above n are ignored
 // truth    src/codes/pursuit/cpu/combine.rs; tests/parity/pursuit/codes.rs

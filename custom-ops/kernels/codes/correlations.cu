@@ -2,18 +2,22 @@
 //
 //   lengths         D^ = rows of D over their norms, and 1 / |d|;   0 for an atom of norm 0
 //                   |y|, and a power of two that brings the largest |y_f| near 2^12
-//   correlations    A = Y D^^T, and in the same launch the Gram matrix G = D^ D^^T with NaN on its diagonal, by which an atom
-//                   that was chosen is never chosen again
+//   correlations    A = Y D^^T, and in the same launch the Gram matrix G = D^ D^^T with NaN on its
+//                   diagonal, by which an atom that was chosen is never chosen again
 //
-// arrays   dictionary: [n, p]; unit: [width, line], atom i at row place_of(i) with `slots`, else at row i, or any layout by its two
-//          strides; unit_halves: [2, width, line] f16, 2^12 D^ as the sum of two, or null; inverse_norms: [n]; signals: [m, p];
-//          norms: [m]; scales: [m] f32, or null; correlations: [m, width]; gram: [width, width]; refused: [3] u32, see Refused, set
-//          to 1 for what is not finite; it may be host memory. Contiguous, no overlap. `unit` has zeros from n on and from p on.
-// scalars  width: a multiple of 128; line: p rounded up to 8 (f64: 2); atoms of lengths: width, or 0 to leave them as they are;
-//          m: 0 without signals
-// launch   lengths: a warp for an atom or a signal, atoms first. correlations: 256 threads, grid (width / TILE, signal_tiles +
-//          (with the Gram matrix) width / TILE); shared memory for f32 as below
-// cost     2 m n p + n^2 p FLOP. f32: three f16 products in the tensor cores for one of f32; writing A limits
+// arrays   dictionary: [n, p]; unit: [width, line], atom i at row place_of(i) with `slots`, else at
+//          row i, or any layout by its two strides; unit_halves: [2, width, line] f16, 2^12 D^ as
+//          the sum of two, or null; inverse_norms: [n]; signals: [m, p]; norms: [m]; scales: [m]
+//          f32, or null; correlations: [m, width]; gram: [width, width]; refused: [3] u32, see
+//          Refused, set to 1 for what is not finite; it may be host memory. Contiguous, no overlap.
+//          `unit` has zeros from n on and from p on.
+// scalars  width: a multiple of 128; line: p rounded up to 8 (f64: 2); atoms of lengths: width, or
+//          0 to leave them as they are; m: 0 without signals
+// launch   lengths: a warp for an atom or a signal, atoms first. correlations: 256 threads, grid
+//          (width / TILE, signal_tiles + (with the Gram matrix) width / TILE); shared memory for
+//          f32 as below
+// cost     2 m n p + n^2 p FLOP. f32: three f16 products in the tensor cores for one of f32;
+//          writing A limits
 // error    f32: as part_products.cuh says
 // truth    tests/parity/pursuit, by the pursuits that start from here
 
@@ -67,7 +71,8 @@ __device__ __forceinline__ void signal_scale(size_t signal, const T* __restrict_
 constexpr int LINE = DEPTH + 4;  // of f32 in shared memory
 constexpr int STAGES = 2;
 constexpr int STAGE_BYTES = TILE * LINE * 4 + 2 * TILE * HALF_LINE * 2;
-// In all: STAGES STAGE_BYTES + 2 TILE HALF_LINE 2, which is CORRELATIONS_BYTES in src/codes/pursuit/plan/mod.rs.
+// In all: STAGES STAGE_BYTES + 2 TILE HALF_LINE 2, which is CORRELATIONS_BYTES in
+// src/codes/pursuit/plan/mod.rs.
 
 // Rows `first` on and features `at` on of f32 rows `line` apart, with zeros outside.
 __device__ __forceinline__ void load_rows(float* to, const float* from, size_t rows, size_t first, unsigned p,

@@ -1,31 +1,41 @@
-// lasso.cu: whole lasso solves, a block for each signal: an active set by exchange, and greedy coordinate descent where that does not get on.
+// lasso.cu: whole lasso solves, a block for each signal: an active set by exchange, and greedy
+// coordinate descent where that does not get on.
 //
 //   min_a  1/2 xx - c.a + 1/2 a'Ga + sum_j b_j |a_j|     for unit diagonals of G; lasso_prepare.cu makes them so
 //
 // A round is
-//   join     atoms that violate |q_j| <= b_j most join the support S, at most |S|/2 + JOIN, each with the sign of q_j
-//   drop     a_S = G_SS^-1 (c_S - b sign); those whose coefficient has another sign leave, until none does
-//   renew    q = c - Ga from the rows of the support, the relative duality gap, the end if it is small enough
+//   join     atoms that violate |q_j| <= b_j most join the support S, at most |S|/2 + JOIN, each
+//            with the sign of q_j
+//   drop     a_S = G_SS^-1 (c_S - b sign); those whose coefficient has another sign leave, until
+//            none does
+//   renew    q = c - Ga from the rows of the support, the relative duality gap, the end if it is
+//            small enough
 // Where the objective does not fall, or no atom can join, the signal goes on with rounds of
-//   greedy   |S|/2 + MOVES times: the coordinate whose best move is longest takes it; q = c - Ga follows by one row of G
-//   newton   Cholesky of G_SS, direction d, exact line search of the piecewise quadratic along d through the zero crossings
+//   greedy   |S|/2 + MOVES times: the coordinate whose best move is longest takes it; q = c - Ga
+//            follows by one row of G
+//   newton   Cholesky of G_SS, direction d, exact line search of the piecewise quadratic along d
+//            through the zero crossings
 //   renew    as above
 // of which each lowers the objective.
 //
-// q and a are in registers, the factor (of G_SS^-1 in the first kind of round) in shared memory or, in the last launches, in global memory. A
-// support that its place does not hold leaves the signal to the next launch, which goes on from the activations that it finds; the last one
-// goes on without newton.
+// q and a are in registers, the factor (of G_SS^-1 in the first kind of round) in shared memory or,
+// in the last launches, in global memory. A support that its place does not hold leaves the signal
+// to the next launch, which goes on from the activations that it finds; the last one goes on
+// without newton.
 //
-// arrays   activations, correlations: [m, n]; grams: [n, n], of unit diagonal; energies, gaps: [m]; penalties: [n], at least 0; scales: [n],
-//          what coefficients of unit atoms are multiplied by, 0 for atoms of zeros; grams and scales once, or, where `own` is set, for each
-//          signal; all of one type T. updates: [m] u32, added to. work: [2 + m]
-//          u32: signals taken so far, signals in the list, the list; next: the same for what is left over. large: null, or a factor for each
-//          block. said: 2 u32, see Said, set
-// scalars  n <= EACH * THREADS; capacity: atoms that the place of the factor holds, a multiple of 4; cyclic: sweeps in place of all else;
-//          last: nothing is left over; tells: said[LEFT_OVER] is wanted; wide: rows begin on 4 entries and n is a multiple of 4
+// arrays   activations, correlations: [m, n]; grams: [n, n], of unit diagonal; energies, gaps: [m];
+//          penalties: [n], at least 0; scales: [n], what coefficients of unit atoms are multiplied
+//          by, 0 for atoms of zeros; grams and scales once, or, where `own` is set, for each
+//          signal; all of one type T. updates: [m] u32, added to. work: [2 + m] u32: signals taken
+//          so far, signals in the list, the list; next: the same for what is left over. large:
+//          null, or a factor for each block. said: 2 u32, see Said, set
+// scalars  n <= EACH * THREADS; capacity: atoms that the place of the factor holds, a multiple of
+//          4; cyclic: sweeps in place of all else; last: nothing is left over; tells:
+//          said[LEFT_OVER] is wanted; wide: rows begin on 4 entries and n is a multiple of 4
 // launch   1-D, any number of blocks of THREADS: blocks take signals from `work`
 // shared   `shared_bytes` of src/codes/lasso/shape.rs
-// cost     a row of G, n numbers, for each atom of the support in each round; some 2 support^2 FLOP for each atom that joins or leaves
+// cost     a row of G, n numbers, for each atom of the support in each round; some 2 support^2 FLOP
+//          for each atom that joins or leaves
 // NaN      a signal with NaN ends at once with gap NaN
 // same     each signal by itself: the same bits whichever block takes it
 // truth    lasso_reference in src/codes/lasso/reference.rs
@@ -96,8 +106,8 @@ struct Solve {
     return best;
   }
 
-  // By how much the atom outside the support that violates its condition of optimality most does so; which it is, its penalty with the sign
-  // that its coefficient will have.
+  // By how much the atom outside the support that violates its condition of optimality most does
+  // so; which it is, its penalty with the sign that its coefficient will have.
   __device__ __forceinline__ T violation(unsigned& atom, T& penalty) const {
     T most = 0;
 #pragma unroll
@@ -108,7 +118,8 @@ struct Solve {
     return most;
   }
 
-  // The places of the support in a list: `start` of the first of this thread, and how many there are.
+  // The places of the support in a list: `start` of the first of this thread, and how many there
+  // are.
   __device__ __forceinline__ unsigned places(unsigned mine, unsigned* of_warps, unsigned& start) const {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     unsigned upto = mine;
@@ -151,7 +162,8 @@ constexpr unsigned JOIN = 16;
 // The largest capacity.
 constexpr unsigned MOST_LISTED = 1024;
 
-// A number that at most `most` of those of the threads are above, at least 0; the least such of a search by halves.
+// A number that at most `most` of those of the threads are above, at least 0; the least such of a
+// search by halves.
 template <int THREADS, typename T>
 __device__ __forceinline__ T threshold(T mine, unsigned most, T* room) {
   T largest[1] = {mine};
@@ -166,8 +178,8 @@ __device__ __forceinline__ T threshold(T mine, unsigned most, T* room) {
   return high;
 }
 
-// Takes the atoms whose coefficient has another sign than their penalty, or is 0, from the list of `all` and from T, and makes their
-// activations 0. Whether there were such.
+// Takes the atoms whose coefficient has another sign than their penalty, or is 0, from the list of
+// `all` and from T, and makes their activations 0. Whether there were such.
 template <typename T, int THREADS>
 __device__ __forceinline__ bool drop(const Shared<T>& at, unsigned capacity, bool nonnegative, T* activations, unsigned& all) {
   __shared__ unsigned wrong[MOST_LISTED / 32];
@@ -447,7 +459,8 @@ __device__ void lasso(T* activations, const T* grams, const T* correlations, con
   }
 }
 
-// JOINING: atoms that join the factor at once; eight pay where supports are large and registers suffice.
+// JOINING: atoms that join the factor at once; eight pay where supports are large and registers
+// suffice.
 #define LASSO(NAME, T, THREADS, EACH, BLOCKS, JOINING)                                                             \
   extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                    \
   NAME(T* activations, const T* grams, const T* correlations, const T* energies, const T* penalties,               \

@@ -1,4 +1,5 @@
-// lasso.cuh: the shared parts of lasso.cu and lasso_step.cu: sums over a block, soft thresholds, the objective and the duality gap.
+// lasso.cuh: the shared parts of lasso.cu and lasso_step.cu: sums over a block, soft thresholds,
+// the objective and the duality gap.
 //
 // The equations are in src/codes/lasso/mod.rs.
 #pragma once
@@ -11,7 +12,8 @@ template <typename T> __device__ __forceinline__ T infinity() { return (T)__int_
 __device__ __forceinline__ float absolute(float x) { return fabsf(x); }
 __device__ __forceinline__ double absolute(double x) { return fabs(x); }
 
-// Joins N numbers of each thread over the block; all threads get the results. `room`: N numbers for each warp.
+// Joins N numbers of each thread over the block; all threads get the results. `room`: N numbers for
+// each warp.
 template <int THREADS, int N, typename T, typename Join>
 __device__ __forceinline__ void over_block(T (&x)[N], T* room, Join join) {
   constexpr int WARPS = THREADS / 32;
@@ -46,8 +48,8 @@ __device__ __forceinline__ T shrunk(T z, T b, bool nonnegative) {
 // Smallest number that changes 1.
 template <typename T> __device__ constexpr double epsilon() { return sizeof(T) == 8 ? 2.220446049250313e-16 : 1.1920928955078125e-7; }
 
-// The objective and the relative duality gap of activations. excess: the largest |q_j| / b_j; unpenalised: the largest |q_j| / sqrt(G_jj) of
-// atoms without a penalty. A NaN stays.
+// The objective and the relative duality gap of activations. excess: the largest |q_j| / b_j;
+// unpenalised: the largest |q_j| / sqrt(G_jj) of atoms without a penalty. A NaN stays.
 template <typename T>
 __device__ __forceinline__ void certify(double energy, double ca, double qa, double l1, double excess, double unpenalised,
                                         double& objective, double& gap) {

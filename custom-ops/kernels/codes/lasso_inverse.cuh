@@ -1,18 +1,22 @@
-// lasso_inverse.cuh: the inverse Cholesky factor of the Gram matrix of a changing set of atoms, for lasso.cu.
+// lasso_inverse.cuh: the inverse Cholesky factor of the Gram matrix of a changing set of atoms, for
+// lasso.cu.
 //
 //   T G_SS T' = 1,  T lower triangular with a diagonal above 0     min_a 1/2 a'G_SS a - r.a  is  a = T'(T r)
 //
 //   atoms B join   W = G_BS T',  X = inverse Cholesky factor of G_BB - W W',  T <- [T 0; -X W T, X]
-//   atom i leaves  rotations of row i with rows r = i + 1, i + 2, ... take column i out of these; then row and column i go
+//   atom i leaves  rotations of row i with rows r = i + 1, i + 2, ... take column i out of these;
+//                  then row and column i go
 //
 // An atom that depends on those before it gets a row of zeros, and with it the coefficient 0.
 //
-// Sums have one order. Products with T need no chain over its rows, as triangular systems do; rotations have one of a fused step a row.
+// Sums have one order. Products with T need no chain over its rows, as triangular systems do;
+// rotations have one of a fused step a row.
 #pragma once
 
 #include "codes/lasso.cuh"
 
-// The factor: panels of four columns, in each the rows from the first of these columns on, four neighbours to a row, 0 above the diagonal.
+// The factor: panels of four columns, in each the rows from the first of these columns on, four
+// neighbours to a row, 0 above the diagonal.
 __host__ __device__ __forceinline__ size_t panel_at(unsigned panel, unsigned rows) {
   return 4 * (size_t)panel * rows - 8 * (size_t)panel * (panel - 1);
 }
@@ -47,8 +51,8 @@ __device__ __forceinline__ T& entry(T* factor, unsigned rows, unsigned row, unsi
   return four_of(factor, rows, column / 4, row)[column % 4];
 }
 
-// Rows `from` to `to` of the Gram matrix of the atoms, up to the diagonal, by warps: some rows, and in each some columns of a lane, at a time,
-// so that loads overlap.
+// Rows `from` to `to` of the Gram matrix of the atoms, up to the diagonal, by warps: some rows, and
+// in each some columns of a lane, at a time, so that loads overlap.
 template <typename T, int THREADS>
 __device__ __forceinline__ void gather(T* factor, unsigned height, const unsigned* atom, const T* g, unsigned n, unsigned from,
                                        unsigned to, unsigned all) {
@@ -73,8 +77,8 @@ __device__ __forceinline__ void gather(T* factor, unsigned height, const unsigne
     }
 }
 
-// Sums N numbers, a multiple of four, of each lane over the four lanes with the same remainder by 8: the first N / 4 become the sums of those
-// from `lane / 8 * (N / 4)` on.
+// Sums N numbers, a multiple of four, of each lane over the four lanes with the same remainder by
+// 8: the first N / 4 become the sums of those from `lane / 8 * (N / 4)` on.
 template <int N, typename T>
 __device__ __forceinline__ void scatter_quarters(T (&v)[N]) {
 #pragma unroll
@@ -89,7 +93,8 @@ __device__ __forceinline__ void scatter_quarters(T (&v)[N]) {
   }
 }
 
-// Atom `i` of `k` leaves: T becomes that of the others, with a row of zeros in its place; what is left of its column counts no more.
+// Atom `i` of `k` leaves: T becomes that of the others, with a row of zeros in its place; what is
+// left of its column counts no more.
 template <typename T, int THREADS>
 __device__ __forceinline__ void remove(const Shared<T>& at, unsigned height, unsigned k, unsigned i) {
   constexpr unsigned TOGETHER = 8;
@@ -151,8 +156,8 @@ __device__ __forceinline__ void remove(const Shared<T>& at, unsigned height, uns
   __syncthreads();
 }
 
-// Row and column x of T for each x of the list `stays`, rising, of `left` of `k`, in place of those that left; from number `first` on they differ
-// from x.
+// Row and column x of T for each x of the list `stays`, rising, of `left` of `k`, in place of those
+// that left; from number `first` on they differ from x.
 template <typename T, int THREADS>
 __device__ __forceinline__ void close_up(const Shared<T>& at, unsigned height, const unsigned* stays, unsigned first, unsigned left) {
   constexpr int TOGETHER = 8;
@@ -199,7 +204,8 @@ __device__ __forceinline__ void minimum(const Shared<T>& at, unsigned height, un
     if (quarter == 0 && row < k) at.direction[row] = all;
   }
   __syncthreads();
-  // T' times that: eight panels of a warp at a time, a sixteenth of the rows for each lane; four sums for each column.
+  // T' times that: eight panels of a warp at a time, a sixteenth of the rows for each lane; four
+  // sums for each column.
   const unsigned part = warp % 4;
   for (unsigned chunk = warp / 4; 32 * chunk < k; chunk += WARPS / 4) {
     const unsigned panel = 8 * chunk + lane % 8;

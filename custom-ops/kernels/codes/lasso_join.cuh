@@ -1,13 +1,16 @@
-// lasso_join.cuh: atoms join the inverse Cholesky factor of lasso_inverse.cuh, four or eight at once.
+// lasso_join.cuh: atoms join the inverse Cholesky factor of lasso_inverse.cuh, four or eight at
+// once.
 //
 //   W = G_BS T',  X = inverse Cholesky factor of G_BB - W W',  T <- [T 0; -X W T, X]
 //
-// T is read once for W and once for (X W) T, whatever the number of atoms: with eight it crosses shared memory half as often as with four.
+// T is read once for W and once for (X W) T, whatever the number of atoms: with eight it crosses
+// shared memory half as often as with four.
 #pragma once
 
 #include "codes/lasso_inverse.cuh"
 
-// The inverse Cholesky factor of a lower triangle of four rows: 0 in rows that depend on those before them.
+// The inverse Cholesky factor of a lower triangle of four rows: 0 in rows that depend on those
+// before them.
 template <typename T>
 __device__ __forceinline__ void invert(T (&of)[4][4], T (&inverse)[4][4]) {
   constexpr T PIVOT = sizeof(T) == 8 ? T(1e-12) : T(1e-5);
@@ -34,7 +37,8 @@ __device__ __forceinline__ void invert(T (&of)[4][4], T (&inverse)[4][4]) {
   }
 }
 
-// Sums N numbers, a power of two up to 32, of each lane over the warp: the first becomes the sum of number `lane / (32 / N)`.
+// Sums N numbers, a power of two up to 32, of each lane over the warp: the first becomes the sum of
+// number `lane / (32 / N)`.
 template <int N, typename T>
 __device__ __forceinline__ void scatter_sums(T (&v)[N]) {
   const unsigned lane = threadIdx.x % 32;
@@ -58,7 +62,8 @@ __device__ __forceinline__ void scatter_sums(T (&v)[N]) {
 // The place of entry (e, f) of a lower triangle.
 __device__ constexpr int triangle(int e, int f) { return e * (e + 1) / 2 + f; }
 
-// The inverse Cholesky factor of a lower triangle of MANY rows, 4 or 8, which takes its place: 0 in rows that depend on those before them.
+// The inverse Cholesky factor of a lower triangle of MANY rows, 4 or 8, which takes its place: 0 in
+// rows that depend on those before them.
 template <int MANY, typename T>
 __device__ __forceinline__ void invert_all(T* of) {
   T block[4][4], first[4][4];
@@ -119,7 +124,8 @@ __device__ __forceinline__ void invert_all(T* of) {
   }
 }
 
-// Up to MANY atoms, 4 or 8, join the `k` before them: their rows, which hold those of the Gram matrix, become those of T.
+// Up to MANY atoms, 4 or 8, join the `k` before them: their rows, which hold those of the Gram
+// matrix, become those of T.
 template <typename T, int THREADS, int MANY>
 __device__ __forceinline__ void append(const Shared<T>& at, unsigned height, unsigned k, unsigned more) {
   constexpr int WARPS = THREADS / 32, PAIRS = triangle(MANY, 0);

@@ -1,5 +1,5 @@
-// lasso_newton.cuh: Newton steps on the support of a lasso, for lasso.cu: the Cholesky factor, both triangular systems, and the exact line
-// search of the piecewise quadratic along the direction.
+// lasso_newton.cuh: Newton steps on the support of a lasso, for lasso.cu: the Cholesky factor, both
+// triangular systems, and the exact line search of the piecewise quadratic along the direction.
 #pragma once
 
 #include "codes/lasso_inverse.cuh"
@@ -8,10 +8,11 @@
 template <typename T>
 __device__ __forceinline__ void four(const T* from, T (&v)[4]) { load4(from, v); }
 
-// Turns the lower triangle of `rows` rows and columns, a multiple of four, into its Cholesky factor, and the row below, a right-hand side,
-// into the solution of the first triangular system. `inverse`: one over the diagonal. A row that depends on those before it gets the least pivot:
-// the direction then goes far in the direction in which the matrix vanishes, along which the objective is linear and the line search ends where
-// a coefficient is 0.
+// Turns the lower triangle of `rows` rows and columns, a multiple of four, into its Cholesky
+// factor, and the row below, a right-hand side, into the solution of the first triangular system.
+// `inverse`: one over the diagonal. A row that depends on those before it gets the least pivot: the
+// direction then goes far in the direction in which the matrix vanishes, along which the objective
+// is linear and the line search ends where a coefficient is 0.
 template <typename T, int THREADS>
 __device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) {
   constexpr T PIVOT = T(64 * epsilon<T>());
@@ -78,8 +79,8 @@ __device__ __forceinline__ void factorise(T* factor, T* inverse, unsigned rows) 
   }
 }
 
-// The second triangular system by one warp, from the last rows on: `direction` becomes the solution, and all lanes get its product with what it
-// was, the right-hand side.
+// The second triangular system by one warp, from the last rows on: `direction` becomes the
+// solution, and all lanes get its product with what it was, the right-hand side.
 template <typename T>
 __device__ __forceinline__ T solve_back(T* factor, const T* inverse, T* direction, unsigned rows) {
   const unsigned lane = threadIdx.x % 32;
@@ -117,7 +118,8 @@ __device__ __forceinline__ T solve_back(T* factor, const T* inverse, T* directio
   return along;
 }
 
-// Moves the coefficients of a support of `all` atoms to the minimum along the Newton direction of their signs.
+// Moves the coefficients of a support of `all` atoms to the minimum along the Newton direction of
+// their signs.
 template <typename T, int THREADS, typename S>
 __device__ __forceinline__ void newton(const Shared<T>& at, const T* g, unsigned n, unsigned all, bool nonnegative, S& s,
                                        unsigned start) {
@@ -149,7 +151,8 @@ __device__ __forceinline__ void newton(const Shared<T>& at, const T* g, unsigned
   over_block<THREADS>(nearest, at.room, [](int, T x, T y) { return smaller(x, y); });
   T step = 1;
   if (nearest[0] < 1) {
-    // The first crossing at which the derivative is no longer negative, and by how much it rose before.
+    // The first crossing at which the derivative is no longer negative, and by how much it rose
+    // before.
     T end[1] = {infinity<T>()}, rose[2] = {0, 0};
     for (unsigned x = threadIdx.x; x < all; x += THREADS) {
       const T here = at.inverse[x];

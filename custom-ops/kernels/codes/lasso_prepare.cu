@@ -1,7 +1,7 @@
 // lasso_prepare.cu: what lasso.cu starts from: unit atoms, and the lists of signals.
 //
-// arrays   given, unit: [grams, n, n], Gram matrices; scales: [grams, n]; work: [launches][2 + m] u32, see lasso.cu; updates: [m] u32;
-//          correlations: [m, n]; energies, ease: [m]
+// arrays   given, unit: [grams, n, n], Gram matrices; scales: [grams, n]; work: [launches][2 + m]
+//          u32, see lasso.cu; updates: [m] u32; correlations: [m, n]; energies, ease: [m]
 // launch   1-D, any number of blocks of whole warps
 // cost     each array once; the sort compares all pairs of signals
 // NaN      an `ease` of NaN counts as 0
@@ -10,8 +10,8 @@
 
 #include "codes/lasso.cuh"
 
-// scales <- 1 / sqrt(diagonals of the Gram matrices), 0 for atoms of zeros; the lists of work of the launches, each of 2 + m: all of m
-// signals, and none.
+// scales <- 1 / sqrt(diagonals of the Gram matrices), 0 for atoms of zeros; the lists of work of
+// the launches, each of 2 + m: all of m signals, and none.
 template <typename T>
 __device__ void begin(const T* given, T* scales, unsigned* work, unsigned* updates, unsigned launches, unsigned m, unsigned n,
                       unsigned grams) {
@@ -40,8 +40,8 @@ __device__ void to_unit(const T* given, const T* scales, T* unit, unsigned n, un
   }
 }
 
-// ease[i] <- the largest |c_ij| of unit atoms over the energy: of signals of one energy, those that no atom is much like need most atoms. A
-// warp for each signal.
+// ease[i] <- the largest |c_ij| of unit atoms over the energy: of signals of one energy, those that
+// no atom is much like need most atoms. A warp for each signal.
 template <typename T>
 __device__ void to_ease(const T* correlations, const T* energies, const T* scales, float* ease, unsigned m, unsigned n, unsigned own) {
   const unsigned lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;

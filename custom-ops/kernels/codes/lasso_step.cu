@@ -1,16 +1,21 @@
-// lasso_step.cu: one iteration of the coordinate-parallel lasso without its product, a block for each signal.
+// lasso_step.cu: one iteration of the coordinate-parallel lasso without its product, a block for
+// each signal.
 //
-//   t   the minimiser of P(a + t d), a piecewise quadratic, or the largest of 1, 1/2 .. 2^-10 that lowers P, else 0
+//   t   the minimiser of P(a + t d), a piecewise quadratic, or the largest of 1, 1/2 .. 2^-10 that
+//       lowers P, else 0
 //   a <- a + t d,  q <- q - t gd,  d <- a* - a,  figures <- objective and gap of a
 //
-// The derivative along d is at + sum of b |d|, with the sign of d where a has the sign of d or has crossed zero. It rises with t and jumps where
-// a coefficient crosses: the search goes from one crossing to the next, and halves the rest of the interval at each step.
+// The derivative along d is at + sum of b |d|, with the sign of d where a has the sign of d or has
+// crossed zero. It rises with t and jumps where a coefficient crosses: the search goes from one
+// crossing to the next, and halves the rest of the interval at each step.
 //
-// arrays   a, q, d: [m, n], written; gd, c: [m, n]; figures: [m, 2], written; diagonal, penalties: [n]; energies: [m]; all of one type T
+// arrays   a, q, d: [m, n], written; gd, c: [m, n]; figures: [m, 2], written; diagonal, penalties:
+//          [n]; energies: [m]; all of one type T
 // scalars  halving: 1 for the fixed set of steps; nonnegative: coefficients must not cross zero
 // launch   a block of 256 threads for each signal
 // shared   static
-// cost     reads five and writes three matrices; the search reads d and a again from the cache, twice for each halving
+// cost     reads five and writes three matrices; the search reads d and a again from the cache,
+//          twice for each halving
 // NaN      gives figures of NaN
 // same     the same bits in every run
 // truth    lasso_step_reference in src/codes/lasso/step.rs

@@ -1,10 +1,16 @@
-// ols.cu: orthogonal least squares for many signals; the equations are in src/codes/pursuit/mod.rs, what the kernels compute in pursuit.cuh.
+// ols.cu: orthogonal least squares for many signals; the equations are in src/codes/pursuit/mod.rs,
+// what the kernels compute in pursuit.cuh.
 //
-//   i = argmax |alpha_j| / sqrt(E_j) over E_j > 1024 eps; ties go to the lowest.  E_j: what is left of atom j, squared
+//   i = argmax |alpha_j| / sqrt(E_j) over E_j > 1024 eps; ties go to the lowest.  E_j: what is left
+//                                                                                 of atom j,
+//                                                                                 squared
 //
-// forms    those of bomp.cu, named ols_*, but for pursuit_steps.cu; arrays, launches, ends and order as there
-// cost     per signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose, with a root each; latency limits
-// truth    ols_reference and ols_masked_reference in src/codes/pursuit/reference.rs; tests/parity/pursuit
+// forms    those of bomp.cu, named ols_*, but for pursuit_steps.cu; arrays, launches, ends and
+//          order as there
+// cost     per signal: s rows of G and n s^2 / 2 multiply-adds, s n to choose, with a root each;
+//          latency limits
+// truth    ols_reference and ols_masked_reference in src/codes/pursuit/reference.rs;
+//          tests/parity/pursuit
 
 #include "codes/pursuit_kernels.cuh"
 

@@ -1,7 +1,9 @@
-// pursuit.cuh: the shared parts of the greedy pursuits. The equations and their symbols are in src/codes/pursuit/mod.rs; here the
-// orthogonal directions are left at their own length, which saves a root and a pass over the atoms a step:
+// pursuit.cuh: the shared parts of the greedy pursuits. The equations and their symbols are in
+// src/codes/pursuit/mod.rs; here the orthogonal directions are left at their own length, which
+// saves a root and a pass over the atoms a step:
 //
-//   v_k = rho_k u_k            the inner products of all atoms with what the chosen ones leave of atom k
+//   v_k = rho_k u_k            the inner products of all atoms with what the chosen ones leave of
+//                              atom k
 //   t_j = v_j[i] / e_j         e_j = rho_j^2;   row k of the unit triangle L
 //   e   = 1 - sum_j v_j[i] t_j
 //   v   = G_i - sum_j t_j v_j
@@ -27,8 +29,9 @@ template <> struct Pack<double> {
   static constexpr int SIZE = 2;
 };
 
-// Where atom i lies in a row of numbers that so many lanes read in packs: lane l holds atoms SLOTS l, SLOTS l + 1, .., so that of equal
-// lanes the lowest has the lowest atom, and its packs are `lanes` packs apart.
+// Where atom i lies in a row of numbers that so many lanes read in packs: lane l holds atoms SLOTS
+// l, SLOTS l + 1, .., so that of equal lanes the lowest has the lowest atom, and its packs are
+// `lanes` packs apart.
 template <typename T>
 __device__ __forceinline__ unsigned place_of(unsigned atom, unsigned slots, unsigned lanes) {
   const unsigned lane = atom / slots, slot = atom % slots;
@@ -116,7 +119,8 @@ __device__ __forceinline__ float refined_inverse_root(float x) {
 // Which flag says what was not finite, or of a target negative.
 enum Refused : unsigned { REFUSED_SIGNAL, REFUSED_ATOM, REFUSED_TARGET };
 
-// What a kernel is told, field for field Problem in src/codes/pursuit/cuda/problem.rs. Arrays do not overlap.
+// What a kernel is told, field for field Problem in src/codes/pursuit/cuda/problem.rs. Arrays do
+// not overlap.
 template <typename T>
 struct Problem {
   const T* signals;             // [m, p], where rows of G are made in the kernel
@@ -147,7 +151,8 @@ __device__ __forceinline__ float reciprocal(float x) {
 }
 __device__ __forceinline__ double reciprocal(double x) { return 1 / x; }
 
-// A pursuit ends where |r|^2 / |y|^2 is not above this; minus infinity where nothing but the number of atoms ends it. Shares of
+// A pursuit ends where |r|^2 / |y|^2 is not above this; minus infinity where nothing but the number
+// of atoms ends it. Shares of
 // |y|^2 stay in the range of f32 whatever the signal's.
 enum TargetKind : unsigned { TARGET_NONE, TARGET_ABSOLUTE, TARGET_RELATIVE, TARGET_EACH };
 
@@ -160,8 +165,8 @@ __device__ __forceinline__ T limit_of(const Of& of, size_t signal, T norm) {
   return share * share;
 }
 
-// What is below some of these is rounding: 16 for a correlation with a signal of norm 1, and what `least_pivot` says for a
-// pivot, the numbers of Rounding in src/codes/pursuit/job.rs.
+// What is below some of these is rounding: 16 for a correlation with a signal of norm 1, and what
+// `least_pivot` says for a pivot, the numbers of Rounding in src/codes/pursuit/job.rs.
 template <typename T> __device__ __forceinline__ constexpr T epsilon();
 template <> __device__ __forceinline__ constexpr float epsilon<float>() { return 1.1920929e-7f; }
 template <> __device__ __forceinline__ constexpr double epsilon<double>() { return 2.220446049250313e-16; }

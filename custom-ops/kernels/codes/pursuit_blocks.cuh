@@ -1,20 +1,25 @@
-// pursuit_blocks.cuh: the pursuit of a signal by one block, for sizes that do not fit pursuit_registers.cuh.
+// pursuit_blocks.cuh: the pursuit of a signal by one block, for sizes that do not fit
+// pursuit_registers.cuh.
 //
-// arrays   the memory of a block, `memory`, is shared where it fits and global where not; in it, in this order
+// arrays   the memory of a block, `memory`, is shared where it fits and global where not; in it, in
+//          this order
 //            v        [s, width]      directions; NaN at the atoms chosen so far
 //            alpha    [width]         correlations
 //            left     [width]         E, for least squares
 //            scale    [width]         1 / |observed part of an atom|, where rows are made here
-//            observed, vector [line]  1 where a sample counts, else 0; its product with the signal, later with an atom
+//            observed, vector [line]  1 where a sample counts, else 0; its product with the signal,
+//                                     later with an atom
 //            triangle [s, s]          L, below its diagonal
 //            small    [7, s]          see Small
 //            gram_ii  [s, s], factor [s, s]   for codes of at least 0
 //            atoms    [s]             u32, the chosen atoms
-// rows     `gram` [width, width], or, where that is null, made from `transposed`, the unit atoms as columns: for signals with
-//          missing samples, each with a Gram matrix of its own, and for signals too few to pay for n^2 products
-// launch   1-D blocks of a multiple of 32 threads, up to 32 MAX_WARPS, each taking every gridDim-th signal; less than 1 KiB of shared
-//          memory beside `memory`
-// cost     s^2 width / 2 multiply-adds and reads of v for a signal, s rows of G; with rows made here s width p of both
+// rows     `gram` [width, width], or, where that is null, made from `transposed`, the unit atoms as
+//          columns: for signals with missing samples, each with a Gram matrix of its own, and for
+//          signals too few to pay for n^2 products
+// launch   1-D blocks of a multiple of 32 threads, up to 32 MAX_WARPS, each taking every gridDim-th
+//          signal; less than 1 KiB of shared memory beside `memory`
+// cost     s^2 width / 2 multiply-adds and reads of v for a signal, s rows of G; with rows made
+//          here s width p of both
 // width    n rounded up to whole packs; atoms beyond n have rows of 0 and are never chosen
 #pragma once
 
@@ -31,19 +36,23 @@ struct Small {
         first(at + 6 * s) {}
 };
 
-// x >= 0 that minimises |y - x D| over the chosen atoms, by one warp: the active set method of Lawson and Hanson, from the
-// solution of the step before, in which the new atom is free from the start. The atoms free are those whose x is above 0.
+// x >= 0 that minimises |y - x D| over the chosen atoms, by one warp: the active set method of
+// Lawson and Hanson, from the solution of the step before, in which the new atom is free from the
+// start. The atoms free are those whose x is above 0.
 //
-//   gram_ii [count, count] of a chosen atom's row `s` apart; factor: scratch of the same shape; first: D y
+//   gram_ii [count, count] of a chosen atom's row `s` apart; factor: scratch of the same shape;
+//   first: D y
 template <typename T>
 __device__ void nonnegative_least_squares(const Small<T>& of, const T* gram_ii, T* factor, unsigned count, unsigned s,
                                           T tolerance, unsigned lane) {
   unsigned entering = count - 1;
-  // Each round lowers the error, so that no set of free atoms comes back; rounding is kept from turning in circles.
+  // Each round lowers the error, so that no set of free atoms comes back; rounding is kept from
+  // turning in circles.
   for (unsigned round = 0; round < 3 * count + 3; ++round) {
     // The free atoms are the ones with x > 0 and the one that enters; `previous` counts them.
     while (true) {
-      // Cholesky over all atoms; the row and column of one that is not free are those of the unit matrix.
+      // Cholesky over all atoms; the row and column of one that is not free are those of the unit
+      // matrix.
       for (unsigned i = lane; i < count * count; i += 32) {
         const unsigned r = i / count, c = i % count;
         const bool free = (of.x[r] > 0 || r == entering) && (of.x[c] > 0 || c == entering);
@@ -130,8 +139,8 @@ struct Told {
   bool stop;
 };
 
-// A block with the memory that the head lists. One function for each part of a pursuit, called by all threads; where a function leaves
-// something for others to read, it says who must wait.
+// A block with the memory that the head lists. One function for each part of a pursuit, called by
+// all threads; where a function leaves something for others to read, it says who must wait.
 template <typename T, bool OLS, bool ROWS_MADE>
 struct Block {
   using P = typename Pack<T>::Type;
@@ -172,7 +181,8 @@ struct Block {
     }
   }
 
-  // The signal's observed samples, and their norm: as norm_by_warp has it. Its last barrier lets all see the samples.
+  // The signal's observed samples, and their norm: as norm_by_warp has it. Its last barrier lets
+  // all see the samples.
   __device__ __forceinline__ T observe(size_t signal) const {
     double peak = 0, energy = 0;
     for (unsigned f = threadIdx.x; f < p; f += blockDim.x) {
@@ -235,7 +245,8 @@ struct Block {
     }
   }
 
-  // The atom of the best score of all threads, of equal ones the lowest; ALL for none. Its barrier lets all see alpha and v.
+  // The atom of the best score of all threads, of equal ones the lowest; ALL for none. Its barrier
+  // lets all see alpha and v.
   __device__ __forceinline__ unsigned choose(const Best<T, OLS>& best) const {
     const T top_of_warp = largest(best.score);
     const unsigned atom_of_warp =
@@ -251,7 +262,8 @@ struct Block {
     return i;
   }
 
-  // t, e and b of step k, which adds atom i, by warp 0: whether the pursuit goes on. Its barrier lets all see them.
+  // t, e and b of step k, which adds atom i, by warp 0: whether the pursuit goes on. Its barrier
+  // lets all see them.
   __device__ __forceinline__ bool absorb(unsigned i, unsigned k, T least) const {
     if (warp == 0) {
       T e = 0;
@@ -276,8 +288,8 @@ struct Block {
     return !told.stop;
   }
 
-  // The new direction v_k; where codes may have either sign, alpha and the next choice in the same pass. `first` is row i of G where
-  // this thread's first pack is.
+  // The new direction v_k; where codes may have either sign, alpha and the next choice in the same
+  // pass. `first` is row i of G where this thread's first pack is.
   __device__ __forceinline__ void extend(unsigned i, unsigned k, const P& first, Best<T, OLS>& best) const {
     if (ROWS_MADE) {
       for (unsigned f = threadIdx.x; f < p; f += blockDim.x)
@@ -324,7 +336,8 @@ struct Block {
     return c;
   }
 
-  // Codes of at least 0: b is kept as for either sign, and what x falls short of it is taken back from alpha. Returns |r|^2.
+  // Codes of at least 0: b is kept as for either sign, and what x falls short of it is taken back
+  // from alpha. Returns |r|^2.
   __device__ __forceinline__ double solve_nonnegative(unsigned i, unsigned k, T least, double inverse_norm,
                                                       Best<T, OLS>& best) const {
     __syncthreads();

@@ -1,11 +1,13 @@
-// pursuit_kernels.cuh: the kernels of a rule, RULE_FORM, from the bodies in pursuit_registers.cuh and pursuit_blocks.cuh.
+// pursuit_kernels.cuh: the kernels of a rule, RULE_FORM, from the bodies in pursuit_registers.cuh
+// and pursuit_blocks.cuh.
 #pragma once
 
 #include "codes/pursuit_blocks.cuh"
 #include "codes/pursuit_registers.cuh"
 #include "codes/pursuit_split.cuh"
 
-// TEAM warps per signal, SLOTS atoms per lane, at most STEPS atoms per code, BLOCKS blocks per multiprocessor.
+// TEAM warps per signal, SLOTS atoms per lane, at most STEPS atoms per code, BLOCKS blocks per
+// multiprocessor.
 #define IN_REGISTERS(NAME, OLS, T, TEAM, SLOTS, STEPS, BLOCKS)                                                    \
   extern "C" __global__ void __launch_bounds__(32 * WARPS_OF_BLOCK<TEAM>, BLOCKS)                                 \
       NAME(const __grid_constant__ Problem<T> of) {                                                               \

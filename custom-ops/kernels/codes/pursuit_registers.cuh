@@ -1,18 +1,24 @@
-// pursuit_registers.cuh: the pursuit of a signal by TEAM warps, with correlations and directions in their registers.
+// pursuit_registers.cuh: the pursuit of a signal by TEAM warps, with correlations and directions in
+// their registers.
 //
-// sizes    up to 32 TEAM SLOTS atoms, SLOTS of them in a lane, and STEPS steps; SLOTS (STEPS + 1) numbers in registers
-// rows     of correlations and of G: in the order of place_of, 32 TEAM SLOTS wide; atoms of padding are 0 and never chosen
-// launch   1-D blocks of a signal, or, for teams of one warp, of two; for each (STEPS - 1) 32 TEAM SLOTS numbers of shared memory, and
-//          32 STEPS more that the kernel declares, beside 2 TEAM candidates: `shared_by_registers` in src/codes/pursuit/plan/mod.rs
-// binds    latency: choose, then a row of G from the second cache, then k multiply-adds for each atom. Directions have a copy in
-//          shared memory, where the entries at the chosen atom are read: a register cannot be indexed
+// sizes    up to 32 TEAM SLOTS atoms, SLOTS of them in a lane, and STEPS steps; SLOTS (STEPS + 1)
+//          numbers in registers
+// rows     of correlations and of G: in the order of place_of, 32 TEAM SLOTS wide; atoms of padding
+//          are 0 and never chosen
+// launch   1-D blocks of a signal, or, for teams of one warp, of two; for each (STEPS - 1) 32 TEAM
+//          SLOTS numbers of shared memory, and 32 STEPS more that the kernel declares, beside 2
+//          TEAM candidates: `shared_by_registers` in src/codes/pursuit/plan/mod.rs
+// binds    latency: choose, then a row of G from the second cache, then k multiply-adds for each
+//          atom. Directions have a copy in shared memory, where the entries at the chosen atom are
+//          read: a register cannot be indexed
 #pragma once
 
 #include "codes/pursuit.cuh"
 
 template <int TEAM> constexpr int WARPS_OF_BLOCK = TEAM == 1 ? 2 : TEAM;
 
-// The largest score of a lane, at least 0, with the lowest slot that has it and what `of` holds there. A NaN is no score.
+// The largest score of a lane, at least 0, with the lowest slot that has it and what `of` holds
+// there. A NaN is no score.
 template <typename T, int SLOTS>
 __device__ __forceinline__ void first_largest(const T (&score)[SLOTS], const T (&of)[SLOTS], T& top, unsigned& slot,
                                               T& chosen) {
@@ -48,7 +54,8 @@ __device__ __forceinline__ void first_largest(const T (&score)[SLOTS], const T (
   }
 }
 
-// step(Number<K>()) for K from FROM on until one of them says false: a loop of which nothing is left, however long; registers have no index.
+// step(Number<K>()) for K from FROM on until one of them says false: a loop of which nothing is
+// left, however long; registers have no index.
 template <int FROM, int END, typename Step>
 __device__ __forceinline__ void steps(const Step& step) {
   if constexpr (FROM < END)
@@ -112,7 +119,8 @@ __device__ __forceinline__ void pursue_in_registers(const Problem<T>& of) {
     unsigned i = __reduce_min_sync(ALL, best == top ? seat * SLOTS + slot : ALL);
     T alpha_i = __shfl_sync(ALL, mine, i / SLOTS % 32);
     if (TEAM > 1) {
-      // One barrier a step: it also lets all see the copies of the step before, and places are taken in turn.
+      // One barrier a step: it also lets all see the copies of the step before, and places are
+      // taken in turn.
       if (lane == 0) candidates[k % 2][warp] = {top, alpha_i, i};
       __syncthreads();
       Candidate<T> first = candidates[k % 2][0];

@@ -1,24 +1,32 @@
-// pursuit_split.cuh: the pursuit of a signal by a block, or by the blocks of a cluster, with the first HELD directions in registers and
-// those that follow in shared memory. Here directions have norm 1:
+// pursuit_split.cuh: the pursuit of a signal by a block, or by the blocks of a cluster, with the
+// first HELD directions in registers and those that follow in shared memory. Here directions have
+// norm 1:
 //
 //   w_j = u_j[i],  rho^2 = E_i = 1 - sum_j w_j^2,  u = (G_i - sum_j w_j u_j) / rho,  z = alpha_i / rho
 //   alpha <- alpha - z u,  |r|^2 <- |r|^2 - z^2,  E <- E - u^2 (least squares);  L's row is (w, rho), L^T x = z
 //
-// sizes    up to 256 TEAM CLUSTER atoms, 8 in a lane, TEAM warps in a block; up to MOST_SPLIT_STEPS steps
-// rows     of correlations and of G: in the order of place_of, 256 TEAM CLUSTER wide; atoms of padding are 0 and never chosen
-// bids     each step, each warp offers its best atom with that atom's entries of all directions, so that one barrier a step is enough:
-//          behind it, all that a step needs of the chosen atom is there. The offers of one step lie where those of two steps before lay,
-//          which no warp reads any more. Warps of other blocks of the cluster get them through distributed shared memory
+// sizes    up to 256 TEAM CLUSTER atoms, 8 in a lane, TEAM warps in a block; up to MOST_SPLIT_STEPS
+//          steps
+// rows     of correlations and of G: in the order of place_of, 256 TEAM CLUSTER wide; atoms of
+//          padding are 0 and never chosen
+// bids     each step, each warp offers its best atom with that atom's entries of all directions, so
+//          that one barrier a step is enough: behind it, all that a step needs of the chosen atom
+//          is there. The offers of one step lie where those of two steps before lay, which no warp
+//          reads any more. Warps of other blocks of the cluster get them through distributed shared
+//          memory
 // shared   rows       [max(s - 1 - HELD, 1), 256 TEAM]  directions from HELD on; the next one's place takes the row of G, in flight
 //          bids       [2, TEAM CLUSTER, 4 + line]       score, alpha, E, atom; its entries; line: s or HELD, the larger, in fours
 //          triangle   [s (s - 1) / 2]                   w of each step
 //          moves, inverses, atoms  [s]                  z, 1 / rho, i
 //          `Split::shared` in src/codes/pursuit/plan/split.rs
 // launch   1-D blocks of 32 TEAM threads, CLUSTER of them a signal
-// cost     a step: a row of G, fetched behind the multiply-adds with k directions; 8 numbers of each of them in a thread
-// binds    latency and instructions: on an H200 at 1024 atoms and 32 steps, with three blocks on a multiprocessor, a warp needs 484
-//          instructions a step, and half of all cycles issue one; reads of the directions in shared memory are a tenth of the time
-// truth    omp_reference, ols_reference in src/codes/pursuit/reference.rs; tests/parity/pursuit/forms.rs
+// cost     a step: a row of G, fetched behind the multiply-adds with k directions; 8 numbers of
+//          each of them in a thread
+// binds    latency and instructions: on an H200 at 1024 atoms and 32 steps, with three blocks on a
+//          multiprocessor, a warp needs 484 instructions a step, and half of all cycles issue one;
+//          reads of the directions in shared memory are a tenth of the time
+// truth    omp_reference, ols_reference in src/codes/pursuit/reference.rs;
+//          tests/parity/pursuit/forms.rs
 #pragma once
 
 #include "core/cluster.cuh"
@@ -27,7 +35,8 @@
 constexpr unsigned MOST_SPLIT_STEPS = 64;
 constexpr int HELD = 16;
 
-// f(Number<e>()) for the e from FROM to END - 1 that x is: registers have no index. By halves, since all lanes go one way.
+// f(Number<e>()) for the e from FROM to END - 1 that x is: registers have no index. By halves,
+// since all lanes go one way.
 template <int FROM, int END, typename F>
 __device__ __forceinline__ void at_index(unsigned x, const F& f) {
   if constexpr (END - FROM == 1) {

@@ -1,20 +1,26 @@
-// pursuit_steps.cu: orthogonal matching pursuit of many signals step by step, for sizes whose directions do not fit into a multiprocessor.
+// pursuit_steps.cu: orthogonal matching pursuit of many signals step by step, for sizes whose
+// directions do not fit into a multiprocessor.
 //
 //   begin_pursuit   r = y, scaled by a power of two to a norm from 1 to 2
-//   best_atoms      i = argmax |d^_i . r|; ties go to the lowest. The products are made from the residuals themselves, in the tensor
-//                   cores, and never written
-//   pursuit_step    where an atom chosen before is still ahead, which rounding can do, i = argmax over the others
+//   best_atoms      i = argmax |d^_i . r|; ties go to the lowest. The products are made from the
+//                   residuals themselves, in the tensor cores, and never written
+//   pursuit_step    where an atom chosen before is still ahead, which rounding can do, i = argmax
+//                   over the others
 //                   rho^2 = 1 - sum_j (u_j . d^_i)^2,  u = (d^_i - sum_j (u_j . d^_i) u_j) / rho,  r <- r - (d^_i . r / rho) u
 //
-// A direction u_j is kept by its coefficients z_j in the chosen atoms, row j of a triangle: u_j . d^_i = z_j . G_Ii needs no more than
-// entries of G, and x <- x + (d^_i . r / rho) z.
+// A direction u_j is kept by its coefficients z_j in the chosen atoms, row j of a triangle: u_j .
+// d^_i = z_j . G_Ii needs no more than entries of G, and x <- x + (d^_i . r / rho) z.
 //
-// arrays   a Steps, by value; none overlaps another. `lists` are the signals still pursued, by step in turn
-// launch   256 threads. begin_pursuit: a warp a signal. Then for each step best_atoms, grid (signals / TILE, splits of the atoms), and
-//          pursuit_step_LANES, so many threads a signal; shared memory as in src/codes/pursuit/cuda/steps.rs. Surplus blocks exit
-// cost     a step: 2 m n p FLOP three times over in the tensor cores; k^2 / 2 + k p multiply-adds and k rows of D^ a signal
+// arrays   a Steps, by value; none overlaps another. `lists` are the signals still pursued, by step
+//          in turn
+// launch   256 threads. begin_pursuit: a warp a signal. Then for each step best_atoms, grid
+//          (signals / TILE, splits of the atoms), and pursuit_step_LANES, so many threads a signal;
+//          shared memory as in src/codes/pursuit/cuda/steps.rs. Surplus blocks exit
+// cost     a step: 2 m n p FLOP three times over in the tensor cores; k^2 / 2 + k p multiply-adds
+//          and k rows of D^ a signal
 // ends     as bomp.cu; a signal that has ended leaves its list
-// order    where in a list a signal stands may differ from run to run, no sum depends on it: the same bits on every run
+// order    where in a list a signal stands may differ from run to run, no sum depends on it: the
+//          same bits on every run
 // truth    omp_reference in src/codes/pursuit/reference.rs; tests/parity/pursuit
 
 #include "core/part_products.cuh"
@@ -55,7 +61,8 @@ __device__ __forceinline__ float4 packed(const State& x) {
   return make_float4(x.least, x.limit, x.energy, __int_as_float(x.power));
 }
 
-// Parts of residuals are those of residuals of a norm near 2^this: no entry is beyond f16, and small ones have low parts.
+// Parts of residuals are those of residuals of a norm near 2^this: no entry is beyond f16, and
+// small ones have low parts.
 constexpr int NORM_POWER = 12;
 
 // 2^n for n from -126 to 127.
@@ -107,8 +114,9 @@ extern "C" __global__ void __launch_bounds__(256) begin_pursuit(const __grid_con
   append(of, 0, signal, goes_on && lane == 0);
 }
 
-// Shared memory: STAGES k-blocks of both parts of TILE atoms, HALF_LINE apart, each followed by a k-block of the rows, or, RESIDENT, all of
-// the rows behind the last, DEPTH times the rounds + PAD apart.
+// Shared memory: STAGES k-blocks of both parts of TILE atoms, HALF_LINE apart, each followed by a
+// k-block of the rows, or, RESIDENT, all of the rows behind the last, DEPTH times the rounds + PAD
+// apart.
 template <bool RESIDENT, int STAGES>
 __device__ __forceinline__ void best_atoms(const Steps& of) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -135,8 +143,8 @@ __device__ __forceinline__ void best_atoms(const Steps& of) {
     commit();
   }
 
-  // Of row r 16 + half 8 + lane / 4 of this warp's, at 2 r + half; over the atoms that this lane has. Places are atoms, counted from this
-  // lane's first.
+  // Of row r 16 + half 8 + lane / 4 of this warp's, at 2 r + half; over the atoms that this lane
+  // has. Places are atoms, counted from this lane's first.
   float top[8] = {};
   unsigned place[8] = {};
   float sum[4][4][4];
@@ -256,7 +264,8 @@ struct Step {
     if (lane * 4 < line) load4(r + lane * 4, now);
   }
 
-  // i = argmax |d^_i . r|, from `best` or, where that was chosen before, anew: whether there is one above rounding.
+  // i = argmax |d^_i . r|, from `best` or, where that was chosen before, anew: whether there is one
+  // above rounding.
   __device__ __forceinline__ bool choose() {
     const unsigned long long key = of.best[signal];
     i = ~(unsigned)key;
@@ -283,8 +292,8 @@ struct Step {
     return fabsf(alpha) > state.least;
   }
 
-  // along_j = u_j . d^_i, with entries of G in z meanwhile, and rho: whether that is above rounding. The last block of the triangle
-  // stays in shared memory.
+  // along_j = u_j . d^_i, with entries of G in z meanwhile, and rho: whether that is above
+  // rounding. The last block of the triangle stays in shared memory.
   __device__ __forceinline__ bool project() {
     for (unsigned j = lane; j < k; j += LANES) own.of_step[j].z = of.gram[(size_t)i * of.width + own.of_step[j].atom];
     float length = 0;

@@ -1,6 +1,7 @@
 // row_squares.cu: the squares of rows, in double.
 //
-//   out[i] = sum_c x[i, c]^2          lane l of 32 sums c = l, l + 32, ... in this order, then the lanes in halves
+//   out[i] = sum_c x[i, c]^2          lane l of 32 sums c = l, l + 32, ... in this order, then the
+//                                     lanes in halves
 //
 // arrays   x: [rows, cols] float or double, out: [rows] double, contiguous, not overlapping
 // scalars  any; no rows or columns are allowed

@@ -2,10 +2,11 @@
 //
 //   out[e] = u(word) < p[e] ? 1 : 0                    word e % 4 of block offset + counter + e / 4
 //
-// arrays   p: [n] f32; out: [n] f32, bf16 or f16; contiguous, not overlapping; counter: [1] i64 or null
+// arrays   p: [n] f32; out: [n] f32, bf16 or f16; contiguous, not overlapping; counter: [1] i64 or
+//          null
 // scalars  seed, stream, offset: any values
-// launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and strides over the
-//          grid. The draws do not depend on the launch
+// launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and
+//          strides over the grid. The draws do not depend on the launch
 // cost     reads 4n bytes, writes 4n or 2n; bandwidth-bound
 // NaN      in p gives 0
 // same     the same bits as the CPU twin and as bernoulli of draw.cu, by philox.cuh and math.cuh

@@ -20,7 +20,8 @@ __device__ __forceinline__ float4 read_of(const float* at, int rank) {
   return v;
 }
 
-// Writes to where `at` lies in block `rank` of the cluster; seen there behind the next cluster_sync.
+// Writes to where `at` lies in block `rank` of the cluster; seen there behind the next
+// cluster_sync.
 __device__ __forceinline__ void write_of(float* at, int rank, float x) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));

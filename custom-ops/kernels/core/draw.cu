@@ -6,9 +6,10 @@
 //
 // arrays   out, p: [n] f32, contiguous, not overlapping; counter: [1] i64 or null
 // scalars  seed, stream, offset: any values
-// launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and strides over the
-//          grid. The draws do not depend on the launch
-// cost     writes 4n bytes, bernoulli also reads 4n; bandwidth-bound, normal close to its arithmetic
+// launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and
+//          strides over the grid. The draws do not depend on the launch
+// cost     writes 4n bytes, bernoulli also reads 4n; bandwidth-bound, normal close to its
+//          arithmetic
 // NaN      in p gives 0
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
 // truth    known answers and distributions: tests/philox.rs, tests/draw.rs
@@ -16,7 +17,8 @@
 #include "core/math.cuh"
 #include "core/philox.cuh"
 
-// Calls store(first element, draws, how many of the four exist) for each group of four elements of this thread.
+// Calls store(first element, draws, how many of the four exist) for each group of four elements of
+// this thread.
 template <bool NORMAL, typename Store>
 __device__ void for_groups(const Philox& philox, size_t n, Store store) {
   const size_t stride = (size_t)gridDim.x * blockDim.x;

@@ -1,8 +1,9 @@
-// math.cuh: elementary functions that give the same bits as those of src/core/math.rs, which has their ranges, errors and sources.
-// Each line has the same operations in the same order there; always change both files.
+// math.cuh: elementary functions that give the same bits as those of src/core/math.rs, which has
+// their ranges, errors and sources. Each line has the same operations in the same order there;
+// always change both files.
 //
-// Rounded rounds every operation to nearest by itself, whatever -fmad says. Subnormals must not be flushed: the
-// kernels are compiled without -ftz=true and -use_fast_math.
+// Rounded rounds every operation to nearest by itself, whatever -fmad says. Subnormals must not be
+// flushed: the kernels are compiled without -ftz=true and -use_fast_math.
 #pragma once
 
 struct Rounded {

@@ -1,5 +1,5 @@
-// numbers.cuh: conversions of f32, bf16 and f16 numbers, rounded to nearest even, products with a sum rounded once, and access to four at a
-// time, of f64 too.
+// numbers.cuh: conversions of f32, bf16 and f16 numbers, rounded to nearest even, products with a
+// sum rounded once, and access to four at a time, of f64 too.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,11 +1,12 @@
-// part_products.cuh: products of rows with unit atoms in the tensor cores, both as sums of two f16 numbers, the high and the low part.
+// part_products.cuh: products of rows with unit atoms in the tensor cores, both as sums of two f16
+// numbers, the high and the low part.
 //
 //   x d = x_high d_high + x_high d_low + x_low d_high     x_low d_low is below the rounding of f32
 //
-// launch   256 threads for TILE rows and TILE atoms, DEPTH features at a time: warp w has rows 64 (w / 4) to 64 (w / 4) + 63 and atoms
-//          32 (w % 4) to 32 (w % 4) + 31 of the tile
-// error    each factor to 22 bits; sums of 16 products are cut off in the tensor cores, then rounded as f32's: measured below that of f32
-//          products summed one by one
+// launch   256 threads for TILE rows and TILE atoms, DEPTH features at a time: warp w has rows 64
+//          (w / 4) to 64 (w / 4) + 63 and atoms 32 (w % 4) to 32 (w % 4) + 31 of the tile
+// error    each factor to 22 bits; sums of 16 products are cut off in the tensor cores, then
+//          rounded as f32's: measured below that of f32 products summed one by one
 #pragma once
 
 #include "core/tiles.cuh"
@@ -22,8 +23,9 @@ __device__ __forceinline__ void in_parts(float x, __half& high, __half& low) {
 
 constexpr unsigned NO_LINE = 0xffffffffu;
 
-// Starts the copy of features `at` to at + DEPTH of both parts of TILE lines out of `lines`, to lines `to_line` apart, with zeros past
-// `line`: those from `first` on or, GATHERED, those that `which` names, zeros for NO_LINE.
+// Starts the copy of features `at` to at + DEPTH of both parts of TILE lines out of `lines`, to
+// lines `to_line` apart, with zeros past `line`: those from `first` on or, GATHERED, those that
+// `which` names, zeros for NO_LINE.
 template <bool GATHERED>
 __device__ __forceinline__ void load_halves(__half* to, unsigned to_line, const __half* from, size_t lines, unsigned line,
                                             unsigned at, unsigned first, const unsigned* which = nullptr) {
@@ -37,8 +39,8 @@ __device__ __forceinline__ void load_halves(__half* to, unsigned to_line, const 
   }
 }
 
-// Both parts of 32 atoms from `atom` on, 16 features from `at` on, as the tensor cores take them: [part][pair of eights of atoms]. Low parts
-// are TILE lines after the high ones.
+// Both parts of 32 atoms from `atom` on, 16 features from `at` on, as the tensor cores take them:
+// [part][pair of eights of atoms]. Low parts are TILE lines after the high ones.
 __device__ __forceinline__ void read_atoms(uint32_t (&b)[2][2][4], const __half* atoms, unsigned atom, unsigned at) {
   const unsigned lane = threadIdx.x & 31;
 #pragma unroll
@@ -58,10 +60,12 @@ __device__ __forceinline__ void read_rows(uint32_t (&a)[2][4], const __half* row
     load_blocks(a[part], rows + (part * TILE + row + lane % 16) * row_line + at + lane / 16 * 8);
 }
 
-// sum[r][c] += rows of this warp's r-th sixteen times atoms of its c-th eight, over the DEPTH features of a k-block.
+// sum[r][c] += rows of this warp's r-th sixteen times atoms of its c-th eight, over the DEPTH
+// features of a k-block.
 //
-// ROUNDED: the tensor cores cut sums off where f32 rounds, so few products at a time are summed there, then rounded. Else all are summed
-// there, one sum taken up again only after three others: for sums of which only the largest is wanted, since they are cut off alike.
+// ROUNDED: the tensor cores cut sums off where f32 rounds, so few products at a time are summed
+// there, then rounded. Else all are summed there, one sum taken up again only after three others:
+// for sums of which only the largest is wanted, since they are cut off alike.
 template <bool ROUNDED>
 __device__ __forceinline__ void multiply_k_block(float (&sum)[4][4][4], const __half* rows, unsigned row_line,
                                                const __half* atoms) {

@@ -18,7 +18,8 @@ struct Grid {
     return (line / window * height + line % window) * width * depth + (i - line * run());
   }
 
-  // The grid cut into cells of stride x stride places, in which the same windows meet. `overlap` windows cover a cell in each direction.
+  // The grid cut into cells of stride x stride places, in which the same windows meet. `overlap`
+  // windows cover a cell in each direction.
   __device__ int overlap() const { return (window + stride - 1) / stride; }
   __device__ int cells_across() const { return (width + stride - 1) / stride; }
   __device__ int cell_len() const { return stride * stride * depth; }

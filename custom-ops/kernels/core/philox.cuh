@@ -1,5 +1,5 @@
-// philox.cuh: Philox4x32-10, the only source of random bits. src/core/philox.rs has the rounds, the layout of key and counter, and the
-// source; its known-answer tests also apply to this function.
+// philox.cuh: Philox4x32-10, the only source of random bits. src/core/philox.rs has the rounds, the
+// layout of key and counter, and the source; its known-answer tests also apply to this function.
 #pragma once
 
 struct Philox {
@@ -14,7 +14,8 @@ __device__ __forceinline__ Philox philox_at(unsigned long long seed, unsigned lo
   return Philox{seed, stream, offset + (counter ? (unsigned long long)*counter : 0ull)};
 }
 
-// A product of 64 bits. Where factors are converted for `*`, nvcc adds the keys in more steps: a block then takes a third more instructions.
+// A product of 64 bits. Where factors are converted for `*`, nvcc adds the keys in more steps: a
+// block then takes a third more instructions.
 __device__ __forceinline__ unsigned long long wide_product(unsigned a, unsigned b) {
   unsigned long long product;
   asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));

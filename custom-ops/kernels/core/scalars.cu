@@ -6,7 +6,8 @@
 //
 // arrays   out: [n] f32, contiguous; counter: [1] i64; x: [n] u32, contiguous; largest: [1] u32
 // scalars  values: passed by value, so that no host memory is read after the call returns
-// launch   one block of 8 threads (set) or of 1 thread (advance); raise: 1-D grid of blocks of whole warps, any size
+// launch   one block of 8 threads (set) or of 1 thread (advance); raise: 1-D grid of blocks of
+//          whole warps, any size
 // same     the atomics of raise take the larger of integers, in whatever order
 // cost     one launch, about 2 us
 // truth    the CPU branch in src/core/scalars.rs

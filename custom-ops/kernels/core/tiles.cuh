@@ -1,4 +1,5 @@
-// tiles.cuh: the shared parts of kernels that multiply 16-bit matrices: copies to shared memory, blocks in registers, products.
+// tiles.cuh: the shared parts of kernels that multiply 16-bit matrices: copies to shared memory,
+// blocks in registers, products.
 #pragma once
 
 #include <stdint.h>
@@ -22,8 +23,9 @@ __device__ void copy(void* to, const void* from, bool inside) {
 __device__ void commit() { asm volatile("cp.async.commit_group;"); }
 template <int LEFT> __device__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT)); }
 
-// Starts the copy of LINES x WIDTH entries of a matrix whose rows are `row` entries long, from (line0, col0) on, to lines LINE
-// apart. What lies beyond line `lines` and column `cols`, a multiple of CHUNK, becomes 0.
+// Starts the copy of LINES x WIDTH entries of a matrix whose rows are `row` entries long, from
+// (line0, col0) on, to lines LINE apart. What lies beyond line `lines` and column `cols`, a
+// multiple of CHUNK, becomes 0.
 template <int CHUNK, int LINES, int WIDTH, int LINE, int THREADS, typename T>
 __device__ void fetch(T* k_block, const T* from, size_t row, int line0, int lines, int col0, int cols) {
   constexpr int CHUNKS = WIDTH / CHUNK, ALL = LINES * CHUNKS;
@@ -37,8 +39,9 @@ __device__ void fetch(T* k_block, const T* from, size_t row, int line0, int line
   }
 }
 
-// The same for lines whose entries do not follow each other: `row(line)` is where a line begins, null beyond the last, and `column` where this
-// thread's CHUNK entries lie from there on, those of column threadIdx.x % (WIDTH / CHUNK) * CHUNK of the k-block, below 0 for zeros.
+// The same for lines whose entries do not follow each other: `row(line)` is where a line begins,
+// null beyond the last, and `column` where this thread's CHUNK entries lie from there on, those of
+// column threadIdx.x % (WIDTH / CHUNK) * CHUNK of the k-block, below 0 for zeros.
 template <int CHUNK, int LINES, int WIDTH, int LINE, int THREADS, typename T, typename Row>
 __device__ void fetch_mapped(T* k_block, const T* any, Row row, long long column) {
   constexpr int CHUNKS = WIDTH / CHUNK, AT_ONCE = THREADS / CHUNKS;
@@ -54,10 +57,12 @@ __device__ void fetch_mapped(T* k_block, const T* any, Row row, long long column
   }
 }
 
-// Calls use(s) for k-blocks 0 .. count once start(s) has copied them, with STAGES - 1 copies in flight.
+// Calls use(s) for k-blocks 0 .. count once start(s) has copied them, with STAGES - 1 copies in
+// flight.
 template <int STAGES, typename Start, typename Use>
 __device__ __forceinline__ void pipeline(int count, Start start, Use use) {
-  // The first rounds only start copies: the code is there once, since most blocks make few rounds and wait for their code.
+  // The first rounds only start copies: the code is there once, since most blocks make few rounds
+  // and wait for their code.
 #pragma unroll 1
   for (int s = 1 - STAGES; s < count; ++s) {
     if (s >= 0) {

@@ -1,4 +1,5 @@
-// warp.cuh: sums, minima and maxima over the lanes of a warp and over a block. All lanes or threads must take part, and all get the result.
+// warp.cuh: sums, minima and maxima over the lanes of a warp and over a block. All lanes or threads
+// must take part, and all get the result.
 #pragma once
 
 template <typename T>
@@ -16,8 +17,8 @@ __device__ __forceinline__ T largest_of_warp(T x) {
   return x;
 }
 
-// The sum over a block of WARPS warps, which are added in their order. `scratch` holds WARPS numbers, which may be in use before the call and
-// are after it.
+// The sum over a block of WARPS warps, which are added in their order. `scratch` holds WARPS
+// numbers, which may be in use before the call and are after it.
 template <unsigned WARPS, typename T>
 __device__ __forceinline__ T sum_of_block(T x, T* scratch) {
   x = sum_of_warp(x);
@@ -37,7 +38,8 @@ __device__ __forceinline__ float least_of_warp(float x) {
   return x;
 }
 
-// The same over a block of WARPS warps, in all threads; `scratch` holds WARPS numbers and is free after it.
+// The same over a block of WARPS warps, in all threads; `scratch` holds WARPS numbers and is free
+// after it.
 template <unsigned WARPS>
 __device__ __forceinline__ float least_of_block(float x, float* scratch) {
   x = least_of_warp(x);

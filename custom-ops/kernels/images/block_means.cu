@@ -3,10 +3,11 @@
 //   block_means    pooled[block] <- (units_1 + units_2 + ..) * share          t row by row; share = 1 / (pool * pool)
 //   spread_blocks  units[unit t] <- pooled[block] * share
 //
-// arrays   units: [batch, down * pool, width, n_maps] f32, width = across * pool; pooled: [batch, down, across, n_maps] f32; not overlapping
+// arrays   units: [batch, down * pool, width, n_maps] f32, width = across * pool; pooled: [batch,
+//          down, across, n_maps] f32; not overlapping
 // scalars  n = batch * down * across * n_maps, the blocks
-// launch   1-D grid of 1-D blocks, any size: a thread takes one block of units and strides over the grid. The result does not depend on
-//          the launch
+// launch   1-D grid of 1-D blocks, any size: a thread takes one block of units and strides over the
+//          grid. The result does not depend on the launch
 // cost     reads and writes every entry once: bound by memory
 // NaN      propagates
 // same     the same bits as the CPU twin

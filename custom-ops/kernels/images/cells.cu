@@ -1,12 +1,17 @@
 // cells.cu: stored rows of a grid to the numbers that a layer of patches reads, cell by cell.
 //
-//   out[b, (y, x, plane, line, along)] = (float)x[b, (plane, y * stride + line, x * run + along)] * scale      run = stride * depth
+//   out[b, (y, x, plane, line, along)] = (float)x[b, (plane, y * stride + line, x * run + along)] * scale      run
+//                                                                                                              =
+//                                                                                                              stride
+//                                                                                                              *
+//                                                                                                              depth
 //
-// arrays   x: [batch, values] u8 or f32; out: [batch, values] f32, bf16 or f16, or two of f16 that are `part` entries apart: what rounding to the
-//          first takes; contiguous, not overlapping
+// arrays   x: [batch, values] u8 or f32; out: [batch, values] f32, bf16 or f16, or two of f16 that
+//          are `part` entries apart: what rounding to the first takes; contiguous, not overlapping
 // scalars  Grid whose height and width are multiples of the stride; scale as in scale.cu
-// launch   2-D grid of 1-D blocks, any size, across the entries of a row and down the rows: loops stride over it; a thread takes eight or four entries
-//          where runs are of so many and views of whole fours
+// launch   2-D grid of 1-D blocks, any size, across the entries of a row and down the rows: loops
+//          stride over it; a thread takes eight or four entries where runs are of so many and views
+//          of whole fours
 // cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound
 // NaN      propagates
 // truth    cells_into_reference in src/images/patches/cells.rs
@@ -19,7 +24,8 @@ __device__ __forceinline__ void load4(const unsigned char* from, float (&v)[4]) 
   v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
 }
 
-// EACH entries of a run to a thread, which then lie and go together: the same ones of several rows, since where they lie takes many divisions.
+// EACH entries of a run to a thread, which then lie and go together: the same ones of several rows,
+// since where they lie takes many divisions.
 template <int EACH, typename In, typename Out, bool SPLIT>
 __device__ void cells_by(const In* __restrict__ x, Out* __restrict__ out, size_t part, const Grid& g, float scale, unsigned rows) {
   const unsigned of_run = g.stride * g.depth / EACH, of_row = g.values / EACH, across = g.width / g.stride;

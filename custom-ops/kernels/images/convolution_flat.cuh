@@ -1,12 +1,16 @@
-// convolution_flat.cuh: products of windows with columns of weights, see convolution_windows.cuh, for images of few channels.
+// convolution_flat.cuh: products of windows with columns of weights, see convolution_windows.cuh,
+// for images of few channels.
 //
-// The pixels of a row of a window lie one after the other, size * channels numbers: a step is eight of them. A block takes tile after tile of
-// FLAT_POSITIONS positions, the strip of the next one on its way, and keeps its weights: in shared memory as both TF32 parts, in the order in which
-// lanes take them, so that they are split once for all tiles. Where those of whole filters are too many, `weight_rows` rows of the filters
-// are there at a time, for each tile anew.
+// The pixels of a row of a window lie one after the other, size * channels numbers: a step is eight
+// of them. A block takes tile after tile of FLAT_POSITIONS positions, the strip of the next one on
+// its way, and keeps its weights: in shared memory as both TF32 parts, in the order in which lanes
+// take them, so that they are split once for all tiles. Where those of whole filters are too many,
+// `weight_rows` rows of the filters are there at a time, for each tile anew.
 //
-// launch   grid (blocks that share the tiles, columns / 8 NB), 256 threads, warp w has positions 32 w to 32 w + 31 of a tile
-// shared   weights: weight_rows * ceil(size * channels / 8) * NB * 128 floats; then 2 strips of (strip_rows * row_pitch + 8) floats, in fours
+// launch   grid (blocks that share the tiles, columns / 8 NB), 256 threads, warp w has positions 32
+//          w to 32 w + 31 of a tile
+// shared   weights: weight_rows * ceil(size * channels / 8) * NB * 128 floats; then 2 strips of
+//          (strip_rows * row_pitch + 8) floats, in fours
 // bytes    a strip for each tile and the weights for each block from the L2
 // order    rows of the filter, eight terms of each at a time
 #pragma once
@@ -23,7 +27,8 @@ __device__ __forceinline__ void flat(float* y, const float* x, const float* w, c
   float* const strips = memory + p.weight_rows * steps * NB * 128;
   const int of_strip = (p.strip_rows * p.row_pitch + 8 + 3) / 4 * 4;
 
-  // Lane l of step s and eight columns n: both parts of terms t and t + 4 of column l / 4. Terms are evenly spaced in w where rows are not turned.
+  // Lane l of step s and eight columns n: both parts of terms t and t + 4 of column l / 4. Terms
+  // are evenly spaced in w where rows are not turned.
   const bool even = p.dx_step == p.channels * p.c_step;
   auto split_weights = [&](int row0) {
 #pragma unroll 4
@@ -75,7 +80,8 @@ __device__ __forceinline__ void flat(float* y, const float* x, const float* w, c
 #pragma unroll 1
       for (int dy = row0; dy < min(p.size, row0 + p.weight_rows); ++dy) {
         const float* at = strip + dy * p.row_pitch;
-        // Terms past the end of a row are pixels of others: they must not be factors, as they may be NaN.
+        // Terms past the end of a row are pixels of others: they must not be factors, as they may
+        // be NaN.
         auto step = [&](bool first, bool second) {
           uint32_t high[NB][2], low[NB][2];
 #pragma unroll

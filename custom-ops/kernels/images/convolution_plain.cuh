@@ -1,11 +1,12 @@
-// convolution_plain.cuh: the three results by a thread or a block for each entry: f64, and f32 where blocks have too little shared memory for
-// the other kernels.
+// convolution_plain.cuh: the three results by a thread or a block for each entry: f64, and f32
+// where blocks have too little shared memory for the other kernels.
 //
-// launch   maps, images: 256 threads a block, a thread for each entry, striding over the grid; weights: a block of 256 for each weight
+// launch   maps, images: 256 threads a block, a thread for each entry, striding over the grid;
+//          weights: a block of 256 for each weight
 // shared   weights: 256 numbers
 // bytes    every factor of every term from the caches
-// order    maps: rows, columns, channels of the filter; images: rows, columns, filters; weights: lane l of 256 adds positions l, l + 256, ...,
-//          then the lanes are added in halves
+// order    maps: rows, columns, channels of the filter; images: rows, columns, filters; weights:
+//          lane l of 256 adds positions l, l + 256, ..., then the lanes are added in halves
 #pragma once
 
 #include "images/convolution.cuh"

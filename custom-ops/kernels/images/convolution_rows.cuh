@@ -1,22 +1,27 @@
 // convolution_rows.cuh: gradients to images of few channels.
 //
-//   d[i, q, (l, c)] = sum over k, o of h[i - k + pad, q, o] w[o, k, l, c]        one product for a row i of the image
+//   d[i, q, (l, c)] = sum over k, o of h[i - k + pad, q, o] w[o, k, l, c]        one product for a
+//                                                                                row i of the image
 //   v[i, j, c]      = sum over l of d[i, j - l + pad, (l, c)]                    then sums along diagonals
 //
-// With a column of the product for each of the size * channels weights of a row of the filter, tensor cores work on no zeros, where few
-// channels alone would fill few of their columns.
+// With a column of the product for each of the size * channels weights of a row of the filter,
+// tensor cores work on no zeros, where few channels alone would fill few of their columns.
 //
-// A block has rows of an image, in a band of its columns: a warp ROWS rows and 32 positions q of each, `parts` warps beside each other. Rows of h
-// pass through shared memory once, and each is used for all rows of the image that it reaches; of w, 16 columns are there, as both TF32 parts and in
-// the order in which lanes take them. Columns are taken 16 at a time, and for each the whole sum over k and o is made before the diagonals are added
-// to v. A block takes one unit of rows after the other, those in the middle of images first: at the border fewer rows of h reach a row.
+// A block has rows of an image, in a band of its columns: a warp ROWS rows and 32 positions q of
+// each, `parts` warps beside each other. Rows of h pass through shared memory once, and each is
+// used for all rows of the image that it reaches; of w, 16 columns are there, as both TF32 parts
+// and in the order in which lanes take them. Columns are taken 16 at a time, and for each the whole
+// sum over k and o is made before the diagonals are added to v. A block takes one unit of rows
+// after the other, those in the middle of images first: at the border fewer rows of h reach a row.
 //
-// launch   grid (blocks that share the batch * row_blocks * n_bands units), ROWS_THREADS threads; parts 1, 2, 4 or 8; a unit has
-//          ROWS * warps / parts rows
-// shared   w: size * chunk * 32 floats; then ROW_STAGES stages of a row of h, 32 parts * (chunk + 4) floats each, or the tile of
-//          ROWS_THREADS * DIAGONAL floats in their place. The lines of a step, chunk + 4 apart, fall in different banks
+// launch   grid (blocks that share the batch * row_blocks * n_bands units), ROWS_THREADS threads;
+//          parts 1, 2, 4 or 8; a unit has ROWS * warps / parts rows
+// shared   w: size * chunk * 32 floats; then ROW_STAGES stages of a row of h, 32 parts * (chunk +
+//          4) floats each, or the tile of ROWS_THREADS * DIAGONAL floats in their place. The lines
+//          of a step, chunk + 4 apart, fall in different banks
 // bytes    h (1 + (size - 1) / rows of a unit) times for each 16 columns, from the L2
-// order    columns by sixteens; for each filters by chunks; rows of h; then filters eight at a time; then l
+// order    columns by sixteens; for each filters by chunks; rows of h; then filters eight at a
+//          time; then l
 #pragma once
 
 #include "images/convolution.cuh"
@@ -29,8 +34,8 @@ struct Rows : Sizes {
 
 constexpr int ROWS = 4, ROWS_THREADS = 256, ROW_STAGES = 2, DIAGONAL = 17;
 
-// The weights of 16 columns from n0 on and of a chunk of filters from o0 on: lane l of row k, eight filters and eight columns has both parts of filters
-// t and t + 4 in column l / 4.
+// The weights of 16 columns from n0 on and of a chunk of filters from o0 on: lane l of row k, eight
+// filters and eight columns has both parts of filters t and t + 4 in column l / 4.
 __device__ __forceinline__ void split_rows(float4* weights, const float* w, const Rows& p, int n0, int o0) {
   const int columns = p.size * p.channels, filter = p.size * columns, eights = p.chunk / 8;
 #pragma unroll 4

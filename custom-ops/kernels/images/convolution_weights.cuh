@@ -1,16 +1,22 @@
-// convolution_weights.cuh: the gradient to the weights, a product of the maps with the windows of the images, summed over all positions.
+// convolution_weights.cuh: the gradient to the weights, a product of the maps with the windows of
+// the images, summed over all positions.
 //
 //   parts[s, o, n] = sum over positions of split s of h[position, o] x[position + n]       n: a weight of the filter, (k, l, c)
 //   g[o, n] <- alpha * (sum over s of parts[s, o, n]) + beta * g[o, n]
 //
-// A block has 32 filters, 256 weights of each, and a split of the positions. It takes these in stages: some rows of the maps of an image, `depth`
-// columns of each, with the pixels that their windows cover. As with convolution_windows, windows are addressed, never stored.
+// A block has 32 filters, 256 weights of each, and a split of the positions. It takes these in
+// stages: some rows of the maps of an image, `depth` columns of each, with the pixels that their
+// windows cover. As with convolution_windows, windows are addressed, never stored.
 //
-// launch   convolution_weights: grid (splits, weights / 256, filters / 32), 256 threads, warp w has weights 32 w to 32 w + 31 of the block;
-//          convolution_add: grid (weights of all filters / 32), 32 x 8 threads
-// shared   2 stages: rows * depth * MAP_LINE floats of maps, lines of a step in different banks; x_rows * x_line of pixels
-// bytes    maps and pixels once for each 256 weights and 32 filters, from the L2; parts written and read
-// order    stages of a split; rows; columns eight at a time; splits in eight stretches, each from its first on, then the stretches
+// launch   convolution_weights: grid (splits, weights / 256, filters / 32), 256 threads, warp w has
+//          weights 32 w to 32 w + 31 of the block; convolution_add: grid (weights of all filters /
+//          32), 32 x 8 threads
+// shared   2 stages: rows * depth * MAP_LINE floats of maps, lines of a step in different banks;
+//          x_rows * x_line of pixels
+// bytes    maps and pixels once for each 256 weights and 32 filters, from the L2; parts written and
+//          read
+// order    stages of a split; rows; columns eight at a time; splits in eight stretches, each from
+//          its first on, then the stretches
 #pragma once
 
 #include "images/convolution.cuh"

@@ -1,17 +1,25 @@
-// convolution_windows.cuh: products of windows of an image with columns of weights, for maps of any number of filters, and for gradients to
-// images of many channels, whose windows are those of the maps and whose filters are turned by 180 degrees.
+// convolution_windows.cuh: products of windows of an image with columns of weights, for maps of any
+// number of filters, and for gradients to images of many channels, whose windows are those of the
+// maps and whose filters are turned by 180 degrees.
 //
-//   y[p, n] = sum over dy, dx, c of x[row(p) + dy, column(p) + dx, c] w(n, dy, dx, c)      p: a position, n: a column
+//   y[p, n] = sum over dy, dx, c of x[row(p) + dy, column(p) + dx, c] w(n, dy, dx, c)      p: a
+//                                                                                          position,
+//                                                                                          n: a
+//                                                                                          column
 //
-// A block has positions one after the other in a band of columns of the result, 32 a warp, and 8 NB columns n. The pixels that its windows cover
-// lie in shared memory once (the strip), so that the matrix of all windows is only addressed, never stored. This file has what both kernels of
-// such products share, and the one for many channels: a step has 8 channels of one pixel. convolution_flat.cuh has the one for few.
+// A block has positions one after the other in a band of columns of the result, 32 a warp, and 8 NB
+// columns n. The pixels that its windows cover lie in shared memory once (the strip), so that the
+// matrix of all windows is only addressed, never stored. This file has what both kernels of such
+// products share, and the one for many channels: a step has 8 channels of one pixel.
+// convolution_flat.cuh has the one for few.
 //
 // Channels are taken `chunk` at a time; weights follow in stages of STEPS steps of 8 terms.
 //
-// launch   grid (batch * n_bands * tiles, columns / 8 NB), 128 threads: a tile is POSITIONS positions
-// shared   strip: (strip_rows * row_pitch + 8) floats, in fours; then 2 stages of STEPS * 64 NB floats of weights. Pixels are `pitch` apart: 4 more
-//          than 8 n channels, so that the lines of a step fall in different banks
+// launch   grid (batch * n_bands * tiles, columns / 8 NB), 128 threads: a tile is POSITIONS
+//          positions
+// shared   strip: (strip_rows * row_pitch + 8) floats, in fours; then 2 stages of STEPS * 64 NB
+//          floats of weights. Pixels are `pitch` apart: 4 more than 8 n channels, so that the lines
+//          of a step fall in different banks
 // bytes    the strip and 8 NB columns of weights of a block from the L2
 // order    chunks, then rows, columns and channels of the filter, eight at a time
 #pragma once
@@ -38,7 +46,8 @@ template <int TILE> struct Tile {
   __device__ __forceinline__ Tile(const Windows& p, int which)
       : first(which % p.tiles * TILE), image(which / p.tiles / p.n_bands), column0(which / p.tiles % p.n_bands * p.band), row0(first / p.band) {}
 
-  // Where the windows of this lane begin in the strip, and where their results go; none (-1) for positions past the end.
+  // Where the windows of this lane begin in the strip, and where their results go; none (-1) for
+  // positions past the end.
   __device__ __forceinline__ void positions(const Windows& p, int (&window)[2][2], int (&result)[2][2]) const {
 #pragma unroll
     for (int m = 0; m < 2; ++m)

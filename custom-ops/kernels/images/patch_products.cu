@@ -1,10 +1,13 @@
-// patch_products.cu: products with the weights of patches, for every type and size: up, down and the gradient. The formulas are in
-// src/images/patches/mod.rs; the fast kernels for 16-bit numbers are in patch_units.cu and patch_step.cu.
+// patch_products.cu: products with the weights of patches, for every type and size: up, down and
+// the gradient. The formulas are in src/images/patches/mod.rs; the fast kernels for 16-bit numbers
+// are in patch_units.cu and patch_step.cu.
 //
-// arrays   x, h, v: PARTS of [batch, units], parts x_part entries apart; weight: PARTS of [patches, hidden, window_len], w_part apart; T
-//          (f32, f64, bf16, f16); out: [batch, units] or [patches, hidden, window_len], S (f32; f64 for f64). A number is the sum of its parts
+// arrays   x, h, v: PARTS of [batch, units], parts x_part entries apart; weight: PARTS of [patches,
+//          hidden, window_len], w_part apart; T (f32, f64, bf16, f16); out: [batch, units] or
+//          [patches, hidden, window_len], S (f32; f64 for f64). A number is the sum of its parts
 // scalars  Grid as validated by src/images/patches/grid.rs; parts 1 or 2
-// launch   a block of 256 threads for each tile of 64 x 64: 1-D in x over (patch or cell, tiles across), tiles of rows in y
+// launch   a block of 256 threads for each tile of 64 x 64: 1-D in x over (patch or cell, tiles
+//          across), tiles of rows in y
 // shared   2 tiles of 16 x 68 S, static
 // cost     2 * batch * weights FLOP without tensor cores; what binds is shared memory
 // NaN      propagates
@@ -31,7 +34,8 @@ struct Operand {
   }
 };
 
-// Sums the tile from (row0, col0) of a product of [m, k] by [k, n] and gives its entries to out(row, col, sum).
+// Sums the tile from (row0, col0) of a product of [m, k] by [k, n] and gives its entries to
+// out(row, col, sum).
 template <typename S, typename A, typename B, typename Out>
 __device__ void tile(int m, int n, int k, int row0, int col0, A a, B b, Out out) {
   __shared__ S as[STEP][SIDE + 4], bs[STEP][SIDE + 4];

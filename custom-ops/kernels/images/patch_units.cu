@@ -1,16 +1,23 @@
-// patch_units.cu: units of a product with the weights of patches, up or down, in one launch: out = units(scale * x W + bias).
+// patch_units.cu: units of a product with the weights of patches, up or down, in one launch: out =
+// units(scale * x W + bias).
 //
-// The product is that of product.cuh; windows are copied to shared memory from where they lie. A tile up is rows of the minibatch by units
-// of a patch; its sum goes over the window. A tile down is rows by values of a cell of the grid (patches.cuh), which the same windows cover:
-// its sum goes over the units of these patches, one patch after the other.
+// The product is that of product.cuh; windows are copied to shared memory from where they lie. A
+// tile up is rows of the minibatch by units of a patch; its sum goes over the window. A tile down
+// is rows by values of a cell of the grid (patches.cuh), which the same windows cover: its sum goes
+// over the units of these patches, one patch after the other.
 //
-// arrays   x: PARTS of [batch, units], parts x_part entries apart; weight: PARTS of [patches, hidden, window_len], w_part apart; bias: [units']
-//          f32; out: planes of [batch, units'] from mean_at and sample_at, second parts `low` entries further on; a place below 0 is a plane
-//          not wanted; T (f16, bf16). counter: [1] i64 or null. 16-byte aligned, rows contiguous
-// scalars  Grid whose stride * depth, window * depth, width * depth and hidden are multiples of 8; unit: 0 Bernoulli, 1 Gaussian, 2 rectified
-// launch   blocks in x over (patch or cell, tiles across), tiles of rows in y; Shape::THREADS threads
+// arrays   x: PARTS of [batch, units], parts x_part entries apart; weight: PARTS of [patches,
+//          hidden, window_len], w_part apart; bias: [units'] f32; out: planes of [batch, units']
+//          from mean_at and sample_at, second parts `low` entries further on; a place below 0 is a
+//          plane not wanted; T (f16, bf16). counter: [1] i64 or null. 16-byte aligned, rows
+//          contiguous
+// scalars  Grid whose stride * depth, window * depth, width * depth and hidden are multiples of 8;
+//          unit: 0 Bernoulli, 1 Gaussian, 2 rectified
+// launch   blocks in x over (patch or cell, tiles across), tiles of rows in y; Shape::THREADS
+//          threads
 // shared   Shape::SHARED bytes, dynamic
-// cost     2 * batch * weights FLOP for each pair of parts; x once for each tile across, weights once for each tile of rows
+// cost     2 * batch * weights FLOP for each pair of parts; x once for each tile across, weights
+//          once for each tile of rows
 // NaN      as in units.cu
 // same     sums in one order on one device; draws are those of the CPU
 // truth    patch_product_reference and units_reference
@@ -98,8 +105,8 @@ __device__ void units_down(T* out, const T* x, const T* weight, const float* bia
   });
 }
 
-// A kernel for a shape: TM, WM, TN, PA, TRANSPOSED, STAGES, PB; BLOCKS of them run on a multiprocessor at once. The choice is in
-// src/images/patches/shape.rs.
+// A kernel for a shape: TM, WM, TN, PA, TRANSPOSED, STAGES, PB; BLOCKS of them run on a
+// multiprocessor at once. The choice is in src/images/patches/shape.rs.
 #define PATCH_UNITS(NAME, T, RUN, TM, WM, TN, PA, TRANSPOSED, STAGES, PB, BLOCKS)                                               \
   namespace shape_of_##NAME { using H = Shape<TM, WM, TN, 1, PA, TRANSPOSED, STAGES, PB, T>; }                          \
   extern "C" __global__ void __launch_bounds__(shape_of_##NAME::H::THREADS, BLOCKS)                                 \

@@ -1,5 +1,5 @@
-// patch_units.cuh: what patch_units.cu and sm_90a/patch_units.cu take, and what they do with the sums of a product with the weights of patches:
-// units(scale * x + bias).
+// patch_units.cuh: what patch_units.cu and sm_90a/patch_units.cu take, and what they do with the
+// sums of a product with the weights of patches: units(scale * x + bias).
 #pragma once
 
 #include "core/patches.cuh"
@@ -17,8 +17,8 @@ struct Numbers {
   unsigned unit, drawn, cluster;
 };
 
-// Writes fours of neighbouring units to a plane, and what rounding takes `low` entries further on; EXACT ones leave nothing. `at`: their places, below
-// 0 where there is nothing to write.
+// Writes fours of neighbouring units to a plane, and what rounding takes `low` entries further on;
+// EXACT ones leave nothing. `at`: their places, below 0 where there is nothing to write.
 template <bool EXACT, int Q, typename T>
 __device__ __forceinline__ void store_fours(T* plane, const float (&v)[Q][4], const long long (&at)[Q], unsigned long long low) {
 #pragma unroll
@@ -36,8 +36,9 @@ __device__ __forceinline__ void store_fours(T* plane, const float (&v)[Q][4], co
   }
 }
 
-// Means and samples of Q fours at once from their pre-activations, so that the arithmetic of one fills the waits of another. Planes and fours begin on
-// whole words of four entries. QUICK ones are of numbers in one part.
+// Means and samples of Q fours at once from their pre-activations, so that the arithmetic of one
+// fills the waits of another. Planes and fours begin on whole words of four entries. QUICK ones are
+// of numbers in one part.
 template <Unit UNIT, bool QUICK, int Q, typename T>
 __device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], const long long (&at)[Q], const Philox& philox, const Numbers& n) {
   float mean[Q][4];
@@ -78,7 +79,8 @@ __device__ __forceinline__ void finish_units(T* out, float (&x)[Q][4], const flo
   else store_units<RECTIFIED, QUICK>(out, x, at, philox, n);
 }
 
-// The patches that cover a cell in one direction, which is `at` of the cells there: `count` of them, from that on which lies `first` cells before.
+// The patches that cover a cell in one direction, which is `at` of the cells there: `count` of
+// them, from that on which lies `first` cells before.
 struct Covering {
   int first, count;
   __device__ Covering(int at, int patches, int overlap) : first(max(at - patches + 1, 0)), count(min(at, overlap - 1) - first + 1) {}

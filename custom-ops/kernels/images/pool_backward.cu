@@ -1,14 +1,17 @@
-// pool_backward.cu: from the derivative by pooled units to that by the pre-activations of the units of their blocks, in place.
+// pool_backward.cu: from the derivative by pooled units to that by the pre-activations of the units
+// of their blocks, in place.
 //
 //   x_t = pre[unit t] + bias[map],  p_t = exp(x_t - top) / total,  off = exp(-top) / total       top, total: pools.cuh
-//   pre[unit t] <- (p_t * off) * delta[block]                       the mean of the pooled unit is 1 - off
+//   pre[unit t] <- (p_t * off) * delta[block]                       the mean of the pooled unit is
+//                                                                   1 - off
 //
-// arrays   pre: [batch, down * pool, width, n_maps] f32, width = across * pool; bias: [n_maps] f32; delta: [batch, down, across, n_maps]
-//          f32; none overlaps another
+// arrays   pre: [batch, down * pool, width, n_maps] f32, width = across * pool; bias: [n_maps] f32;
+//          delta: [batch, down, across, n_maps] f32; none overlaps another
 // scalars  n = batch * down * across * n_maps, the blocks
-// launch   1-D grid of 1-D blocks, any size: a thread takes one block of units and strides over the grid. The result does not depend on
-//          the launch
-// cost     reads pre three times, twice of it from the caches, writes it once, and takes two exponentials for each unit
+// launch   1-D grid of 1-D blocks, any size: a thread takes one block of units and strides over the
+//          grid. The result does not depend on the launch
+// cost     reads pre three times, twice of it from the caches, writes it once, and takes two
+//          exponentials for each unit
 // NaN      or an infinity in a block gives NaN there
 // same     the same bits as the CPU twin, by math.cuh
 // truth    pool_backward_reference in src/images/pool_units/backward.rs

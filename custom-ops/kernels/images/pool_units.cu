@@ -1,6 +1,8 @@
-// pool_units.cu: bias, mean and draw of units of maps with probabilistic max-pooling in one pass over their pre-activations.
+// pool_units.cu: bias, mean and draw of units of maps with probabilistic max-pooling in one pass
+// over their pre-activations.
 //
-//   x_t = pre[unit t] + bias[map]            t = 1 .. pool * pool, the units of a block in one map, row by row
+//   x_t = pre[unit t] + bias[map]            t = 1 .. pool * pool, the units of a block in one map,
+//                                            row by row
 //   top = max(0, max_t x_t)   e_t = exp(x_t - top)   sum = e_1 + e_2 + ..   total = sum + exp(-top)
 //   detection   mean[t] = e_t / total        sample[t] = 1 for the first t with u * total < e_1 + .. + e_t, else 0
 //   pooled      mean = sum / total           sample = 1 where there is such a t
@@ -8,14 +10,17 @@
 //   out[mean_at + ..] = mean_scale * mean,  out[sample_at + ..] = sample
 //   with low above 0, the rounding error of a mean goes to the plane `low` elements further on
 //
-// arrays   pre: [batch, down * pool, width, n_maps] f32, width = across * pool; bias: [n_maps] f32; out: f32, bf16 or f16 (rounded
-//          to nearest even), planes of the shape of pre, or of [batch, down, across, n_maps], not overlapping each other or an input;
-//          a place below 0 is a plane not wanted. counter: [1] i64 or null
-// scalars  n = batch * down * across * n_maps, the blocks; element e of the draws is that of block e. drawn 0 or 1
-// launch   1-D grid of 1-D blocks, any size: a thread takes one block of units and strides over the grid, so that neighbours read
-//          neighbouring maps. The result does not depend on the launch
-// cost     reads pre three times, twice of it from the caches, and takes two or three exponentials for each unit: at 24 maps
-//          bound by arithmetic and by memory about alike
+// arrays   pre: [batch, down * pool, width, n_maps] f32, width = across * pool; bias: [n_maps] f32;
+//          out: f32, bf16 or f16 (rounded to nearest even), planes of the shape of pre, or of
+//          [batch, down, across, n_maps], not overlapping each other or an input; a place below 0
+//          is a plane not wanted. counter: [1] i64 or null
+// scalars  n = batch * down * across * n_maps, the blocks; element e of the draws is that of block
+//          e. drawn 0 or 1
+// launch   1-D grid of 1-D blocks, any size: a thread takes one block of units and strides over the
+//          grid, so that neighbours read neighbouring maps. The result does not depend on the
+//          launch
+// cost     reads pre three times, twice of it from the caches, and takes two or three exponentials
+//          for each unit: at 24 maps bound by arithmetic and by memory about alike
 // NaN      or an infinity in a block gives NaN means there and no unit that is on
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
 // truth    pool_units_reference in src/images/pool_units/reference.rs

@@ -1,7 +1,9 @@
-// pools.cuh: where the units of a block of pooled maps lie, and what their probabilities are made of.
+// pools.cuh: where the units of a block of pooled maps lie, and what their probabilities are made
+// of.
 //
-// Maps are [batch, down * pool, across * pool, n_maps], maps last; block e is that of place e / n_maps of the blocks and map e % n_maps.
-// Its units are at first_unit(e) + y * line_of() + x * n_maps, y and x below pool, row by row.
+// Maps are [batch, down * pool, across * pool, n_maps], maps last; block e is that of place e /
+// n_maps of the blocks and map e % n_maps. Its units are at first_unit(e) + y * line_of() + x *
+// n_maps, y and x below pool, row by row.
 #pragma once
 #include "core/math.cuh"
 
@@ -19,7 +21,8 @@ __device__ __forceinline__ size_t first_unit(size_t e, const Sizes& sizes) {
          e % sizes.n_maps;
 }
 
-// top = max(0, max_t x_t), sum = Σ exp(x_t - top) and total = sum + exp(-top) over the units of a block, x_t = pre[unit t] + bias.
+// top = max(0, max_t x_t), sum = Σ exp(x_t - top) and total = sum + exp(-top) over the units of a
+// block, x_t = pre[unit t] + bias.
 struct Block {
   Rounded top, sum, total;
 };

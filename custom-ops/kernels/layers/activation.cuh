@@ -1,5 +1,6 @@
-// activation.cuh: the activations of dense layers, with the same bits as src/layers/activation.rs, which has their formulas and sources.
-// Each line has the same operations in the same order there; always change both files. Needs math.cuh.
+// activation.cuh: the activations of dense layers, with the same bits as src/layers/activation.rs,
+// which has their formulas and sources. Each line has the same operations in the same order there;
+// always change both files. Needs math.cuh.
 #pragma once
 
 enum Activation { IDENTITY, SIGMOID, RELU, TANH };

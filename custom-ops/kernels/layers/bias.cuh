@@ -1,8 +1,10 @@
-// bias.cuh: the bias update of one side from the states of both phases, for contrast_step.cu and bias_step.cu, which has the formulas. From sums of its own
-// sm_90a/contrast_step.cu updates a unit by apply_bias, too.
+// bias.cuh: the bias update of one side from the states of both phases, for contrast_step.cu and
+// bias_step.cu, which has the formulas. From sums of its own sm_90a/contrast_step.cu updates a unit
+// by apply_bias, too.
 //
-// The same bits as the CPU twin in src/layers/bias_step.rs, without -ffast-math and with -fmad=false: sums run in the order row lane, then
-// a tree over the lanes. bias_step.cu adds more than 4096 rows in stretches of so many, the others in one.
+// The same bits as the CPU twin in src/layers/bias_step.rs, without -ffast-math and with
+// -fmad=false: sums run in the order row lane, then a tree over the lanes. bias_step.cu adds more
+// than 4096 rows in stretches of so many, the others in one.
 #pragma once
 
 #include "core/numbers.cuh"
@@ -27,10 +29,12 @@ struct alignas(N * sizeof(T)) Neighbours {
   __device__ Neighbours(const T* from) { *this = *reinterpret_cast<const Neighbours*>(from); }
 };
 
-// Sums over `rows` rows of both planes, `plane` entries apart, for units first .. first + UNITS of `units`, by a block of THREADS: thread i gets
-// those of unit first + i: positive, negative and, if asked for, squared differences. A number of the states is the sum of PARTS, `part` entries
-// apart. `plane`, `part` and `units` are multiples of the LANES * UNITS / THREADS neighbours that a thread sums, and `planes` begins on as many.
-// `memory` is LANES * UNITS floats, through which the three sums go one after the other.
+// Sums over `rows` rows of both planes, `plane` entries apart, for units first .. first + UNITS of
+// `units`, by a block of THREADS: thread i gets those of unit first + i: positive, negative and, if
+// asked for, squared differences. A number of the states is the sum of PARTS, `part` entries apart.
+// `plane`, `part` and `units` are multiples of the LANES * UNITS / THREADS neighbours that a thread
+// sums, and `planes` begins on as many. `memory` is LANES * UNITS floats, through which the three
+// sums go one after the other.
 template <int THREADS, int PARTS, int UNITS, typename T>
 __device__ __forceinline__ void sum_biases(const T* planes, size_t plane, size_t part, unsigned rows, unsigned units, unsigned first,
                                            bool squares, float* memory, float (&sums)[3]) {

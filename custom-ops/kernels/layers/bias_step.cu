@@ -5,14 +5,15 @@
 //   q <- decay * q + (1 - decay) * sum_r pos[r] / batch    hidden units with a sparsity target
 //   e <- e + sum_r (pos[r] - neg[r])^2                     visible units: squared error so far
 //
-// arrays   state: [4, units] f32, planes b, v, q or e, and the rounding error of e. planes:
-//          [2, batch, units] f32 or bf16, plane 0 neg, plane 1 pos. scalars: [3] f32 on the device: rate / batch,
-//          momentum, rate. scale: [units] f32 or null
+// arrays   state: [4, units] f32, planes b, v, q or e, and the rounding error of e. planes: [2,
+//          batch, units] f32 or bf16, plane 0 neg, plane 1 pos. scalars: [3] f32 on the device:
+//          rate / batch, momentum, rate. scale: [units] f32 or null
 // scalars  BiasRule; sign is 1 if neg already carries the minus sign, else -1
-// launch   bias_step: 1-D, a block of 512 threads for each 32 units: 16 lanes, of which each takes every 16th row. For more than 4096
-//          rows bias_sums, a grid of [units / 32, stretches] such blocks, writes the sums of a stretch of 4096 rows to
-//          sums: [stretches, 3, units] f32 (pos, neg, squared differences), and bias_step_of_sums, a thread for each unit, adds them
-//          from first to last
+// launch   bias_step: 1-D, a block of 512 threads for each 32 units: 16 lanes, of which each takes
+//          every 16th row. For more than 4096 rows bias_sums, a grid of [units / 32, stretches]
+//          such blocks, writes the sums of a stretch of 4096 rows to sums: [stretches, 3, units]
+//          f32 (pos, neg, squared differences), and bias_step_of_sums, a thread for each unit, adds
+//          them from first to last
 // shared   2 KiB
 // cost     reads planes once
 // NaN      propagates

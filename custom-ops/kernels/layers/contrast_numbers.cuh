@@ -1,4 +1,5 @@
-// contrast_numbers.cuh: the numbers of an update of contrastive learning as its kernels take them; contrast_step.cu says what they are.
+// contrast_numbers.cuh: the numbers of an update of contrastive learning as its kernels take them;
+// contrast_step.cu says what they are.
 #pragma once
 
 #include "layers/bias.cuh"

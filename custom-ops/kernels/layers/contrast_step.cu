@@ -1,34 +1,42 @@
-// contrast_step.cu: one update of contrastive learning: weights, velocity, biases and the copies that products read.
+// contrast_step.cu: one update of contrastive learning: weights, velocity, biases and the copies
+// that products read.
 //
 //   g = sum_k h[k][j] * x[k][i]                      k over both phases; the negative phase carries its minus sign in h
 //   v <- momentum * v + rate / batch * g - rate * (l2 * w + l1 * sign(w))
 //   w <- w + v;   copy[0] <- T(s * w), copy[1] <- T(s * w - copy[0])
 //   biases as in bias_step.cu; counter <- counter + by
 //
-// With two parts an operand is the sum of two f16 numbers, 22 bits, and g = hi hi + hi lo + lo hi. The k-blocks of both phases take
-// turns, so that what has been summed stays small: tensor cores cut off what lies below 2^-24 of it or so.
+// With two parts an operand is the sum of two f16 numbers, 22 bits, and g = hi hi + hi lo + lo hi.
+// The k-blocks of both phases take turns, so that what has been summed stays small: tensor cores
+// cut off what lies below 2^-24 of it or so.
 //
-// Weights of bf16 (the kernels named rounded) are what products read: w <- round(w + v), stochastically, by the bits that rounding.cuh gives
-// the place of a weight and the counter; v <- bf16(v). They have no copy, and move 8 bytes per weight.
+// Weights of bf16 (the kernels named rounded) are what products read: w <- round(w + v),
+// stochastically, by the bits that rounding.cuh gives the place of a weight and the counter; v <-
+// bf16(v). They have no copy, and move 8 bytes per weight.
 //
-// A product followed by weight_step.cu moves the velocity twice and the weights once more than this does:
-// at [16000, 2304] 860 MB against 590 MB.
+// A product followed by weight_step.cu moves the velocity twice and the weights once more than this
+// does: at [16000, 2304] 860 MB against 590 MB.
 //
-// arrays   weight: [rows, cols] f32 or bf16. velocity: [rows, cols] f32 or bf16. h: PARTS of [2, batch, rows], x: PARTS of
-//          [2, batch, cols], T (bf16 or f16), parts h_part and x_part entries apart, plane 0 the negative phase.
-//          copy: PARTS of [rows, cols] T, copy_part entries apart. scalars: [3] f32: rate / batch, momentum, rate.
-//          hidden_state, visible_state: [4, rows] and [4, cols] f32. counter: [1] i64. Rows contiguous; none overlap
-// scalars  rows and cols multiples of the Shape's CHUNK, and 16-bit arrays and their parts begin on as many entries, f32 ones on four: the kernels
-//          named any take all sizes and places. l1, l2 >= 0; s a power of two
-// launch   1-D: a block for each tile of the weights, columns fastest, then one for each 32 hidden and each 32 visible units;
-//          256 threads. Any: a thread for each weight, in blocks of 512
-// shared   Shape::SHARED bytes, dynamic: STAGES k-blocks of h and x, then the tile of g in their place
-// cost     2 * depth * rows * cols FLOP (three times that with two parts); 16 bytes per weight with f32 velocity, 12 with bf16,
-//          and 2 for each part of the copy, or 8 with bf16 weights, which limits if the weights do not fit into the cache
+// arrays   weight: [rows, cols] f32 or bf16. velocity: [rows, cols] f32 or bf16. h: PARTS of [2,
+//          batch, rows], x: PARTS of [2, batch, cols], T (bf16 or f16), parts h_part and x_part
+//          entries apart, plane 0 the negative phase. copy: PARTS of [rows, cols] T, copy_part
+//          entries apart. scalars: [3] f32: rate / batch, momentum, rate. hidden_state,
+//          visible_state: [4, rows] and [4, cols] f32. counter: [1] i64. Rows contiguous; none
+//          overlap
+// scalars  rows and cols multiples of the Shape's CHUNK, and 16-bit arrays and their parts begin on
+//          as many entries, f32 ones on four: the kernels named any take all sizes and places. l1,
+//          l2 >= 0; s a power of two
+// launch   1-D: a block for each tile of the weights, columns fastest, then one for each 32 hidden
+//          and each 32 visible units; 256 threads. Any: a thread for each weight, in blocks of 512
+// shared   Shape::SHARED bytes, dynamic: STAGES k-blocks of h and x, then the tile of g in their
+//          place
+// cost     2 * depth * rows * cols FLOP (three times that with two parts); 16 bytes per weight with
+//          f32 velocity, 12 with bf16, and 2 for each part of the copy, or 8 with bf16 weights,
+//          which limits if the weights do not fit into the cache
 // NaN      propagates
 // same     sums have one order on one device; no atomics
-// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, bias_step_reference in src/layers/bias_step.rs; round_stochastic
-//          and rounding_bits in src/layers/rounding.rs
+// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, bias_step_reference in
+//          src/layers/bias_step.rs; round_stochastic and rounding_bits in src/layers/rounding.rs
 
 #include "layers/contrast_step.cuh"
 
@@ -39,7 +47,8 @@ __device__ __forceinline__ void contrast_step_whole(const Arguments<T, V, W>& a,
   contrast_step<S>(a, n, 1, n.rows, n.cols, [&](int) { return whole; });
 }
 
-// A thread sums the gradient of one weight, in f32 without tensor cores; each block beyond these steps 32 biases.
+// A thread sums the gradient of one weight, in f32 without tensor cores; each block beyond these
+// steps 32 biases.
 constexpr int ANY_THREADS = BIAS_UNITS * BIAS_LANES;  // so that each sums single units
 
 template <int PARTS, typename T, typename V, typename W>
@@ -133,9 +142,11 @@ CONTRAST_STEP_ROUNDED(contrast_step_small_rounded, THREADS, 2, contrast_step_who
 CONTRAST_STEP_ROUNDED(contrast_step_odd_rounded, THREADS, 2, contrast_step_whole<Odd1>)
 CONTRAST_STEP_ROUNDED(contrast_step_any_rounded, ANY_THREADS, 1, contrast_step_any<1>)
 
-// The biases and the counter alone, of states in PARTS, beside the kernel of weights in sm_90a: that is the launch before, and lets this
-// one start when all before it has ended. So it begins at once, and its first block waits for the weights at its end, for the launches after it;
-// the others make room for the next, since one at a time fits beside. Sums of 64 units read whole lines of 128 bytes.
+// The biases and the counter alone, of states in PARTS, beside the kernel of weights in sm_90a:
+// that is the launch before, and lets this one start when all before it has ended. So it begins at
+// once, and its first block waits for the weights at its end, for the launches after it; the others
+// make room for the next, since one at a time fits beside. Sums of 64 units read whole lines of 128
+// bytes.
 constexpr int BESIDE_UNITS = 64;
 
 template <int PARTS, typename T>

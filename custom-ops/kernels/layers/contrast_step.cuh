@@ -1,4 +1,5 @@
-// contrast_step.cuh: the tile of an update of contrastive learning, for contrast_step.cu, which has the formulas, and patch_step.cu.
+// contrast_step.cuh: the tile of an update of contrastive learning, for contrast_step.cu, which has
+// the formulas, and patch_step.cu.
 //
 // The operands of patches lie in windows of a grid: `At` says where those of a matrix begin.
 #pragma once
@@ -11,8 +12,8 @@
 
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 
-// TILE_M x TILE_N of the weights in WARPS_M x WARPS_N parts, each for WARPS_K warps that share a k-block's depth. CHUNK 16-bit entries
-// are copied at once.
+// TILE_M x TILE_N of the weights in WARPS_M x WARPS_N parts, each for WARPS_K warps that share a
+// k-block's depth. CHUNK 16-bit entries are copied at once.
 template <int TILE_M_, int TILE_N_, int WARPS_M_, int WARPS_N_, int PARTS_, int STAGES_, int CHUNK_>
 struct Shape {
   static constexpr int TILE_M = TILE_M_, TILE_N = TILE_N_, WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, WARPS_K = WARPS / (WARPS_M * WARPS_N);
@@ -32,7 +33,8 @@ struct Whole {
   __device__ size_t h_line() const { return rows; }        // entries of a row of h, and where those of this matrix begin
   __device__ size_t h_start() const { return 0; }
   __device__ size_t x_line() const { return cols; }
-  // Where this thread's entries lie in a row of x, for the copies of columns from `first` on: not asked here.
+  // Where this thread's entries lie in a row of x, for the copies of columns from `first` on: not
+  // asked here.
   template <typename S> __device__ long long x_at(int) const { return 0; }
   // Starts the copy of DEPTH rows of x from row0 on.
   template <typename S, typename T>
@@ -41,7 +43,8 @@ struct Whole {
   }
 };
 
-// Starts the copy of k-block `index` of both operands. Even k-blocks are of the negative phase, odd ones of the positive.
+// Starts the copy of k-block `index` of both operands. Even k-blocks are of the negative phase, odd
+// ones of the positive.
 template <typename S, typename T, typename At>
 __device__ void fetch_k_block(T* h_k_block, T* x_k_block, const T* h, const T* x, size_t h_part, size_t x_part, int index, int batch, const At& at,
                             int first_row, int first_col, long long x_at) {
@@ -55,8 +58,8 @@ __device__ void fetch_k_block(T* h_k_block, T* x_k_block, const T* h, const T* x
   }
 }
 
-// W: the type of the weights. If bf16, they are what products read, without a copy, and are rounded stochastically; the counter then stays as
-// it is: blocks that begin late read it too.
+// W: the type of the weights. If bf16, they are what products read, without a copy, and are rounded
+// stochastically; the counter then stays as it is: blocks that begin late read it too.
 template <typename T, typename V, typename W = float>
 struct Arguments {
   W* weight;
@@ -71,7 +74,8 @@ struct Arguments {
   Rounding rounding;
 };
 
-// One matrix of weights, or those of `patches` patches with `hidden` and `visible` units in all. At: see Whole.
+// One matrix of weights, or those of `patches` patches with `hidden` and `visible` units in all.
+// At: see Whole.
 template <typename S, typename T, typename V, typename W, typename At>
 __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int patches, int hidden_units, int visible_units, At where) {
   extern __shared__ __align__(16) unsigned char memory[];
@@ -100,7 +104,8 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
   const int warp_row = warp / S::WARPS_N % S::WARPS_M * S::M, warp_col = warp % S::WARPS_N * S::N;
   const int k_blocks = 2 * ((n.batch + DEPTH - 1) / DEPTH);
 
-  // Lines of the tile of weights as threads take them. Where each thread takes few, they are asked for before the product.
+  // Lines of the tile of weights as threads take them. Where each thread takes few, they are asked
+  // for before the product.
   constexpr int ACROSS = S::TILE_N / 4;           // lanes of a line
   constexpr int LINES = THREADS / ACROSS;       // lines at a time
   constexpr int EACH = S::TILE_M / LINES;         // of one thread
@@ -128,8 +133,9 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
                    x_at);
   };
   float sum[S::M / 16][S::N / 8][4] = {};
-  // Both operands lie along their outer dimension and are transposed. A lane's line in depth and column within four blocks: rows
-  // (0, 0), (0, 8), (8, 0), (8, 8) as (depth, row), and columns (0, 0), (8, 0), (0, 8), (8, 8) as (depth, column).
+  // Both operands lie along their outer dimension and are transposed. A lane's line in depth and
+  // column within four blocks: rows (0, 0), (0, 8), (8, 0), (8, 8) as (depth, row), and columns (0,
+  // 0), (8, 0), (0, 8), (8, 8) as (depth, column).
   auto use = [&](int s) {
     const int stage = s % S::STAGES * S::PARTS;
     const T* hs = h_k_blocks + stage * S::H_K_BLOCK + warp_row + (lane / 16 * 8 + lane % 8) * S::H_LINE + lane / 8 % 2 * 8;
@@ -168,8 +174,9 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
   };
   pipeline<S::STAGES>(k_blocks, start, use);
 
-  // A lane holds columns 2t and 2t + 1 of rows g and g + 8 of each 16 x 8 block. Through shared memory each warp gets
-  // whole lines, so that memory is read and written up to 512 bytes at a time.
+  // A lane holds columns 2t and 2t + 1 of rows g and g + 8 of each 16 x 8 block. Through shared
+  // memory each warp gets whole lines, so that memory is read and written up to 512 bytes at a
+  // time.
   float* tile = reinterpret_cast<float*>(memory);
 #pragma unroll
   for (int group = 0; group < S::WARPS_K; ++group) {
@@ -225,8 +232,8 @@ __device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int
   }
 }
 
-// Two blocks of 128 x 128 a multiprocessor: one of 256 x 128 reads less of the operands, but nothing runs while it waits for its
-// weights (NOTES.md).
+// Two blocks of 128 x 128 a multiprocessor: one of 256 x 128 reads less of the operands, but
+// nothing runs while it waits for its weights (NOTES.md).
 //                 TILE_M, TILE_N, WARPS_M, WARPS_N, PARTS, STAGES, CHUNK
 using Large1 = Shape<128, 128, 2, 4, 1, 4, 8>;
 using Large2 = Shape<128, 128, 2, 4, 2, 3, 8>;

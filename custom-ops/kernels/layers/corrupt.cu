@@ -4,12 +4,14 @@
 //   masking           out = u < p ? 0 : x
 //   gaussian          out = x + p z
 //
-// arrays   x: [runs, n] f32, contiguous; out: the same, or two parts of runs of [n] f16, parts `part` and runs `apart` entries apart; not
-//          overlapping; counter: [1] i64 or null
-// scalars  n, first: entry i is element first + i, which takes word e % 4 of block offset + counter + e / 4; p: a share in
-//          [0, 1], or for gaussian a standard deviation of at least 0; seed, stream, offset: any values
-// launch   grid of any number of 1-D blocks across, a row of them for each run: a thread takes the elements of one block of Philox and strides
-//          over the row. The draws do not depend on the launch
+// arrays   x: [runs, n] f32, contiguous; out: the same, or two parts of runs of [n] f16, parts
+//          `part` and runs `apart` entries apart; not overlapping; counter: [1] i64 or null
+// scalars  n, first: entry i is element first + i, which takes word e % 4 of block offset + counter
+//          + e / 4; p: a share in [0, 1], or for gaussian a standard deviation of at least 0; seed,
+//          stream, offset: any values
+// launch   grid of any number of 1-D blocks across, a row of them for each run: a thread takes the
+//          elements of one block of Philox and strides over the row. The draws do not depend on the
+//          launch
 // cost     reads and writes 4n bytes; bandwidth-bound, gaussian close to its arithmetic
 // NaN      stays where it is not replaced
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
@@ -19,7 +21,8 @@
 #include "core/numbers.cuh"
 #include "core/order.cuh"
 
-// Stores the first `count` of four entries, as they are or as the sum of two f16 numbers; four are aligned to their size.
+// Stores the first `count` of four entries, as they are or as the sum of two f16 numbers; four are
+// aligned to their size.
 __device__ __forceinline__ void store_entries(float* out, size_t, const float (&v)[4], int count) {
   if (count == 4) return store4(out, v);
   for (int i = 0; i < count; ++i) out[i] = v[i];

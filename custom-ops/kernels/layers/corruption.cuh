@@ -1,4 +1,5 @@
-// corruption.cuh: the noise of src/layers/corrupt.rs on one value; the kernels that draw for themselves share it.
+// corruption.cuh: the noise of src/layers/corrupt.rs on one value; the kernels that draw for
+// themselves share it.
 #pragma once
 
 #include "core/math.cuh"

@@ -1,4 +1,5 @@
-// denoising_steps.cu: many minibatches of a denoising autoencoder with tied weights and sigmoid units in one launch.
+// denoising_steps.cu: many minibatches of a denoising autoencoder with tied weights and sigmoid
+// units in one launch.
 //
 //   for t in 0 .. n_steps - 1, X = rows t M .. t M + M - 1, all [M, .]:
 //     corrupt           X~ = corrupted X
@@ -8,25 +9,33 @@
 //     visible_bias      c += rate/M sum LN          hidden_bias   b += rate/M sum LH
 //     weights           W <- keep W + rate/M (LH^T X~ + Y^T LN)
 //
-// A cluster of 8 blocks holds 40 rows of W (hidden units), and block `rank` of each cluster the same eighth of the columns (visible
-// units). A thread keeps 5 x 4 weights in registers from the first step to the last. Sums over columns cross between the blocks of a
-// cluster through their shared memory; sums over rows cross between blocks of one rank through global memory, in words that hold a
-// value and the number of the step, so that one read tells whether the value has come: three exchanges a step, no barrier of the grid.
+// A cluster of 8 blocks holds 40 rows of W (hidden units), and block `rank` of each cluster the
+// same eighth of the columns (visible units). A thread keeps 5 x 4 weights in registers from the
+// first step to the last. Sums over columns cross between the blocks of a cluster through their
+// shared memory; sums over rows cross between blocks of one rank through global memory, in words
+// that hold a value and the number of the step, so that one read tells whether the value has come:
+// three exchanges a step, no barrier of the grid.
 //
-// arrays   weight [n_hidden, n_visible], bias [n_hidden], visible_bias [n_visible]: f32, updated; rows [n_steps M, n_visible], u8 or
-//          f32, value = scale * entry; sums: [8, C, C, own, Mp] and errors: [8, columns, Mp] words of 8 bytes, two of each, zero
-//          at the launch, with columns = ceil(n_visible / 8), own = ceil(columns / C), Mp = M rounded up to a multiple of MB;
-//          figures [2, 1024] f64: block k adds cross-entropy and squared error
-//          of its values to column k. Contiguous, none overlap
-// scalars  n_visible <= 1024; n_hidden <= 40 C; M <= Mp; rate_m = rate/M; keep = 1 - rate times decay; p: share of corrupted values or standard deviation; a step
-//          uses ceil(M n_visible / 4) blocks of Philox, numbered as in corrupt.cu
-// launch   8 C blocks of 256 in clusters of 8, all at once (cooperative); C = number of clusters. An H200 has room for 15 clusters
+// arrays   weight [n_hidden, n_visible], bias [n_hidden], visible_bias [n_visible]: f32, updated;
+//          rows [n_steps M, n_visible], u8 or f32, value = scale * entry; sums: [8, C, C, own, Mp]
+//          and errors: [8, columns, Mp] words of 8 bytes, two of each, zero at the launch, with
+//          columns = ceil(n_visible / 8), own = ceil(columns / C), Mp = M rounded up to a multiple
+//          of MB; figures [2, 1024] f64: block k adds cross-entropy and squared error of its values
+//          to column k. Contiguous, none overlap
+// scalars  n_visible <= 1024; n_hidden <= 40 C; M <= Mp; rate_m = rate/M; keep = 1 - rate times
+//          decay; p: share of corrupted values or standard deviation; a step uses ceil(M n_visible
+//          / 4) blocks of Philox, numbered as in corrupt.cu
+// launch   8 C blocks of 256 in clusters of 8, all at once (cooperative); C = number of clusters.
+//          An H200 has room for 15 clusters
 // shared   dynamic, `Shape::floats` of src/layers/denoising_steps/shape.rs
-// cost     per step 10 n_visible n_hidden M FLOP; on an H200 at 784-500 7.5 us at M = 1, 10.3 at 8, 21 at 32. What binds is latency: two
-//          exchanges of a cluster and two trips through the second-level cache, and from M = 16 on eight warps, which are too few to
-//          hide loads and shuffles (4.2 us for each 8 samples, where instructions and shared memory would take half)
+// cost     per step 10 n_visible n_hidden M FLOP; on an H200 at 784-500 7.5 us at M = 1, 10.3 at 8,
+//          21 at 32. What binds is latency: two exchanges of a cluster and two trips through the
+//          second-level cache, and from M = 16 on eight warps, which are too few to hide loads and
+//          shuffles (4.2 us for each 8 samples, where instructions and shared memory would take
+//          half)
 // NaN      spreads to all weights; the figures show it
-// same     every sum has one order: the same bits on every launch with the same C; other bits than the CPU twin's, to rounding
+// same     every sum has one order: the same bits on every launch with the same C; other bits than
+//          the CPU twin's, to rounding
 // truth    denoising_steps_reference in src/layers/denoising_steps/mod.rs
 
 #include "layers/corruption.cuh"
@@ -76,7 +85,8 @@ __device__ __forceinline__ float wait(unsigned long long word, const unsigned lo
   return __uint_as_float((unsigned)word);
 }
 
-// Adds what the lane across `bit` holds: both lanes keep one half of the sums, the lane with the bit the upper one.
+// Adds what the lane across `bit` holds: both lanes keep one half of the sums, the lane with the
+// bit the upper one.
 template <unsigned N>
 __device__ __forceinline__ void halve(float* v, unsigned bit) {
   const bool upper = threadIdx.x & bit;
@@ -93,8 +103,9 @@ __device__ __forceinline__ float entry(const Row* rows, size_t at, float scale) 
   return scale * (float)__ldg(rows + at);
 }
 
-// One launch. MB: samples that a thread takes at a time. SCATTER: each block of a cluster sums an eighth of the rows for all; else
-// each sums all of them, which costs more traffic and one barrier less.
+// One launch. MB: samples that a thread takes at a time. SCATTER: each block of a cluster sums an
+// eighth of the rows for all; else each sums all of them, which costs more traffic and one barrier
+// less.
 template <typename Row, unsigned MB, bool SCATTER>
 struct Steps {
   static constexpr unsigned MV = MB < 4 ? MB : 4;
@@ -157,8 +168,8 @@ struct Steps {
         weight[i][j] = row(i) < rows && inside[j] ? w[(size_t)(first_row + row(i)) * n.n_visible + first_column + at[j]] : 0.f;
     if (threadIdx.x < ROWS) bias[threadIdx.x] = threadIdx.x < rows ? b[first_row + threadIdx.x] : 0.f;
     for (unsigned k = threadIdx.x; k < own; k += THREADS) visible_bias[k] = c[first_column + first_own + k];
-    // Samples beyond the batch stay 0, and so do the errors of a block without columns: its weights of 0 times what others left in shared memory
-    // could be NaN.
+    // Samples beyond the batch stay 0, and so do the errors of a block without columns: its weights
+    // of 0 times what others left in shared memory could be NaN.
     for (unsigned k = threadIdx.x; k < 2 * vectors * n.columns; k += THREADS) corrupts[k] = V{};
     for (unsigned k = threadIdx.x; k < vectors * n.columns; k += THREADS) error[k] = V{};
     __syncthreads();
@@ -197,7 +208,8 @@ struct Steps {
     }
   }
 
-  // The warp's sums over its columns of W times a chunk of `in`, [PER][columns], to its place in `out`, [WARPS][PER][ROWS].
+  // The warp's sums over its columns of W times a chunk of `in`, [PER][columns], to its place in
+  // `out`, [WARPS][PER][ROWS].
   __device__ void add_columns(const V* in, V* out) {
     float v[MB * I];  // [sample][row]
 #pragma unroll
@@ -236,7 +248,8 @@ struct Steps {
     }
   }
 
-  // Sums over all columns of the cluster of W times `in` [vectors][columns], one vector of a row after the other, to `out`.
+  // Sums over all columns of the cluster of W times `in` [vectors][columns], one vector of a row
+  // after the other, to `out`.
   template <typename Then>
   __device__ void over_columns(const V* in, V* out, V* arrived, Then then) {
     constexpr unsigned COUNT = PER * ROWS;  // vectors of a chunk
@@ -321,7 +334,8 @@ struct Steps {
     }
   }
 
-  // Modules reconstruct and visible_bias, for the block's own columns: LN goes to all blocks of this rank.
+  // Modules reconstruct and visible_bias, for the block's own columns: LN goes to all blocks of
+  // this rank.
   __device__ void reconstruct(const unsigned long long* sums, unsigned long long* errors, unsigned tag, const Row* from,
                               float scale, unsigned t, double (&figures)[2]) {
     const unsigned long long* mine = sums + ((size_t)rank * n_clusters + cluster_id) * n_clusters * n.own * n.padded;

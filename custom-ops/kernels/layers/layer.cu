@@ -2,14 +2,16 @@
 //
 //   layer_forward    a[e] <- m[e] * f(a[e] + bias[j])                 e = r * n_units + j
 //   layer_backward   delta[e] <- m[e] * delta[e] * f'(f(x))           f(x) = a[e], or a[e] * (1 - rate) with dropout
-//   m[e] = u[e] < rate ? 0 : scale                                    scale = 1 / (1 - rate); 1 without dropout
+//   m[e] = u[e] < rate ? 0 : scale                                    scale = 1 / (1 - rate); 1
+//                                                                     without dropout
 //
-// arrays   a, delta: [n] f32, n = rows * n_units, contiguous, not overlapping; bias: [n_units] f32 or null; counter: [1]
-//          i64 or null
+// arrays   a, delta: [n] f32, n = rows * n_units, contiguous, not overlapping; bias: [n_units] f32
+//          or null; counter: [1] i64 or null
 // scalars  n_units >= 1; rate in [0, 1), 0 draws nothing; seed, stream, offset: any values
-// launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and strides over the
-//          grid. The result does not depend on the launch
-// cost     forward reads and writes 4n bytes, backward reads 8n and writes 4n; at the sizes of a minibatch launch-bound
+// launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and
+//          strides over the grid. The result does not depend on the launch
+// cost     forward reads and writes 4n bytes, backward reads 8n and writes 4n; at the sizes of a
+//          minibatch launch-bound
 // NaN      propagates, unless its element is dropped
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
 // truth    layer_forward_reference and layer_backward_reference in src/layers/layer.rs

@@ -1,20 +1,26 @@
-// loss.cu: the loss of a network: replaces the product of the output layer by the derivative of the loss with respect to it.
+// loss.cu: the loss of a network: replaces the product of the output layer by the derivative of the
+// loss with respect to it.
 //
 //   x = pre[r, j] + bias[j]
 //   softmax_loss   p = exp(x - max) / sum exp(x - max);   pre <- (p - [j == label]) / batch
-//                  gathered[0, r] += ln sum exp(x - max) + max - x[label];   gathered[1, r] += argmax == label
+//                  gathered[0, r] += ln sum exp(x - max) + max - x[label];   gathered[1, r] +=
+//                                                                            argmax == label
 //   output_loss    y = f(x), d = y - target;   gathered[1, r] += sum_j d^2
 //     squared error   pre <- d f'(x) / batch;    gathered[0, r] += sum_j d^2 / 2
 //     cross-entropy   pre <- d / batch, f the sigmoid;   gathered[0, r] += sum_j softplus(x) - target x
 //
-// arrays   pre: [batch, n] f32; bias: [n] f32; target: [batch, n] f32; labels: [batch] u32; gathered: [2, batch] f64, a place
-//          for each row, so that no two blocks write to one; contiguous, not overlapping
+// arrays   pre: [batch, n] f32; bias: [n] f32; target: [batch, n] f32; labels: [batch] u32;
+//          gathered: [2, batch] f64, a place for each row, so that no two blocks write to one;
+//          contiguous, not overlapping
 // scalars  batch >= 1, n >= 1; inverse: 1 / batch
-// launch   softmax_loss: blocks of 128 threads, one warp per row. output_loss: one block of 128 threads per row
+// launch   softmax_loss: blocks of 128 threads, one warp per row. output_loss: one block of 128
+//          threads per row
 // shared   output_loss 1 KiB
 // cost     reads 4 or 8 bytes per element and writes 4; launch-bound at the sizes of a minibatch
-// NaN      in a row makes its loss NaN, and so does a label that is not below n; other rows are not affected
-// same     the same bits as the CPU twin: sums over a row run in lanes that stride by 32 (softmax_loss) or 128, added in halves
+// NaN      in a row makes its loss NaN, and so does a label that is not below n; other rows are not
+//          affected
+// same     the same bits as the CPU twin: sums over a row run in lanes that stride by 32
+//          (softmax_loss) or 128, added in halves
 // truth    softmax_loss_reference and output_loss_reference in src/layers/loss.rs
 
 #include "core/math.cuh"

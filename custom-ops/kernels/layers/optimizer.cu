@@ -4,8 +4,8 @@
 //          w <- (1 - rate * decay) w - rate * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)
 //   sgd    v <- momentum * v - rate * (g + decay * w);  w <- w + v
 //
-// arrays   state: [4, n] f32, planes w, g, m, v (adam) or [3, n], planes w, g, v (sgd). scalars: [2] f32, rate and
-//          momentum. steps: [1] i64, steps made before, so t = steps + 1
+// arrays   state: [4, n] f32, planes w, g, m, v (adam) or [3, n], planes w, g, v (sgd). scalars:
+//          [2] f32, rate and momentum. steps: [1] i64, steps made before, so t = steps + 1
 // scalars  the rule; n >= 1; decayed <= n: parameters from there on (biases) do not decay
 // launch   1-D grid of 1-D blocks of at least one thread: the loop strides over the grid
 // cost     adam reads 16 and writes 12 bytes per parameter, sgd 12 and 8; bandwidth-bound

@@ -1,11 +1,14 @@
-// patch_step.cu: one update of contrastive learning for a layer of patches: weights, velocity, biases and the copies that products read.
+// patch_step.cu: one update of contrastive learning for a layer of patches: weights, velocity,
+// biases and the copies that products read.
 //
-// The formulas and arrays are those of contrast_step.cu with a matrix of weights for each patch: weight, velocity and copy are
-// [patches, hidden, window_len], h is [2, batch, patches * hidden], x [2, batch, values]; windows are copied from where they lie.
+// The formulas and arrays are those of contrast_step.cu with a matrix of weights for each patch:
+// weight, velocity and copy are [patches, hidden, window_len], h is [2, batch, patches * hidden], x
+// [2, batch, values]; windows are copied from where they lie.
 //
-// scalars  Numbers with rows = hidden and cols = window_len; Grid whose stride * depth, window * depth, width * depth and hidden are
-//          multiples of 8
-// launch   1-D: a block for each tile of each patch, then one for each 32 hidden and each 32 visible units; 256 threads
+// scalars  Numbers with rows = hidden and cols = window_len; Grid whose stride * depth, window *
+//          depth, width * depth and hidden are multiples of 8
+// launch   1-D: a block for each tile of each patch, then one for each 32 hidden and each 32
+//          visible units; 256 threads
 // shared, cost, NaN, same   as in contrast_step.cu
 // truth    patch_gradient_reference, weight_step_reference and bias_step_reference
 

@@ -1,18 +1,26 @@
-// product.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, and what is done with its entries, in one kernel.
+// product.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, and what is
+// done with its entries, in one kernel.
 //
-// A number in two parts is the sum of two f16 ones; the product of both second parts is left out. Tensor cores cut off what lies below 2^-24 of a
-// sum or so, where f32 rounds, and over a long sum that adds up: after each step (16 terms) their sums are added to f32 ones
-// outside. Numbers in one part are summed in the tensor cores.
+// A number in two parts is the sum of two f16 ones; the product of both second parts is left out.
+// Tensor cores cut off what lies below 2^-24 of a sum or so, where f32 rounds, and over a long sum
+// that adds up: after each step (16 terms) their sums are added to f32 ones outside. Numbers in one
+// part are summed in the tensor cores.
 //
-// A product of a minibatch has few tiles and a long sum. A cluster of blocks shares a tile: each sums a stretch of k, then each finishes
-// a part of the tile from everyone's sums, read from their shared memory.
+// A product of a minibatch has few tiles and a long sum. A cluster of blocks shares a tile: each
+// sums a stretch of k, then each finishes a part of the tile from everyone's sums, read from their
+// shared memory.
 //
-// The operands of patches (patch_units.cu) lie in windows of a grid: `tile_of_product` takes the copies of k-blocks from its caller.
+// The operands of patches (patch_units.cu) lie in windows of a grid: `tile_of_product` takes the
+// copies of k-blocks from its caller.
 //
-// arrays   a: PA of [m, k], b: PB of [n, k] (K-major) or [k, n] (transposed), T, parts a_part and b_part entries apart. Rows contiguous
-// scalars  n a multiple of 4, rows of a and b (k entries; n, transposed) of 4, with `wide` of 8; every row aligned to as many entries
-// launch   grid (S * tiles across n, tiles across m), clusters of S along x; WM * TN threads: warps of TM / WM x 32
-// shared   Shape::SHARED bytes, dynamic: STAGES k-blocks of a and b, then the tile of sums in their place
+// arrays   a: PA of [m, k], b: PB of [n, k] (K-major) or [k, n] (transposed), T, parts a_part and
+//          b_part entries apart. Rows contiguous
+// scalars  n a multiple of 4, rows of a and b (k entries; n, transposed) of 4, with `wide` of 8;
+//          every row aligned to as many entries
+// launch   grid (S * tiles across n, tiles across m), clusters of S along x; WM * TN threads: warps
+//          of TM / WM x 32
+// shared   Shape::SHARED bytes, dynamic: STAGES k-blocks of a and b, then the tile of sums in their
+//          place
 // cost     2mnk FLOP for each pair of parts; operands once for each tile
 //
 // Clusters are for capability 9.0 and above: before, kernels with clusters are empty.
@@ -23,7 +31,8 @@
 #include "core/order.cuh"
 #include "core/tiles.cuh"
 
-// A tile of TM x TN for WM rows of warps, each with TM / WM x 32 of it, and for clusters of S. PA and PB: parts of a and of b.
+// A tile of TM x TN for WM rows of warps, each with TM / WM x 32 of it, and for clusters of S. PA
+// and PB: parts of a and of b.
 template <int TM_, int WM_, int TN_, int S_, int PA_, bool TRANSPOSED_, int STAGES_, int PB_ = 2, typename T_ = __half>
 struct Shape {
   using T = T_;
@@ -71,9 +80,10 @@ __device__ void load_b(uint32_t (&r)[4], const typename H::T* k_block, int k, in
     load_blocks(r, k_block + (col + lane / 16 * 8 + lane % 8) * H::B_LINE + k + lane / 8 % 2 * 8);
 }
 
-// Sums a tile of a product and calls finish(line, column, x) for four neighbours x of a line of the tile at a time; each is finished by
-// one block of the cluster. start(k-block, s) begins the copies of k-block s of `all`: PA parts of a, then PB of b. Calls are in one order on one
-// device. Every thread has waited for the launch before.
+// Sums a tile of a product and calls finish(line, column, x) for four neighbours x of a line of the
+// tile at a time; each is finished by one block of the cluster. start(k-block, s) begins the copies
+// of k-block s of `all`: PA parts of a, then PB of b. Calls are in one order on one device. Every
+// thread has waited for the launch before.
 template <typename H, typename Start, typename Finish>
 __device__ __forceinline__ void tile_of_product(int all, Start start_k_block, Finish finish) {
   using T = typename H::T;
@@ -201,8 +211,9 @@ __device__ __forceinline__ void product(const __half* a, const __half* b, const 
     BODY(RUN;)                                                                                                    \
   }
 
-// Tiles of TM x 64 by clusters, and for large layers of 192 x 128 by single blocks. PA: parts of a. The choice is in src/layers/products/shape.rs.
-// Clusters of 8 and 4 have few enough stages that two blocks fit on a multiprocessor: of clusters of single blocks fewer run at once than the
+// Tiles of TM x 64 by clusters, and for large layers of 192 x 128 by single blocks. PA: parts of a.
+// The choice is in src/layers/products/shape.rs. Clusters of 8 and 4 have few enough stages that
+// two blocks fit on a multiprocessor: of clusters of single blocks fewer run at once than the
 // multiprocessors suggest.
 //                                            TM, WM, TN, S, PA, TRANSPOSED, STAGES
 #define OF_EVERY_SHAPE(NAME, PARAMETERS, RUN, PA, TRANSPOSED)                  \

@@ -1,16 +1,18 @@
-// product_errors.cu: what a denoising autoencoder computes from its two later products, each in one launch. The products are those of
-// product.cuh.
+// product_errors.cu: what a denoising autoencoder computes from its two later products, each in one
+// launch. The products are those of product.cuh.
 //
 //   errors   v = scale * a b + bias, out = target - sigmoid(v);  sums: softplus(v) - target * v, and out * out
 //   deltas   out = y (1 - y) * scale * a b
 //
-// arrays   a, b: as in product.cuh; out and y: two parts of [m, n] f16, `low` entries apart, planes from entries `at` and `of` on; bias: [n] f32; target: [m, n] f32, 16-byte
-//          aligned; sums: [2, places] f64, to which block i adds its sums at place i
+// arrays   a, b: as in product.cuh; out and y: two parts of [m, n] f16, `low` entries apart, planes
+//          from entries `at` and `of` on; bias: [n] f32; target: [m, n] f32, 16-byte aligned; sums:
+//          [2, places] f64, to which block i adds its sums at place i
 // scalars  places: at least the number of blocks
 // launch, shared, cost   as in product.cuh
 // NaN      propagates
 // same     sums in one order on one device, without atomics
-// truth    errors_of_product_reference, deltas_of_product_reference in src/layers/products/errors.rs
+// truth    errors_of_product_reference, deltas_of_product_reference in
+//          src/layers/products/errors.rs
 
 #include "layers/product.cuh"
 #include "layers/product_errors.cuh"

@@ -1,5 +1,5 @@
-// product_errors.cuh: what product_errors.cu and sm_90a/product_errors.cu do with the sums of a product. Their `Numbers` have these members:
-// low, scale, places.
+// product_errors.cuh: what product_errors.cu and sm_90a/product_errors.cu do with the sums of a
+// product. Their `Numbers` have these members: low, scale, places.
 #pragma once
 
 #include "layers/units.cuh"
@@ -16,8 +16,8 @@ struct Seen {
   float loss, square;
 };
 
-// What finishes four neighbours of a row of the result, from entry e and column `col` on, once it has their sums:
-// out = target - sigmoid(scale * x + bias).
+// What finishes four neighbours of a row of the result, from entry e and column `col` on, once it
+// has their sums: out = target - sigmoid(scale * x + bias).
 template <typename Numbers>
 __device__ __forceinline__ auto finish_errors(__half* out, const float* bias, const float* target, size_t e, int col, const Numbers& n,
                                               Seen& seen) {
@@ -25,7 +25,8 @@ __device__ __forceinline__ auto finish_errors(__half* out, const float* bias, co
   return [=, &n, &seen](const float(&x)[4]) {
     const float b[4] = {of_bias.x, of_bias.y, of_bias.z, of_bias.w}, t[4] = {of_target.x, of_target.y, of_target.z, of_target.w};
     float error[4];
-    // softplus(v) = max(v, 0) + ln(1 + exp(-|v|)): one logarithm serves the product of four sums, each in 1 .. 2.
+    // softplus(v) = max(v, 0) + ln(1 + exp(-|v|)): one logarithm serves the product of four sums,
+    // each in 1 .. 2.
     Rounded sums = 1.f;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -40,7 +41,8 @@ __device__ __forceinline__ auto finish_errors(__half* out, const float* bias, co
   };
 }
 
-// Adds the sums of the first THREADS threads of a block to its place, where `synchronize` waits for them. Other threads have left, or wait.
+// Adds the sums of the first THREADS threads of a block to its place, where `synchronize` waits for
+// them. Other threads have left, or wait.
 template <int THREADS, typename Numbers, typename Synchronize>
 __device__ __forceinline__ void add_seen(double* sums, Seen seen, const Numbers& n, Synchronize synchronize) {
   __shared__ Seen of_warps[THREADS / 32];

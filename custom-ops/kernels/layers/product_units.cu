@@ -1,10 +1,11 @@
-// product_units.cu: binary units (or means of Gaussian ones) of a product of numbers in two parts, in one launch:
-// out = units(scale * a b + bias).
+// product_units.cu: binary units (or means of Gaussian ones) of a product of numbers in two parts,
+// in one launch: out = units(scale * a b + bias).
 //
 // The product is that of product.cuh; means and draws are those of units.cu.
 //
-// arrays   a, b: as in product.cuh; bias: [n] f32; out: planes of [m, n] f16 from mean_at and sample_at, second parts of means `low`
-//          entries further on; a place below 0 is a plane not wanted. counter: [1] i64 or null. Rows contiguous
+// arrays   a, b: as in product.cuh; bias: [n] f32; out: planes of [m, n] f16 from mean_at and
+//          sample_at, second parts of means `low` entries further on; a place below 0 is a plane
+//          not wanted. counter: [1] i64 or null. Rows contiguous
 // scalars, launch, shared, cost   as in product.cuh
 // NaN      as in units.cu
 // same     sums in one order on one device; draws are those of the CPU

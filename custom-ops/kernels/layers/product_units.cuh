@@ -1,4 +1,5 @@
-// product_units.cuh: what product_units.cu and sm_90a/product_units.cu do with the sums of a product: units(scale * x + bias).
+// product_units.cuh: what product_units.cu and sm_90a/product_units.cu do with the sums of a
+// product: units(scale * x + bias).
 #pragma once
 
 #include "layers/units.cuh"
@@ -14,7 +15,8 @@ struct UnitNumbers {
   unsigned gaussian, drawn;
 };
 
-// Four neighbours of a row of the result, from column `col` of `width` on, and their biases; QUICK as in `means_of`. Gaussian units have no samples.
+// Four neighbours of a row of the result, from column `col` of `width` on, and their biases; QUICK
+// as in `means_of`. Gaussian units have no samples.
 template <bool QUICK, typename T, typename Numbers>
 __device__ __forceinline__ void finish_units(T* out, float (&x)[4], const float (&of_bias)[4], int row, int col, int width, const Philox& philox,
                                              const Numbers& n) {

@@ -1,10 +1,12 @@
-// rounding.cuh: the stochastic rounding of f32 weights to bf16. src/layers/rounding.rs says what it is and whose bits are whose, and has the same functions.
+// rounding.cuh: the stochastic rounding of f32 weights to bf16. src/layers/rounding.rs says what it
+// is and whose bits are whose, and has the same functions.
 #pragma once
 
 #include "core/numbers.cuh"
 #include "core/philox.cuh"
 
-// Where the draws of updates begin; each takes `blocks` of them, those of one value of the counter after those of the value before.
+// Where the draws of updates begin; each takes `blocks` of them, those of one value of the counter
+// after those of the value before.
 struct Rounding {
   unsigned long long seed, stream, offset, blocks;
 };
@@ -13,12 +15,14 @@ __device__ __forceinline__ Philox rounding_draws(const Rounding& rounding, const
   return {rounding.seed, rounding.stream, rounding.offset + rounding.blocks * (unsigned long long)*counter};
 }
 
-// The block of the weight in column `col` of a row, for columns of 0 to 31 in four words: col / 8 % 4 is the word, col % 2 its half.
+// The block of the weight in column `col` of a row, for columns of 0 to 31 in four words: col / 8 %
+// 4 is the word, col % 2 its half.
 __device__ __forceinline__ unsigned long long rounding_block(int row, int col, int cols) {
   return (unsigned long long)row * ((cols + 31) / 32 * 4) + col / 32 * 4 + col % 8 / 2;
 }
 
-// The upper half of what it gives is a bf16 number: x or one of its two neighbours; bits: 16 random ones.
+// The upper half of what it gives is a bf16 number: x or one of its two neighbours; bits: 16 random
+// ones.
 __device__ __forceinline__ unsigned rounded_above(float x, unsigned bits) {
   return x == x ? __float_as_uint(x) + bits : 0x7fffffffu;
 }

@@ -4,16 +4,17 @@
 //   mean_c = exp(x_c - m) / t
 //   sample is 1 at the first c with u t < exp(x_0 - m) + ... + exp(x_c - m), u the uniform draw of element r;
 //          without draws at the first c with x_c = m; else 0
-//   out[mean_at + r * n_classes + c] = mean_scale * mean_c,  out[sample_at + r * n_classes + c] = sample_c
+//   out[mean_at + r * n_classes + c] = mean_scale * mean_c,  out[sample_at + r * n_classes + c] =
+//                                                            sample_c
 //
-// arrays   pre: [rows, n_classes] f32, contiguous; bias: [n_classes] f32; out: f32 planes of rows * n_classes elements from
-//          mean_at and sample_at, not overlapping each other or an input; a place below 0 is a plane not wanted.
-//          counter: [1] i64 or null
+// arrays   pre: [rows, n_classes] f32, contiguous; bias: [n_classes] f32; out: f32 planes of rows *
+//          n_classes elements from mean_at and sample_at, not overlapping each other or an input; a
+//          place below 0 is a plane not wanted. counter: [1] i64 or null
 // scalars  n_classes >= 1; drawn 0 or 1; seed, stream, offset, mean_scale: any values
-// launch   1-D grid of 1-D blocks, any size: a thread takes a row and strides over the grid. The result does not depend on
-//          the launch
-// cost     reads 12 bytes per element, writes 4 per plane, three exponentials per element; at the sizes of a minibatch of
-//          labels launch-bound
+// launch   1-D grid of 1-D blocks, any size: a thread takes a row and strides over the grid. The
+//          result does not depend on the launch
+// cost     reads 12 bytes per element, writes 4 per plane, three exponentials per element; at the
+//          sizes of a minibatch of labels launch-bound
 // NaN      or +infinity in a row gives NaN means and a sample of zeros only
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
 // truth    softmax_units_reference in src/layers/softmax_units.rs

@@ -1,4 +1,5 @@
-// sparse_cost.cu: the cost of a small sparse autoencoder and its gradient over all rows, in one launch.
+// sparse_cost.cu: the cost of a small sparse autoencoder and its gradient over all rows, in one
+// launch.
 //
 //   A  = sigmoid(X W^T + b)                          rho_hat_j = 1/m sum_rows A
 //   H  = f(A W'^T + c),   E = (H - X) f'(H)          s_j = beta ((1 - rho)/(1 - rho_hat_j) - rho/rho_hat_j)
@@ -6,19 +7,25 @@
 //   gradient   D^T X/m + lambda W,  E^T A/m + lambda W',  sum_rows D/m,  sum_rows E/m
 //   figures    J = q + lambda/2 w + beta k,  q = 1/m sum 1/2 (H - X)^2,  w = sum W^2 + sum W'^2,  k = sum_j KL(rho || rho_hat_j)
 //
-// A block takes its own rows from the first phase to the last, in tiles that lie in shared memory with both weight matrices. The sums over
-// all rows cross between blocks twice, each time after a barrier of the grid: those of A, and the gradient.
+// A block takes its own rows from the first phase to the last, in tiles that lie in shared memory
+// with both weight matrices. The sums over all rows cross between blocks twice, each time after a
+// barrier of the grid: those of A, and the gradient.
 //
-// arrays   theta, gradient [2 v h + h + v] f32: W [h, v], W' [v, h], b [h], c [v]; rows [m, v] f32; figures [4] f64: J, q, w, k.
-//          Scratch: activity [h, blocks] f32, parts [blocks, 2 v h + h + v] f32, squares [blocks] f64, features [m, h] f32, used where a
-//          block has more than one tile. Contiguous, none overlap
-// scalars  h <= 512, the threads of a block; m >= 1; rows_each: rows of a block, blocks = ceil(m / rows_each); tile <= rows_each: rows of a tile
+// arrays   theta, gradient [2 v h + h + v] f32: W [h, v], W' [v, h], b [h], c [v]; rows [m, v] f32;
+//          figures [4] f64: J, q, w, k. Scratch: activity [h, blocks] f32, parts [blocks, 2 v h + h
+//          + v] f32, squares [blocks] f64, features [m, h] f32, used where a block has more than
+//          one tile. Contiguous, none overlap
+// scalars  h <= 512, the threads of a block; m >= 1; rows_each: rows of a block, blocks = ceil(m /
+//          rows_each); tile <= rows_each: rows of a tile
 // launch   `blocks` blocks of 512, all at once (cooperative)
-// shared   dynamic, `Shape::shared_bytes` of src/layers/sparse_cost/shape.rs: two tiles of lines of v | 1, two of h | 1, both weights, biases, s
-// cost     10 m v h FLOP; reads the rows once, or twice if a block has several tiles. On an H200 45 us for 10,000 rows at 64-25, with cold
-//          caches; instructions bind, of which a fifth are the multiply-adds of the products, at a quarter of their peak
+// shared   dynamic, `Shape::shared_bytes` of src/layers/sparse_cost/shape.rs: two tiles of lines of
+//          v | 1, two of h | 1, both weights, biases, s
+// cost     10 m v h FLOP; reads the rows once, or twice if a block has several tiles. On an H200 45
+//          us for 10,000 rows at 64-25, with cold caches; instructions bind, of which a fifth are
+//          the multiply-adds of the products, at a quarter of their peak
 // NaN      in a row makes the figures and the gradient NaN
-// same     every sum has one order: the same bits on every launch with as many blocks; other bits than the CPU twin's, to rounding
+// same     every sum has one order: the same bits on every launch with as many blocks; other bits
+//          than the CPU twin's, to rounding
 // truth    sparse_cost_reference in src/layers/sparse_cost/reference.rs
 
 #include <cooperative_groups.h>
@@ -55,12 +62,14 @@ struct Lines {
   unsigned line, entry;
 };
 
-// use(m, n, sum over k < depth of a[m, k] b[n, k]) for all m < rows, n < columns. A thread gets the same entries at every call of these sizes.
+// use(m, n, sum over k < depth of a[m, k] b[n, k]) for all m < rows, n < columns. A thread gets the
+// same entries at every call of these sizes.
 template <typename Use>
 __device__ __forceinline__ void product(unsigned rows, unsigned columns, unsigned depth, Lines a, Lines b, Use use) {
   const unsigned down = (rows + SIDE - 1) / SIDE, across = (columns + SIDE - 1) / SIDE;
   for (unsigned item = threadIdx.x; item < down * across; item += THREADS) {
-    // Neighbouring threads take neighbouring lines of b: an odd distance of lines keeps them in different banks.
+    // Neighbouring threads take neighbouring lines of b: an odd distance of lines keeps them in
+    // different banks.
     const unsigned m = item / across, n = item % across;
     const float *from_a[SIDE], *from_b[SIDE];
 #pragma unroll

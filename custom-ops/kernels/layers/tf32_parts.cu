@@ -1,14 +1,17 @@
-// tf32_parts.cu: the two TF32 parts of f32 numbers, three times side by side, for products in the tensor cores.
+// tf32_parts.cu: the two TF32 parts of f32 numbers, three times side by side, for products in the
+// tensor cores.
 //
 //   out[l, c], out[part + l, c], out[2 part + l, c]     low, high, high of x[l, c], or high, low, high         (part counts entries here)
 //   high = x rounded to 11 bits, low = (x - high) rounded to 11 bits
 //
-// arrays   x: lines of `width` numbers, `x_line` apart; out: f32, lines `out_line` apart; not overlapping
-// scalars  out has `out_lines` lines of `out_width` numbers in each part, of which those beyond x become 0; part: entries from one part to the
-//          next; low_at: the part, 0 or 1, that is low
+// arrays   x: lines of `width` numbers, `x_line` apart; out: f32, lines `out_line` apart; not
+//          overlapping
+// scalars  out has `out_lines` lines of `out_width` numbers in each part, of which those beyond x
+//          become 0; part: entries from one part to the next; low_at: the part, 0 or 1, that is low
 // launch   blocks of 256 threads over the columns (x), lines from y on, that stride over the grid
 // cost     reads 4 and writes 12 bytes a number; memory limits
-// NaN      of either part gives NaN in the sum of a product; infinity gives NaN: low is infinity - infinity
+// NaN      of either part gives NaN in the sum of a product; infinity gives NaN: low is infinity -
+//          infinity
 // truth    gemm_reference: see src/layers/gemm/split.rs
 
 #include "core/tf32.cuh"

@@ -1,23 +1,28 @@
-// units.cu: bias, mean and draw of a layer of stochastic units in one pass over its pre-activations.
+// units.cu: bias, mean and draw of a layer of stochastic units in one pass over its
+// pre-activations.
 //
-//   x = pre[r, j] + bias[j]          e = r * n_units + j, the element whose draws u (uniform) and z (normal) are used
+//   x = pre[r, j] + bias[j]          e = r * n_units + j, the element whose draws u (uniform) and z
+//                                    (normal) are used
 //   Bernoulli   mean = sigmoid(x)    sample = u < mean ? 1 : 0          without draws 1/2 < mean ? 1 : 0
 //   Gaussian    mean = x             sample = x + std[j] * z            without draws x; std null means 1
 //   Rectified   mean = max(0, x)     sample = max(0, x + sqrt(sigmoid(x)) * z)    without draws max(0, x)
 //   out[mean_at + e] = mean_scale * mean,  out[sample_at + e] = sample
 //   with low above 0, the rounding error of either goes to the plane `low` elements further on
 //
-// arrays   pre: [n] f32, n = rows * n_units, contiguous; bias, std: [n_units] f32, std may be null; out: f32, bf16 or f16
-//          (rounded to nearest even), planes of n elements from mean_at and sample_at, not overlapping each other or
-//          an input; a place below 0 is a plane not wanted. counter: [1] i64 or null
+// arrays   pre: [n] f32, n = rows * n_units, contiguous; bias, std: [n_units] f32, std may be null;
+//          out: f32, bf16 or f16 (rounded to nearest even), planes of n elements from mean_at and
+//          sample_at, not overlapping each other or an input; a place below 0 is a plane not
+//          wanted. counter: [1] i64 or null
 // scalars  n_units >= 1; drawn 0 or 1; seed, stream, offset, mean_scale: any values
-// launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and strides over the
-//          grid; 16-byte access where addresses allow it. The result does not depend on the launch
-// cost     reads 4n bytes, writes 4n or 2n per plane; bandwidth-bound, launch-bound at the sizes of a minibatch
+// launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and
+//          strides over the grid; 16-byte access where addresses allow it. The result does not
+//          depend on the launch
+// cost     reads 4n bytes, writes 4n or 2n per plane; bandwidth-bound, launch-bound at the sizes of
+//          a minibatch
 // NaN      in x gives a NaN mean; a Bernoulli sample of it is 0, the others NaN
-// same     the same bits as the CPU twin, by philox.cuh and math.cuh, in f32 and with low planes. 16-bit planes by themselves take the
-//          sigmoid of the hardware's exponential, relative error below 2^-20: the last bit of a mean may differ, and a
-//          sample in a million
+// same     the same bits as the CPU twin, by philox.cuh and math.cuh, in f32 and with low planes.
+//          16-bit planes by themselves take the sigmoid of the hardware's exponential, relative
+//          error below 2^-20: the last bit of a mean may differ, and a sample in a million
 // truth    units_reference in src/layers/units.rs
 
 #include "layers/units.cuh"

@@ -1,5 +1,5 @@
-// units.cuh: the shared parts of units.cu and product_units.cu: means and samples of four units, and where they are stored. The formulas are
-// in units.cu.
+// units.cuh: the shared parts of units.cu and product_units.cu: means and samples of four units,
+// and where they are stored. The formulas are in units.cu.
 #pragma once
 
 #include "core/math.cuh"
@@ -43,8 +43,8 @@ __device__ __forceinline__ void load_units(const float* of_units, size_t unit, s
 
 __device__ __forceinline__ Rounded rectify(Rounded x) { return x.v <= 0.f ? Rounded(0.f) : x; }
 
-// sigmoid(x) with the hardware's exponential and reciprocal. Subnormals may count as 0: 1 + e takes no notice of them, and only below e^-87 are
-// results so small.
+// sigmoid(x) with the hardware's exponential and reciprocal. Subnormals may count as 0: 1 + e takes
+// no notice of them, and only below e^-87 are results so small.
 __device__ __forceinline__ float quick_sigmoid(float x) {
   float e, mean;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.44269504f));
@@ -62,7 +62,8 @@ __device__ __forceinline__ void means_of(const float (&x)[4], float (&mean)[4]) 
   }
 }
 
-// Samples of four units with deviations `s` (Gaussian ones); without draws the most probable states.
+// Samples of four units with deviations `s` (Gaussian ones); without draws the most probable
+// states.
 template <Unit UNIT>
 __device__ __forceinline__ void samples_of(const float (&x)[4], const float (&mean)[4], const float (&s)[4], bool drawn,
                                            const Philox& philox, unsigned long long block, float (&sample)[4]) {

@@ -9,9 +9,11 @@
 // scalars  l1, l2 >= 0; limit > 0
 // launch   weight_step: 1-D, strides over the grid. max_norm_rows: one block of 256 per row
 // shared   max_norm_rows 1 KiB
-// cost     weight_step: 12n bytes without decay, 16n with; bandwidth-bound. max_norm_rows: a read, and a write of long rows
+// cost     weight_step: 12n bytes without decay, 16n with; bandwidth-bound. max_norm_rows: a read,
+//          and a write of long rows
 // NaN      propagates
-// same     the same bits as the CPU twin for weight_step (-fmad=false); max_norm_rows sums in another order
+// same     the same bits as the CPU twin for weight_step (-fmad=false); max_norm_rows sums in
+//          another order
 // truth    weight_step_reference in src/layers/weight_step.rs
 
 template <bool DECAY>

@@ -1,22 +1,31 @@
 // affinities.cu: the conditional affinities of t-SNE, and their symmetric graph.
 //
-//   perplexity_search  p_e = exp(-beta d_e^2) / sum, with beta such that the entropy of the row is the target: Newton's method, kept
-//                      within an interval that is halved where a step leaves it
+//   perplexity_search  p_e = exp(-beta d_e^2) / sum, with beta such that the entropy of the row is
+//                      the target: Newton's method, kept within an interval that is halved where a
+//                      step leaves it
 //   sort_rows          the edges of each row by column
-//   count_edges        how many edges row i has: its own, and the reversed ones that are not among them
+//   count_edges        how many edges row i has: its own, and the reversed ones that are not among
+//                      them
 //   merge_edges        both in one row, ascending, p_ij = (p_j|i + p_i|j) scale
-//   reorder_counts, reorder_rows  the graph with its points in another order: row i is row order[i], columns are places in the order
+//   reorder_counts, reorder_rows  the graph with its points in another order: row i is row
+//                                 order[i], columns are places in the order
 //
-// arrays   distances, p: [n, k] float; indices: [n, k] unsigned below n, none twice in a row; starts [n + 1] and order [n k]: the edges that
-//          end at each row, by their source (sort_by_key); fresh [n k]: the number of new reversed edges of the row before this one
-//          order, places [n]: each point once, and its place; of the graph offsets [n + 1], columns and values [n_edges]
+// arrays   distances, p: [n, k] float; indices: [n, k] unsigned below n, none twice in a row;
+//          starts [n + 1] and order [n k]: the edges that end at each row, by their source
+//          (sort_by_key); fresh [n k]: the number of new reversed edges of the row before this one
+//          order, places [n]: each point once, and its place; of the graph offsets [n + 1], columns
+//          and values [n_edges]
 // scalars  width, what a block sorts: a power of two of at least k, at most 8192
-// launch   perplexity_search, count_edges: a warp for each row in blocks of 256; sort_rows: a block of 256 for each row; merge_edges: as count_edges
-//          reorder_counts: a thread for each row; reorder_rows: a block of 128 for each row
+// launch   perplexity_search, count_edges: a warp for each row in blocks of 256; sort_rows: a block
+//          of 256 for each row; merge_edges: as count_edges reorder_counts: a thread for each row;
+//          reorder_rows: a block of 128 for each row
 // shared   sort_rows: 8 bytes for each of `width` edges; reorder_rows: 16 KiB
-// bounds   of a graph, offsets beyond the edges are taken for their number, points beyond n for the last
-// cost     perplexity_search: k exponentials in double for each of about 6 steps; the others read and write each edge a few times
-// same     the only atomic is the least place of an index that is not below n, after which the host stops
+// bounds   of a graph, offsets beyond the edges are taken for their number, points beyond n for the
+//          last
+// cost     perplexity_search: k exponentials in double for each of about 6 steps; the others read
+//          and write each edge a few times
+// same     the only atomic is the least place of an index that is not below n, after which the host
+//          stops
 // truth    perplexity_search_reference, symmetrize_reference in src/tsne/affinities/reference.rs
 
 #include "tsne/bitonic.cuh"

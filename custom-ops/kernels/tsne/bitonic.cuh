@@ -1,8 +1,9 @@
 // bitonic.cuh: a sort by one block, in shared memory (Batcher, 1968).
 #pragma once
 
-// Ascending, of a power of two of entries: `swap` exchanges two where `after` tells that the first belongs after the second. All threads of the
-// block take part, and wait for each other first and last.
+// Ascending, of a power of two of entries: `swap` exchanges two where `after` tells that the first
+// belongs after the second. All threads of the block take part, and wait for each other first and
+// last.
 template <typename After, typename Swap>
 __device__ __forceinline__ void sort_by(unsigned width, After after, Swap swap) {
   for (unsigned size = 2; size <= width; size *= 2)

@@ -1,11 +1,14 @@
 // curve_order.cu: the places of points on Hilbert's curve through the box around them.
 //
 //   at_k   = (y_k - low_k) / side, in 0..1, to BITS bits; side: the longest of the box
-//   key    = the place of the cell at_0, at_1, (at_2) on the curve, D BITS bits (Skilling, "Programming the Hilbert curve", 2004)
+//   key    = the place of the cell at_0, at_1, (at_2) on the curve, D BITS bits (Skilling,
+//          "Programming the Hilbert curve", 2004)
 //
-// arrays   boxes: [blocks, 6] float, the least of y and of -y over the points of a block; points: [n, D] float
-//          low, high: [n] unsigned, the low 20 bits of each key and the others; order: [n] unsigned
-// launch   curve_bounds: at most 256 blocks of 256; curve_keys, curve_compose: a thread for each point in blocks of 256
+// arrays   boxes: [blocks, 6] float, the least of y and of -y over the points of a block; points:
+//          [n, D] float low, high: [n] unsigned, the low 20 bits of each key and the others; order:
+//          [n] unsigned
+// launch   curve_bounds: at most 256 blocks of 256; curve_keys, curve_compose: a thread for each
+//          point in blocks of 256
 // shared   below 1 KiB
 // cost     some 200 instructions a point
 // NaN      is taken for the low end of the box

@@ -1,20 +1,25 @@
-// distances.cu: distances of all pairs of rows by differences, where no product gives them or it loses too much.
+// distances.cu: distances of all pairs of rows by differences, where no product gives them or it
+// loses too much.
 //
 //   Manhattan  d(i, j) = sum_c |q_i[c] - x_j[c]|
 //   Chebyshev  d(i, j) = max_c |q_i[c] - x_j[c]|
 //   squared    d(i, j) = sum_c (q_i[c] - x_j[c])^2
 //   out[i][j] = -d(i, j) / 2            as a product of which -2 times is the distance
 //
-// A block makes a tile of SIDE x SIDE distances, a thread 8 x 8 of them in registers: 4 x 4 in each quarter of the tile. Features come DEEP at
-// a time through shared memory, the next ones while these are used.
+// A block makes a tile of SIDE x SIDE distances, a thread 8 x 8 of them in registers: 4 x 4 in each
+// quarter of the tile. Features come DEEP at a time through shared memory, the next ones while
+// these are used.
 //
-// arrays   out: [m, n] float; queries: [m, depth], rows: [n, depth] float, contiguous from 16 bytes on; none overlap
+// arrays   out: [m, n] float; queries: [m, depth], rows: [n, depth] float, contiguous from 16 bytes
+//          on; none overlap
 // scalars  depth: a multiple of DEEP, of which features beyond those of the rows are 0 in both
 // launch   blocks of 256: tiles of rows (x) and of queries (y)
 // shared   static, 16.5 KiB
-// cost     2 m n depth operations at full rate (a subtraction and an addition or a maximum of a magnitude); these bind
+// cost     2 m n depth operations at full rate (a subtraction and an addition or a maximum of a
+//          magnitude); these bind
 // NaN      the caller refuses rows that are not finite
-// same     each distance is summed from the first feature to the last: the same bits wherever its pair stands
+// same     each distance is summed from the first feature to the last: the same bits wherever its
+//          pair stands
 // truth    knn_reference in src/tsne/neighbours/reference.rs
 
 constexpr unsigned SIDE = 128, DEEP = 8, THREADS = 256;
@@ -29,7 +34,8 @@ struct Squared {
   static __device__ __forceinline__ float join(float d, float x) { return fmaf(x, x, d); }
 };
 
-// Features of the rows of a tile, those of a feature beside each other; 4 more keep transposing stores in different banks.
+// Features of the rows of a tile, those of a feature beside each other; 4 more keep transposing
+// stores in different banks.
 typedef float Strip[DEEP][SIDE + 4];
 
 // The four features that a thread takes of a strip: of row threadIdx.x / 2 of the tile.

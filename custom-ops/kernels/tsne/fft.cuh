@@ -1,6 +1,8 @@
-// fft.cuh: FFT of lines of N complex numbers by a block, in shared memory (Stockham): factors 4, then what is left, 2, 3 or both.
+// fft.cuh: FFT of lines of N complex numbers by a block, in shared memory (Stockham): factors 4,
+// then what is left, 2, 3 or both.
 //
-// N is 2^m or 3 2^m, from 128 on. A thread holds EACH numbers, a block LINES lines in N LINES / EACH threads.
+// N is 2^m or 3 2^m, from 128 on. A thread holds EACH numbers, a block LINES lines in N LINES /
+// EACH threads.
 #pragma once
 
 __device__ __forceinline__ float2 times(float2 a, float2 b) {
@@ -9,11 +11,13 @@ __device__ __forceinline__ float2 times(float2 a, float2 b) {
 __device__ __forceinline__ float2 plus(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 __device__ __forceinline__ float2 minus(float2 a, float2 b) { return {a.x - b.x, a.y - b.y}; }
 
-// How many lines of N numbers a block holds, and in how many threads. ACROSS: number i of all lines follow each other; otherwise the numbers of a line.
+// How many lines of N numbers a block holds, and in how many threads. ACROSS: number i of all lines
+// follow each other; otherwise the numbers of a line.
 template <unsigned N, bool ACROSS>
 struct Lines {
   static constexpr unsigned EACH = N % 3 ? 16 : 12;
-  // Small blocks keep more multiprocessors busy; of columns, four neighbours are read at once where they fit.
+  // Small blocks keep more multiprocessors busy; of columns, four neighbours are read at once where
+  // they fit.
   static constexpr unsigned LEAST = EACH * 128, MOST = EACH * 512;
   static constexpr unsigned WANTED = ACROSS ? 4 * N : N;
   static constexpr unsigned HELD = WANTED < LEAST ? LEAST : WANTED > MOST ? MOST : WANTED;

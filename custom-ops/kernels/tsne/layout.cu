@@ -1,20 +1,25 @@
 // layout.cu: a step of t-SNE's gradient descent, and the divergence of a layout.
 //
-//   gradient_i = 4 (exaggeration sum_j p_ij (y_i - y_j) / (1 + |y_i - y_j|^2 / alpha) - forces_i / total)
+//   gradient_i = 4 (exaggeration sum_j p_ij (y_i - y_j) / (1 + |y_i - y_j|^2 / alpha) - forces_i /
+//   total)
 //   gain       = gradient * velocity > 0 ? 0.8 gain : gain + 0.2, kept in its range
 //   velocity   = momentum velocity - rate gain gradient, shortened to the largest step
 //   room       = y + velocity                                  layout_move, with sums over the rows of a block in `work`
 //   y          = room - mean(room)                             layout_centre
 //
-// arrays   layout, velocity, gains, room, forces: [n, D] float; offsets [n + 1], columns, values: the graph; rates: [3] float
-//          work: [4 BLOCKS] double, then six floats for each 1024 rows, the boxes; figures: [7] double: gradient squares, lows, highs; total: [1] double
-// launch   layout_move: 8 blocks of 256 for each multiprocessor, at most BLOCKS, a warp for a row at a time; layout_centre: a block of 256 for each 1024 rows; layout_figures: one
-//          block of 256; layout_divergence: a block of 256 for each 256 rows
+// arrays   layout, velocity, gains, room, forces: [n, D] float; offsets [n + 1], columns, values:
+//          the graph; rates: [3] float work: [4 BLOCKS] double, then six floats for each 1024 rows,
+//          the boxes; figures: [7] double: gradient squares, lows, highs; total: [1] double
+// launch   layout_move: 8 blocks of 256 for each multiprocessor, at most BLOCKS, a warp for a row
+//          at a time; layout_centre: a block of 256 for each 1024 rows; layout_figures: one block
+//          of 256; layout_divergence: a block of 256 for each 256 rows
 // cost     8 bytes an edge and a gather of a point each; the second-level cache holds the points
-// bounds   an offset beyond the edges is taken for their number, a column beyond the points for the last
+// bounds   an offset beyond the edges is taken for their number, a column beyond the points for the
+//          last
 // NaN      shows in figures[0]
 // same     sums in a fixed order; no atomics
-// truth    layout_step_reference in src/tsne/layout/step.rs, layout_divergence_reference in src/tsne/layout/divergence.rs
+// truth    layout_step_reference in src/tsne/layout/step.rs, layout_divergence_reference in
+//          src/tsne/layout/divergence.rs
 
 #include "tsne/points.cuh"
 
@@ -24,7 +29,8 @@ struct Settings {
   float alpha, smallest_gain, largest_gain, largest_step;
 };
 
-// The point at the other end of an edge; a column beyond the points is taken for the last, as on the CPU.
+// The point at the other end of an edge; a column beyond the points is taken for the last, as on
+// the CPU.
 template <int D>
 __device__ __forceinline__ Point<D> other_end(const float* layout, unsigned column, size_t n) {
   return point<D>(layout, column < n ? column : n - 1);
@@ -39,8 +45,9 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
   const float rate = rates[0], momentum = rates[1], exaggeration = rates[2];
   const float scale = *total == 0 ? 0 : (float)(1 / *total), inverse_alpha = 1 / s.alpha;
   double squares = 0, sum = 0;  // of the coordinate of this lane
-  // Rows that follow each other are near each other in a sorted layout, and so are the points at the other ends of their edges. Blocks are dealt out to
-  // multiprocessors in turn: those of one get stretches that follow each other, so that its cache holds these points.
+  // Rows that follow each other are near each other in a sorted layout, and so are the points at
+  // the other ends of their edges. Blocks are dealt out to multiprocessors in turn: those of one
+  // get stretches that follow each other, so that its cache holds these points.
   const size_t sets = gridDim.x / SET, part = blockIdx.x % sets * SET + blockIdx.x / sets;
   const size_t stretch = (n + gridDim.x * WARPS - 1) / (gridDim.x * WARPS) * WARPS, first = part * stretch;
   const size_t last = n < first + stretch ? n : first + stretch;

@@ -2,33 +2,47 @@
 //
 //   bound(q, j) <= d(q, j)                     a lower bound of each distance, from a product or a distance in f32
 //   nearest rows by bound, more than k, are the candidates; their distances in f64, from the rows themselves, decide
-//   a query is certain   if the distance of its k-th candidate is below the bound of every row that is no candidate
-//   of any other query   every row is looked at whose bound does not exceed the distance of the k-th nearest so far
+//   a query is certain   if the distance of its k-th candidate is below the bound of every row that
+//                        is no candidate
+//   of any other query   every row is looked at whose bound does not exceed the distance of the
+//                        k-th nearest so far
 //
-// Distances are compared in the units of the bounds: squared and scaled (Euclidean), twice the distance (cosine), scaled (Manhattan, Chebyshev),
-// where the scale is that of `normalise` in neighbours.cu. With products p of normalised rows, what rounding may take from them is in `error`:
+// Distances are compared in the units of the bounds: squared and scaled (Euclidean), twice the
+// distance (cosine), scaled (Manhattan, Chebyshev), where the scale is that of `normalise` in
+// neighbours.cu. With products p of normalised rows, what rounding may take from them is in
+// `error`:
 //
 //   Euclidean  |q|^2 + |x_j|^2 - 2 p - error |q| |x_j| - slack         cosine  2 - 2 p - error |q| |x_j| - slack
 //
-// The part of the query, |q|^2 or 2, is left out of bounds in lists: it orders no rows. By distances, in f32 from differences of scaled rows:
+// The part of the query, |q|^2 or 2, is left out of bounds in lists: it orders no rows. By
+// distances, in f32 from differences of scaled rows:
 //
-//   share * d - slack                                                  2 for the cosine where either row is zero
+//   share * d - slack                                                  2 for the cosine where
+//                                                                      either row is zero
 //
-// select_nearest   a block for each query of a block of products [queries, columns]: rows whose bound is below the limit enter its list; where
-//                  the list is nearly full, a sort keeps the `keep` best, and the limit becomes the worst of them
-// rank_nearest     a block for each query: distances of all candidates in f64, the first k by distance and row, and whether they are certain
-// refine_nearest   a block for each query that is not certain and block of products: the rows to look at, and their distances in f64
+// select_nearest   a block for each query of a block of products [queries, columns]: rows whose
+//                  bound is below the limit enter its list; where the list is nearly full, a sort
+//                  keeps the `keep` best, and the limit becomes the worst of them
+// rank_nearest     a block for each query: distances of all candidates in f64, the first k by
+//                  distance and row, and whether they are certain
+// refine_nearest   a block for each query that is not certain and block of products: the rows to
+//                  look at, and their distances in f64
 //
-// arrays   rows: [n, d] float; queries: [m, d] float; lengths: |x| in f64 for the cosine, of all; points, query_points: rows and the queries of a
-//          block as `normalise` makes them, for form ROWS; products: [queries, columns] float; squares, magnitudes: of the rows and of the
-//          queries of a block; list: [queries, room] of (bound, row), counts, limits: [queries]; picks: query b of a search of some is query
-//          picks[b] of all, where not null; left_out: the row that is no neighbour of a query of all, the query's number
-//          where null; all contiguous
+// arrays   rows: [n, d] float; queries: [m, d] float; lengths: |x| in f64 for the cosine, of all;
+//          points, query_points: rows and the queries of a block as `normalise` makes them, for
+//          form ROWS; products: [queries, columns] float; squares, magnitudes: of the rows and of
+//          the queries of a block; list: [queries, room] of (bound, row), counts, limits:
+//          [queries]; picks: query b of a search of some is query picks[b] of all, where not null;
+//          left_out: the row that is no neighbour of a query of all, the query's number where null;
+//          all contiguous
 // launch   blocks of 256, see each kernel
-// shared   select_nearest: room entries of 8 bytes; rank_nearest, refine_nearest: width entries of 12 bytes
-// cost     select_nearest and refine_nearest read each product once, from the L2 where the block of products fits; candidates are rows of d floats
+// shared   select_nearest: room entries of 8 bytes; rank_nearest, refine_nearest: width entries of
+//          12 bytes
+// cost     select_nearest and refine_nearest read each product once, from the L2 where the block of
+//          products fits; candidates are rows of d floats
 // NaN      the caller refuses rows that are not finite
-// same     the set of the `keep` best by (bound, row) does not depend on the order in which threads append; no other order shows
+// same     the set of the `keep` best by (bound, row) does not depend on the order in which threads
+//          append; no other order shows
 // truth    knn_reference in src/tsne/neighbours/reference.rs
 
 #include "tsne/bitonic.cuh"
@@ -37,7 +51,8 @@
 constexpr unsigned EACH = 8, TILE = EACH * THREADS;
 
 enum Metric { EUCLIDEAN, COSINE, MANHATTAN, CHEBYSHEV };
-// What stands in the place of products: products; distances, -1/2 times; nothing: squared distances of at most FEW features are taken here.
+// What stands in the place of products: products; distances, -1/2 times; nothing: squared distances
+// of at most FEW features are taken here.
 enum Form { PRODUCTS, DISTANCES, ROWS };
 constexpr unsigned FEW = 8;
 
@@ -264,7 +279,8 @@ __device__ __forceinline__ void measure_by(double* distances, const unsigned* pi
   __syncthreads();
 }
 
-// Distances of the query and the rows `picked`, in f64: squared ones (Euclidean). All threads take part, and wait for each other first and last.
+// Distances of the query and the rows `picked`, in f64: squared ones (Euclidean). All threads take
+// part, and wait for each other first and last.
 __device__ void measure(double* distances, const unsigned* picked, unsigned count, const Given& given, size_t d, unsigned metric) {
   if (metric == EUCLIDEAN) return measure_by<EUCLIDEAN>(distances, picked, count, given, d);
   if (metric == MANHATTAN) return measure_by<MANHATTAN>(distances, picked, count, given, d);
@@ -277,7 +293,8 @@ __device__ void measure(double* distances, const unsigned* picked, unsigned coun
   __syncthreads();
 }
 
-// Distances that are not negative are ordered as their bits are; sorts by them and by row. Entries from `count` on come last.
+// Distances that are not negative are ordered as their bits are; sorts by them and by row. Entries
+// from `count` on come last.
 __device__ void sort_measured(u64* distances, unsigned* rows, unsigned count, unsigned width) {
   for (unsigned e = count + threadIdx.x; e < width; e += THREADS) distances[e] = ~0ull, rows[e] = ~0u;
   sort_pairs(distances, rows, width);
@@ -325,9 +342,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // Rows that wait to be measured, beside those of a tile; how many are measured at a time.
 constexpr unsigned WAITING = 1024, AT_ONCE = 256;
 
-// `width` is a power of two of at least k + AT_ONCE. What is kept between
-// blocks of products: the nearest rows so far and their distances, [queries, k], and how many; the rows that wait, [queries, WAITING], and how
-// many. `first` and `last` tell the first and the last block of products.
+// `width` is a power of two of at least k + AT_ONCE. What is kept between blocks of products: the
+// nearest rows so far and their distances, [queries, k], and how many; the rows that wait,
+// [queries, WAITING], and how many. `first` and `last` tell the first and the last block of
+// products.
 extern "C" __global__ void __launch_bounds__(THREADS)
     refine_nearest(unsigned* indices, float* distances, double* farthest, u64* near, unsigned* near_rows, unsigned* near_counts,
                    unsigned* waiting, unsigned* waiting_counts, const __grid_constant__ Block block,

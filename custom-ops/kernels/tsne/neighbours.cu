@@ -1,17 +1,22 @@
 // neighbours.cu: rows as the search of neighbours takes them; the search itself is nearest.cu.
 //
-// column_parts, column_means   the mean of each column: sums in f64 over stretches of rows, then over the stretches in order
+// column_parts, column_means   the mean of each column: sums in f64 over stretches of rows, then
+//                              over the stretches in order
 // centre           rows minus their own means (correlation, which is the cosine of these)
 // largest_entry    the largest |x - mean| / 2 of rows and queries, which the scale comes from
-// normalise        out, and for the bounds of products its squared length, rounded down, and its length, rounded up, for each row:
+// normalise        out, and for the bounds of products its squared length, rounded down, and its
+//                  length, rounded up, for each row:
 //                    CENTRED  (x - means) * scale     Euclidean distances by products; rounded to TF32 where `rounded`
 //                    SCALED   x * scale               distances by differences: both lengths are 0
 //                    UNIT     x / |x|, 0 for zeros    the cosine; its length is 1, or 0 for zeros; lengths: |x| in f64
-//                  scale is a power of two that brings the largest entry to 1..2: no square overflows, and none that counts vanishes
+//                  scale is a power of two that brings the largest entry to 1..2: no square
+//                  overflows, and none that counts vanishes
 //
-// arrays   rows: [n, d] float; means: [d] float; parts: [stretches, d] double; largest: one float as bits, 0 at first; out: [n, pitch] float,
-//          columns beyond d are 0; squares, magnitudes: [n] float; lengths: [n] double; bad: one word, ~0 at first
-// launch   blocks of 256: a warp for each row, but column_parts: each 32 columns (x) and stretch of rows (y)
+// arrays   rows: [n, d] float; means: [d] float; parts: [stretches, d] double; largest: one float
+//          as bits, 0 at first; out: [n, pitch] float, columns beyond d are 0; squares, magnitudes:
+//          [n] float; lengths: [n] double; bad: one word, ~0 at first
+// launch   blocks of 256: a warp for each row, but column_parts: each 32 columns (x) and stretch of
+//          rows (y)
 // cost     each reads the rows once; bandwidth-bound
 // NaN      normalise notes the first entry that is not finite; the host refuses the rows then
 // same     f64 sums in a fixed order
@@ -47,7 +52,8 @@ extern "C" __global__ void column_means(float* means, const double* parts, const
   means[c] = (float)(sum / (double)n);
 }
 
-// A warp for each row. One with an entry that is not finite stays as it is, so that `ready` finds the entry.
+// A warp for each row. One with an entry that is not finite stays as it is, so that `ready` finds
+// the entry.
 extern "C" __global__ void centre(float* out, const float* rows, const size_t n, const size_t d) {
   const unsigned lane = threadIdx.x % 32;
   const size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32;

@@ -3,7 +3,8 @@
 
 #include "core/warp.cuh"
 
-// [n, D] floats. Two dimensions are read as one float2: hosts see to it that layouts begin on 8 bytes.
+// [n, D] floats. Two dimensions are read as one float2: hosts see to it that layouts begin on 8
+// bytes.
 template <int D>
 struct Point {
   float x[D];

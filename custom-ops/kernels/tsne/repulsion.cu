@@ -3,12 +3,14 @@
 //   near = 1 / (1 + |a - y_j|^2 / alpha), w = near^alpha
 //   forces = sum_j w near (a - y_j),  total = sum_j w
 //
-// arrays   queries: [m, D] float; layout: [n, D] float; parts: [splits, m, D + 1] float; forces: [m, D] float
-//          totals: [m] float (points beside a layout) or blocks: [blocks] double and total: [1] double (the points themselves)
-// launch   pairs: a block of 128 queries (x) for each stretch of sources (y); gather: a thread for each query in blocks of 256; add_totals: one
-//          block of 256
+// arrays   queries: [m, D] float; layout: [n, D] float; parts: [splits, m, D + 1] float; forces:
+//          [m, D] float totals: [m] float (points beside a layout) or blocks: [blocks] double and
+//          total: [1] double (the points themselves)
+// launch   pairs: a block of 128 queries (x) for each stretch of sources (y); gather: a thread for
+//          each query in blocks of 256; add_totals: one block of 256
 // shared   2 KiB or 1.5 KiB
-// cost     n m pairs of about 10 instructions, one of which is an inverse: 16 of those a cycle and multiprocessor bind
+// cost     n m pairs of about 10 instructions, one of which is an inverse: 16 of those a cycle and
+//          multiprocessor bind
 // same     stretches are added in order
 // truth    repulsion_reference in src/tsne/repulsion/reference.rs
 

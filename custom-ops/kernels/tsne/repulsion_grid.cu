@@ -1,24 +1,32 @@
-// repulsion_grid.cu: the repulsion of a layout in two dimensions by interpolation on a grid and FFT.
+// repulsion_grid.cu: the repulsion of a layout in two dimensions by interpolation on a grid and
+// FFT.
 //
-//   box        square around the layout: its middle, and h, the distance of two of G nodes a side: the longest side over G - 4, rounded up to a
-//              power of 1.05
-//   cells      points are sorted by their cell, the square between four nodes, in whatever order within it: counts and ranks, starts, places
-//   charges    1, x, y of each point (from the middle, over h) go to the 4 x 4 nodes around it by cubic interpolation: a node collects from 4 x 4 cells
-//   spectra    of w and w^(1 + 1/alpha) as functions of the distance, on a torus of N = 2 G nodes: real and even
+//   box        square around the layout: its middle, and h, the distance of two of G nodes a side:
+//              the longest side over G - 4, rounded up to a power of 1.05
+//   cells      points are sorted by their cell, the square between four nodes, in whatever order
+//              within it: counts and ranks, starts, places
+//   charges    1, x, y of each point (from the middle, over h) go to the 4 x 4 nodes around it by
+//              cubic interpolation: a node collects from 4 x 4 cells
+//   spectra    of w and w^(1 + 1/alpha) as functions of the distance, on a torus of N = 2 G nodes:
+//              real and even
 //   forward    FFT of the rows of charges: A = c_1, B = c_x + i c_y
 //   columns    FFT of the columns, A (W + i V), B V, and back
 //   back       inverse FFT of the rows: potentials W c_1, V c_1, V c_x, V c_y at the nodes
 //   gather     forces = x V c_1 - V c_x, ...; total = sum of max(0, W c_1 - 1)
 //
-// arrays   box: [4] float: middle, h, h of the spectra; charges: [3, G, G] float; a, b: [G, N] complex; spectra: [G + 1, G + 1] (W, V)
-//          potentials: [G, G] float4; turns: [N] complex, exp(-2 pi i k / N); boxes, blocks: parts of sums
-//          counts: [G G + 1] unsigned, points of each cell, and of all cells that have a start; starts: [G, G] unsigned; ranks: [n] unsigned, the
-//          place of each point within its cell; placed: [n] float2, points by cell, in nodes from the first node
+// arrays   box: [4] float: middle, h, h of the spectra; charges: [3, G, G] float; a, b: [G, N]
+//          complex; spectra: [G + 1, G + 1] (W, V) potentials: [G, G] float4; turns: [N] complex,
+//          exp(-2 pi i k / N); boxes, blocks: parts of sums counts: [G G + 1] unsigned, points of
+//          each cell, and of all cells that have a start; starts: [G, G] unsigned; ranks: [n]
+//          unsigned, the place of each point within its cell; placed: [n] float2, points by cell,
+//          in nodes from the first node
 // launch   FFT kernels of each G: blocks of lines by fft.cuh, of rows or of columns
 // shared   8 bytes for each complex number of a block: at most 64 KiB
-// cost     a and b are 8 G N bytes each and stay in the L2 up to G = 1024; one atomic addition a point, and 16 visits
+// cost     a and b are 8 G N bytes each and stay in the L2 up to G = 1024; one atomic addition a
+//          point, and 16 visits
 // NaN      gives NaN forces; places outside of the grid are never read or written
-// same     charges are sums of integers, so that the order of points within a cell, and of cells, does not matter
+// same     charges are sums of integers, so that the order of points within a cell, and of cells,
+//          does not matter
 // truth    repulsion_reference in src/tsne/repulsion/reference.rs
 
 #include "tsne/fft.cuh"
@@ -48,7 +56,8 @@ extern "C" __global__ void grid_bounds(float* boxes, unsigned* counts, const flo
   }
 }
 
-// The box from the parts, for every block that wants it: 256 threads or more. h is rounded up to a power of 1.05.
+// The box from the parts, for every block that wants it: 256 threads or more. h is rounded up to a
+// power of 1.05.
 __device__ void box_of(float (&box)[3], const float* boxes, unsigned count, unsigned G) {
   __shared__ float least[4];
   __shared__ float middle_and_h[3];
@@ -77,7 +86,8 @@ __device__ __forceinline__ float in_nodes(float y, float middle, float inverse_h
   return (y - middle) * inverse_h + .5f * (float)(G - 1);
 }
 
-// The cell of a coordinate in nodes, which begins at a node and has another one on each side. NaN gives the first.
+// The cell of a coordinate in nodes, which begins at a node and has another one on each side. NaN
+// gives the first.
 __device__ __forceinline__ float cell_of(float at, unsigned G) {
   return fminf(fmaxf(floorf(at), 1.f), (float)(G - 3));
 }
@@ -116,7 +126,8 @@ extern "C" __global__ void grid_count(unsigned* counts, unsigned* ranks, float* 
   ranks[i] = __shfl_sync(same, rank, leader) + __popc(same & ((1u << lane) - 1));
 }
 
-// Blocks of 256 for STARTS cells each: where the points of each cell begin. The blocks take their stretches in any order.
+// Blocks of 256 for STARTS cells each: where the points of each cell begin. The blocks take their
+// stretches in any order.
 extern "C" __global__ void __launch_bounds__(THREADS) grid_starts(unsigned* starts, unsigned* counts, const unsigned G) {
   __shared__ unsigned of_warps[THREADS / 32];
   __shared__ unsigned first;
@@ -171,7 +182,8 @@ __device__ void charges_of(float* charges, const unsigned* counts, const unsigne
   const unsigned t = blockIdx.x * THREADS + threadIdx.x, node = t / LANES, part = t % LANES / EACH, lane = t % EACH;
   const unsigned row = node / G, column = node % G;
   i64 sums[3] = {};
-  // The cell of a node begins at it; its points reach from the node before that to the second after.
+  // The cell of a node begins at it; its points reach from the node before that to the second
+  // after.
   const unsigned cell_row = row + part - 2;
   if (cell_row >= 1 && cell_row <= G - 3) {
     const unsigned first = cell_row * G + (column > 2 ? column - 2 : 0), last = cell_row * G + min(column + 1, G - 1);
@@ -212,7 +224,8 @@ __device__ __forceinline__ float2 kernels(float i, float j, float h, float alpha
   return {w, w * near};
 }
 
-// Rows 0..G of the torus, the others are their mirror images: rows [G + 1, G + 1] of complex numbers (the real spectra of W and V along rows).
+// Rows 0..G of the torus, the others are their mirror images: rows [G + 1, G + 1] of complex
+// numbers (the real spectra of W and V along rows).
 template <unsigned G>
 __device__ void spectra_rows(float2* s, float2* rows, const float2* turns, const float* box, float alpha) {
   constexpr unsigned N = 2 * G;
@@ -376,7 +389,8 @@ extern "C" __global__ void grid_gather(float* forces, double* blocks, const floa
     forces[2 * i] = h * (x * sum[1] - sum[2]);
     forces[2 * i + 1] = h * (z * sum[1] - sum[3]);
   }
-  // Where nodes are far apart, interpolation makes less of a point's own charge than 1. Others never add less than nothing.
+  // Where nodes are far apart, interpolation makes less of a point's own charge than 1. Others
+  // never add less than nothing.
   const double all = sum_of_block<THREADS / 32>(i < n ? fmax((double)sum[0] - 1, 0.) : 0, shared);
   if (threadIdx.x == 0) blocks[blockIdx.x] = all;
 }

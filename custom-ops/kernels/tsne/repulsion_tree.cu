@@ -1,30 +1,36 @@
 // repulsion_tree.cu: the repulsion of a layout by a tree (Barnes and Hut, 1986).
 //
-//   points are in the order of a space-filling curve; node j of level 0 holds points 8 j .. 8 j + 8 of that order, node j of level l + 1 the nodes
-//   8 j .. 8 j + 8 of level l
-//   a node whose box's longest side is less than theta times the distance of its centre acts as its points at their centre
+//   points are in the order of a space-filling curve; node j of level 0 holds points 8 j .. 8 j + 8
+//   of that order, node j of level l + 1 the nodes 8 j .. 8 j + 8 of level l a node whose box's
+//   longest side is less than theta times the distance of its centre acts as its points at their
+//   centre
 //
-// The order only makes boxes small: every order gives right results, points that lie on each other too. So points are sorted now and then,
-// and boxes and centres are computed for each layout.
+// The order only makes boxes small: every order gives right results, points that lie on each other
+// too. So points are sorted now and then, and boxes and centres are computed for each layout.
 //
-// A warp finds the forces on 32 points that follow each other. Its lanes visit 32 nodes at a time, the children of up to 4 nodes: one that is far from
-// all 32 points goes to a list, the children of others are visited later. All lanes interact with the same 32 entries of a list at a time.
+// A warp finds the forces on 32 points that follow each other. Its lanes visit 32 nodes at a time,
+// the children of up to 4 nodes: one that is far from all 32 points goes to a list, the children of
+// others are visited later. All lanes interact with the same 32 entries of a list at a time.
 //
-// arrays   order: [n] point of each place; sorted: [n] float4; nodes: [nodes] float4, the centre and the square of the longest side
-//          tops: [3, (n + 511) / 512] float4, the sums of coordinates and of points, low and high corners of the highest of three levels
-//          forces: [n, D]; blocks: [blocks] double
+// arrays   order: [n] point of each place; sorted: [n] float4; nodes: [nodes] float4, the centre
+//          and the square of the longest side tops: [3, (n + 511) / 512] float4, the sums of
+//          coordinates and of points, low and high corners of the highest of three levels forces:
+//          [n, D]; blocks: [blocks] double
 // scalars  levels at most 11; starts[l]: the first node of level l
-// launch   tree_leaves, tree_levels: a block of 512 for 512 points or nodes, three levels each; tree_interact: a block of 256 for 64 places, four warps for
-//          each 32 of them, which share the walk
+// launch   tree_leaves, tree_levels: a block of 512 for 512 points or nodes, three levels each;
+//          tree_interact: a block of 256 for 64 places, four warps for each 32 of them, which share
+//          the walk
 // shared   tree_interact: 22 KiB; the others 2.3 KiB
-// cost     about n (8 / theta^D) log n interactions of 13 instructions, and 8 instructions a node and 32 points
+// cost     about n (8 / theta^D) log n interactions of 13 instructions, and 8 instructions a node
+//          and 32 points
 // same     no atomics
 // truth    repulsion_reference in src/tsne/repulsion/reference.rs
 
 #include "tsne/points.cuh"
 
 constexpr unsigned FANOUT = 8, WARPS = 8, WALKERS = 4, GROUPS = WARPS / WALKERS, PLACES = GROUPS * 32, ALL = 0xffffffffu;
-// A walk begins with a level of at most 512 nodes; of each level below, at most 32 opened nodes wait.
+// A walk begins with a level of at most 512 nodes; of each level below, at most 32 opened nodes
+// wait.
 constexpr unsigned LEVELS = 11, WAITING = 32 * (LEVELS - 4), BUILD = 512;
 
 struct Levels {
@@ -67,7 +73,8 @@ __device__ __forceinline__ float4 node_of(const Summary& s) {
   return {s.sum.x / s.sum.w, s.sum.y / s.sum.w, s.sum.z / s.sum.w, side * side};
 }
 
-// Three levels, from level `level` on, over the summaries of the threads of a block; the last goes to `tops`.
+// Three levels, from level `level` on, over the summaries of the threads of a block; the last goes
+// to `tops`.
 __device__ void three_levels(float4* nodes, float4* tops, Summary s, const Levels& levels, unsigned level, unsigned stride) {
   __shared__ Summary between[BUILD / FANOUT];
   unsigned items = BUILD;
@@ -109,7 +116,8 @@ __device__ void leaves(float4* sorted, float4* nodes, float4* tops, const float*
   three_levels(nodes, tops, s, levels, 0, stride);
 }
 
-// Levels `level` to `level` + 2 from `count` nodes below. `tops` and `below` are different halves of one array.
+// Levels `level` to `level` + 2 from `count` nodes below. `tops` and `below` are different halves
+// of one array.
 extern "C" __global__ void __launch_bounds__(BUILD)
     tree_levels(float4* nodes, float4* tops, const float4* below, const Levels levels, const unsigned level,
                 const unsigned count, const unsigned stride) {

@@ -4,12 +4,14 @@
 //! out[i, ..] = x[rows[i], ..]
 //! ```
 //!
-//! The rule: whatever grows with the data is gathered by these ops. candle's `index_select` computes addresses in 32 bits on CUDA, which gives wrong
-//! rows without an error once `x` or the result has 2³² entries, and an index that is no row ends the context; it is for what is bounded:
+//! The rule: whatever grows with the data is gathered by these ops. candle's `index_select`
+//! computes addresses in 32 bits on CUDA, which gives wrong rows without an error once `x` or the
+//! result has 2³² entries, and an index that is no row ends the context; it is for what is bounded:
 //! one dimension, or tables whose size a configuration sets.
 //!
-//! On a GPU it also copies one number a thread: for rows of 20,736 bytes that takes 424 µs per 64 MiB on an H200, less than a tenth of the rate
-//! of memory. The kernel here copies 16 bytes at once where rows are multiples of 16 bytes, fewer where they are not.
+//! On a GPU it also copies one number a thread: for rows of 20,736 bytes that takes 424 µs per 64
+//! MiB on an H200, less than a tenth of the rate of memory. The kernel here copies 16 bytes at once
+//! where rows are multiples of 16 bytes, fewer where they are not.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -41,21 +43,24 @@ macro_rules! for_row {
     };
 }
 
-/// The rows `rows` of `x`, `[n_rows, ..]` of u8, u32, i64, bf16, f16, f32 or f64, contiguous, in that order: `[rows.len(), ..]`. A row may come
-/// several times. No gradient.
+/// The rows `rows` of `x`, `[n_rows, ..]` of u8, u32, i64, bf16, f16, f32 or f64, contiguous, in
+/// that order: `[rows.len(), ..]`. A row may come several times. No gradient.
 ///
 /// Cost: reads and writes the result's bytes once.
 ///
 /// # Errors
-/// When `x` is not such a tensor, an entry of `rows` is not one of its rows, memory is short, or a step is being recorded.
+/// When `x` is not such a tensor, an entry of `rows` is not one of its rows, memory is short, or a
+/// step is being recorded.
 pub fn gather_rows(x: &Tensor, rows: &[u32]) -> Result<Tensor> {
     all_below(rows, n_rows_of(x)?)?;
     gather(x, &Tensor::from_slice(rows, rows.len(), x.device())?)
 }
 
-/// [`gather_rows`] for rows that are on the device of `x`: u32 of one dimension, contiguous. It does not wait for the device.
+/// [`gather_rows`] for rows that are on the device of `x`: u32 of one dimension, contiguous. It
+/// does not wait for the device.
 ///
-/// On a GPU, what should come from a row that `x` does not have is NaN in floating point, else the number whose bits are all set.
+/// On a GPU, what should come from a row that `x` does not have is NaN in floating point, else the
+/// number whose bits are all set.
 ///
 /// # Errors
 /// As [`gather_rows`]; on a GPU entries of `rows` are not looked at by the host.
@@ -139,9 +144,10 @@ impl Kernel for GatherRows {
             let launch = gpu.launch(OP, "gather_rows", &format!("gather_rows_{}", self.unit))?;
             let launch =
                 launch.write(&mut out).read(&x).read(&rows).num(n).num(self.n_rows).num(units).count(lanes);
-            // SAFETY: (Unit*, const Unit*, const unsigned*, 3 × size_t, unsigned): `out` is `n` and `x` is `n_rows` rows of `units` units, and `x` begins on a
-            // multiple of a unit, all by `gather`; so does `out`, which is new memory. The kernel reads no row that `x` does not have. There are as
-            // many blocks as the threads for `n` rows take.
+            // SAFETY: (Unit*, const Unit*, const unsigned*, 3 × size_t, unsigned): `out` is `n` and
+            // `x` is `n_rows` rows of `units` units, and `x` begins on a multiple of a unit, all by
+            // `gather`; so does `out`, which is new memory. The kernel reads no row that `x` does
+            // not have. There are as many blocks as the threads for `n` rows take.
             unsafe { launch.blocks(n.div_ceil(THREADS / lanes), THREADS as u32).go() }
         })
     }

@@ -1,8 +1,11 @@
-//! f32 numbers in two halves of 16 bits each, of which the upper one is a bf16 number that products can read.
+//! f32 numbers in two halves of 16 bits each, of which the upper one is a bf16 number that products
+//! can read.
 //!
-//! The upper half is the bf16 number next to the f32 number (of two that are equally near, the one away from zero), the lower half the last 16 bits of the
-//! f32 number as a signed number: `bits = upper · 2¹⁶ + lower`. Nothing is lost: the f32 number that comes back has the same bits, but for NaN,
-//! which stays NaN. Numbers of at least 2¹²⁸ − 2¹¹⁹ have an infinite upper half, and come back too.
+//! The upper half is the bf16 number next to the f32 number (of two that are equally near, the one
+//! away from zero), the lower half the last 16 bits of the f32 number as a signed number:
+//! `bits = upper · 2¹⁶ + lower`. Nothing is lost: the f32 number that comes back has the same bits,
+//! but for NaN, which stays NaN. Numbers of at least 2¹²⁸ − 2¹¹⁹ have an infinite upper half, and
+//! come back too.
 //!
 //! So f32 weights, and the bf16 copy of them that products read, take 4 bytes instead of 6.
 use crate::core::check::expect;
@@ -14,7 +17,8 @@ use rayon::prelude::*;
 /// Numbers that one task of the CPU twins handles.
 const CHUNK: usize = 16 * 1024;
 
-/// `upper, lower ← x`, the halves of each number: `upper` is bf16 and `lower` i16, `x` f32, all contiguous and of one shape.
+/// `upper, lower ← x`, the halves of each number: `upper` is bf16 and `lower` i16, `x` f32, all
+/// contiguous and of one shape.
 ///
 /// Cost: 8 bytes a number.
 ///
@@ -26,7 +30,8 @@ pub fn halves_into_(upper: &Tensor, lower: &Tensor, x: &Tensor) -> Result<()> {
     operands(OP).write("upper", upper).write("lower", lower).read("x", x).run(&Halves)
 }
 
-/// `out ← upper, lower`: the f32 numbers of the halves that [`halves_into_`] made, with the same bits.
+/// `out ← upper, lower`: the f32 numbers of the halves that [`halves_into_`] made, with the same
+/// bits.
 ///
 /// Cost: 8 bytes a number.
 ///
@@ -111,7 +116,8 @@ impl Kernel for Joined {
         let (upper, lower) = (upper.elements::<bf16>()?, lower.elements::<i16>()?);
         let mut out = out.elements::<f32>()?;
         let launch = gpu.launch("joined_into_", "halves", "joined_into")?;
-        // SAFETY: (const unsigned short*, const short*, float*, size_t), each of n entries by `check`.
+        // SAFETY: (const unsigned short*, const short*, float*, size_t), each of n entries by
+        // `check`.
         unsafe { launch.read(&upper).read(&lower).write(&mut out).num(n).linear(n).go() }
     }
 }

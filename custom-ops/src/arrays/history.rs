@@ -1,4 +1,5 @@
-//! The vectors of a quasi-Newton method as rows of one matrix: a direction from all of them, a step along it, a new gradient.
+//! The vectors of a quasi-Newton method as rows of one matrix: a direction from all of them, a step
+//! along it, a new gradient.
 //!
 //! ```text
 //! combine_rows_     x[to] ← Σ_i coefficients[i] · x[i]          rows with coefficient 0 are left out
@@ -6,8 +7,9 @@
 //! put_difference_   x[difference] ← values − x[old],   x[to] ← values
 //! ```
 //!
-//! Products and sums are f64, and a result is rounded once to the type of `x`: the same bits on CPU and CUDA. With
-//! [`row_dots`](crate::arrays::row_dots()) these are all the passes of L-BFGS over its vectors.
+//! Products and sums are f64, and a result is rounded once to the type of `x`: the same bits on CPU
+//! and CUDA. With [`row_dots`](crate::arrays::row_dots()) these are all the passes of L-BFGS over
+//! its vectors.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -37,7 +39,8 @@ const COLUMNS: usize = 1024;
 /// Entries below which other threads are not worth waking.
 const GRAIN: usize = 256 * 1024;
 
-/// `x[to] ← Σ_i coefficients[i] · x[i]`, in the order of the rows; those with coefficient 0 are left out, NaN or not.
+/// `x[to] ← Σ_i coefficients[i] · x[i]`, in the order of the rows; those with coefficient 0 are
+/// left out, NaN or not.
 ///
 /// `x` is a contiguous f32 or f64 matrix `[rows, n]`, `coefficients` `[rows]` f64 on its device.
 ///
@@ -53,10 +56,12 @@ pub fn combine_rows_(x: &Tensor, to: usize, coefficients: &Tensor) -> Result<()>
     operands(COMBINE).write("x", x).read("coefficients", coefficients).run(&op)
 }
 
-/// `from + step · x[row]`, `[n]`, a new tensor, for `from` `[n]` and `x` `[rows, n]`, contiguous, both f32 or both f64.
+/// `from + step · x[row]`, `[n]`, a new tensor, for `from` `[n]` and `x` `[rows, n]`, contiguous,
+/// both f32 or both f64.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, `row` is not a row, memory is short, or a step is being recorded.
+/// When shapes, types or devices do not fit, `row` is not a row, memory is short, or a step is
+/// being recorded.
 pub fn moved_along(from: &Tensor, x: &Tensor, row: usize, step: f64) -> Result<Tensor> {
     let (rows, n) = matrix(MOVED, "x", "[rows, n]", x, &FLOATS)?;
     expect(MOVED, "from", from, &[x.dtype()], &[n])?;
@@ -72,7 +77,8 @@ pub fn moved_along(from: &Tensor, x: &Tensor, row: usize, step: f64) -> Result<T
 /// `x` is `[rows, n]` and `values` `[n]`, contiguous, both f32 or both f64.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, one of the three is not a row, or `difference` is one of the others.
+/// When shapes, types or devices do not fit, one of the three is not a row, or `difference` is one
+/// of the others.
 pub fn put_difference_(
     x: &Tensor,
     values: &Tensor,
@@ -193,8 +199,8 @@ impl Kernel for Combine {
             let (mut x, coefficients) = (x.elements::<T>()?, coefficients.elements::<f64>()?);
             let launch = gpu.launch(COMBINE, "history", &kernel)?.write(&mut x).read(&coefficients);
             let launch = launch.num(self.rows).num(self.n).num(self.to);
-            // SAFETY: (T*, const double*, 3 × size_t): x is [rows, n] with a row `to`, and there is a coefficient for each row, all by
-            // `combine_rows_`; each thread keeps to its columns.
+            // SAFETY: (T*, const double*, 3 × size_t): x is [rows, n] with a row `to`, and there is
+            // a coefficient for each row, all by `combine_rows_`; each thread keeps to its columns.
             unsafe { launch.linear(self.n).go() }
         })
     }
@@ -233,7 +239,8 @@ impl Kernel for Move {
             let (mut out, from, x) = (out.elements::<T>()?, from.elements::<T>()?, x.elements::<T>()?);
             let row = x.slice(self.row * self.n..(self.row + 1) * self.n);
             let launch = gpu.launch(MOVED, "history", &kernel)?.write(&mut out).read(&from).read(&row);
-            // SAFETY: (T*, 2 × const T*, double, size_t): all three hold n entries, by `moved_along`.
+            // SAFETY: (T*, 2 × const T*, double, size_t): all three hold n entries, by
+            // `moved_along`.
             unsafe { launch.num(self.step).num(self.n).linear(self.n).go() }
         })
     }
@@ -276,8 +283,8 @@ impl Kernel for Difference {
             let (mut x, values) = (x.elements::<T>()?, values.elements::<T>()?);
             let launch = gpu.launch(DIFFERENCE, "history", &kernel)?.write(&mut x).read(&values).num(self.n);
             let launch = launch.num(self.to).num(self.old).num(self.difference);
-            // SAFETY: (T*, const T*, 4 × size_t): values holds n entries, x [rows, n], and all three are rows, by `put_difference_`; each
-            // thread keeps to its columns.
+            // SAFETY: (T*, const T*, 4 × size_t): values holds n entries, x [rows, n], and all
+            // three are rows, by `put_difference_`; each thread keeps to its columns.
             unsafe { launch.linear(self.n).go() }
         })
     }

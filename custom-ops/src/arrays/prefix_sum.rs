@@ -39,7 +39,8 @@ impl PrefixSum {
 
 /// `sums[i] = Σ_{k<i} x[k]` and the total of a contiguous u32 `[n]`.
 ///
-/// Cost: on a GPU one launch for up to 4,096 numbers; else three launches, which read `x` twice and write the sums once.
+/// Cost: on a GPU one launch for up to 4,096 numbers; else three launches, which read `x` twice and
+/// write the sums once.
 ///
 /// # Errors
 /// When `x` is not such a vector, or a step is being recorded.
@@ -85,7 +86,8 @@ impl Kernel for Scan {
     }
 }
 
-/// Queues exclusive sums of the `n` numbers of 32 bits in `x`, or without one of those in `out`, and their total, of 64 bits.
+/// Queues exclusive sums of the `n` numbers of 32 bits in `x`, or without one of those in `out`,
+/// and their total, of 64 bits.
 #[cfg(feature = "cuda")]
 pub(crate) fn scan<T: candle::cuda::CudaDType>(
     op: &'static str,
@@ -120,7 +122,7 @@ pub(crate) fn scan<T: candle::cuda::CudaDType>(
     }
     let sums = several.then(|| scratch.view(sums));
     let launch = gpu.launch(op, "prefix_sum", "scan")?.write(out).maybe(&x).write(total).maybe(&sums);
-    // SAFETY: (unsigned*, const unsigned* or null, long long*, const u64* or null, size_t): n numbers each, a sum for each tile where
-    // there are several.
+    // SAFETY: (unsigned*, const unsigned* or null, long long*, const u64* or null, size_t): n
+    // numbers each, a sum for each tile where there are several.
     unsafe { launch.num(n).blocks(tiles.max(1), THREADS).go() }
 }

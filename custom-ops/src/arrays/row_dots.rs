@@ -4,9 +4,10 @@
 //! out[p, i] = Σ_c x[picks[p], c] · x[i, c]
 //! ```
 //!
-//! Columns are cut into segments of 16,384. In a segment, lane `l` of 256 adds the columns `l, l + 256, …` from first to last; then the
-//! lanes are added in halves, and so are the segments. Products and sums are f64, also of f32 numbers, whose products are
-//! then exact. The result is the same bits on CPU and CUDA and in every run.
+//! Columns are cut into segments of 16,384. In a segment, lane `l` of 256 adds the columns
+//! `l, l + 256, …` from first to last; then the lanes are added in halves, and so are the segments.
+//! Products and sums are f64, also of f32 numbers, whose products are then exact. The result is the
+//! same bits on CPU and CUDA and in every run.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -32,13 +33,14 @@ const ROWS: usize = 65_535;
 /// Elements below which other threads are not worth waking.
 const GRAIN: usize = 256 * 1024;
 
-/// The inner products of the rows `picks` with all rows of a contiguous f32 or f64 matrix `x`, `[rows, cols]`: f64
-/// `[picks.len(), rows]`, in the order that the module describes.
+/// The inner products of the rows `picks` with all rows of a contiguous f32 or f64 matrix `x`,
+/// `[rows, cols]`: f64 `[picks.len(), rows]`, in the order that the module describes.
 ///
 /// Cost: reads `x` once, and `2 · picks · rows · cols` FLOP.
 ///
 /// # Errors
-/// When `x` is not such a matrix, it has more than 65,535 rows, there are no picks or more than 4, a pick is not a row, or a step is being recorded.
+/// When `x` is not such a matrix, it has more than 65,535 rows, there are no picks or more than 4,
+/// a pick is not a row, or a step is being recorded.
 pub fn row_dots(x: &Tensor, picks: &[usize]) -> Result<Tensor> {
     let (rows, cols) = matrix(OP, "x", "[rows, cols]", x, &[DType::F32, DType::F64])?;
     if picks.is_empty() || picks.len() > PICKS {
@@ -70,7 +72,8 @@ pub fn row_dots_reference(x: &Tensor, picks: &[usize]) -> Result<Tensor> {
     Tensor::cat(&rows, 0)?.matmul(&x.t()?)
 }
 
-/// The sum of the segments, `[segments, picks, rows]` to `[picks, rows]`: the upper half is added to the lower until one is left.
+/// The sum of the segments, `[segments, picks, rows]` to `[picks, rows]`: the upper half is added
+/// to the lower until one is left.
 fn add_segments(parts: &Tensor) -> Result<Tensor> {
     let mut parts = parts.clone();
     while parts.dim(0)? > 1 {
@@ -111,8 +114,9 @@ impl Kernel for RowDots {
             let launch = launch.num(self.rows).num(self.cols).num(self.n_picks);
             let launch = self.picks.iter().fold(launch, |launch, &pick| launch.num(pick));
             let segments = self.cols.div_ceil(SEGMENT).max(1);
-            // SAFETY: (double*, const T*, 7 × size_t): x is [rows, cols], `parts` holds segments · n_picks · rows numbers, each pick is a
-            // row, all by `row_dots`; the grid is a block for each segment and row, of the kernel's 256 threads.
+            // SAFETY: (double*, const T*, 7 × size_t): x is [rows, cols], `parts` holds segments ·
+            // n_picks · rows numbers, each pick is a row, all by `row_dots`; the grid is a block
+            // for each segment and row, of the kernel's 256 threads.
             unsafe { launch.grid([segments, self.rows, 1], (LANES as u32, 1, 1)).go() }
         })
     }

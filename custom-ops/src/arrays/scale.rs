@@ -10,8 +10,9 @@ const CHUNK: usize = 16 * 1024;
 
 /// `out ← scale · x`, from the stored type of `x` to the type of `out`.
 ///
-/// `x` is u8 or f32, `out` f32, bf16 or f16, both contiguous and of the same shape; `scale` is 1/255 for bytes that represent
-/// `[0, 1]`, and 1 for numbers. The 16-bit types are rounded to nearest, ties to even.
+/// `x` is u8 or f32, `out` f32, bf16 or f16, both contiguous and of the same shape; `scale` is
+/// 1/255 for bytes that represent `[0, 1]`, and 1 for numbers. The 16-bit types are rounded to
+/// nearest, ties to even.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -46,10 +47,11 @@ pub fn scale_into_reference(x: &Tensor, scale: f32) -> Result<Tensor> {
     x.to_dtype(DType::F32)?.affine(f64::from(scale), 0.)
 }
 
-/// `scale · x` as the sum of two f16 numbers: `out[0] ← f16(scale x)`, `out[1] ← f16(scale x − out[0])`.
+/// `scale · x` as the sum of two f16 numbers: `out[0] ← f16(scale x)`,
+/// `out[1] ← f16(scale x − out[0])`.
 ///
-/// `x` is contiguous u8 or f32 and `out` f16 of shape `[2, ..x]`, each of the two contiguous. The sum is within 2⁻²² of
-/// `scale x` where that is between 2⁻² and 65,504, and within 3e-8 below.
+/// `x` is contiguous u8 or f32 and `out` f16 of shape `[2, ..x]`, each of the two contiguous. The
+/// sum is within 2⁻²² of `scale x` where that is between 2⁻² and 65,504, and within 3e-8 below.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -176,8 +178,9 @@ impl Kernel for Scale {
             if self.split {
                 launch = launch.num(self.part);
             }
-            // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, size_t) of the types named; x holds n entries, and
-            // `out`, whose shape and contiguous parts the public functions checked, reaches to the end of its last part.
+            // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, size_t) of the types
+            // named; x holds n entries, and `out`, whose shape and contiguous parts the public
+            // functions checked, reaches to the end of its last part.
             unsafe { launch.num(self.scale).num(self.n).linear(self.n).go() }
         }))
     }

@@ -1,8 +1,9 @@
 //! Sums over the rows of a matrix in a fixed order.
 //!
-//! Row `r` belongs to lane `r mod 32`. A lane adds its rows from first to last; then the lanes are added in halves: lane `l` adds
-//! lane `l + 16`, then `l + 8`, `4`, `2` and `1`. The result is therefore the same bits on CPU and CUDA and in every run, and its
-//! rounding error grows with `rows / 32` instead of `rows`.
+//! Row `r` belongs to lane `r mod 32`. A lane adds its rows from first to last; then the lanes are
+//! added in halves: lane `l` adds lane `l + 16`, then `l + 8`, `4`, `2` and `1`. The result is
+//! therefore the same bits on CPU and CUDA and in every run, and its rounding error grows with
+//! `rows / 32` instead of `rows`.
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -28,8 +29,8 @@ const GRAIN: usize = 128 * 1024;
 
 /// `sums[j] ← Σᵣ x[r, j]`, in the order that the module describes.
 ///
-/// `sums` is `[n_units]` f32, `x` `[rows, n_units]` f32 or bf16, both contiguous; planes of equal width can be summed
-/// together as `[n_planes · rows, n_units]`. Without rows the sums are 0.
+/// `sums` is `[n_units]` f32, `x` `[rows, n_units]` f32 or bf16, both contiguous; planes of equal
+/// width can be summed together as `[n_planes · rows, n_units]`. Without rows the sums are 0.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -76,8 +77,8 @@ impl Kernel for ColumnSums {
             let launch =
                 gpu.launch(OP, "sums", &kernel)?.write(&mut sums).read(&x).num(self.rows).num(self.n_units);
             let blocks = self.n_units.div_ceil(COLUMNS);
-            // SAFETY: (float*, const T*, size_t, size_t); sums holds n_units floats and x rows · n_units elements, checked by
-            // `column_sums_`; the block is the kernel's (32, 32).
+            // SAFETY: (float*, const T*, size_t, size_t); sums holds n_units floats and x rows ·
+            // n_units elements, checked by `column_sums_`; the block is the kernel's (32, 32).
             unsafe { launch.grid([blocks, 1, 1], (COLUMNS as u32, LANES as u32, 1)).go() }
         })
     }

@@ -56,8 +56,9 @@ impl Kernel for ExtendRange {
             let (mut range, x) = (range.elements::<f32>()?, x.elements::<T>()?);
             let launch = gpu.launch(OP, "value_range", &kernel)?.write(&mut range).read(&x).num(self.n);
             let blocks = self.n.div_ceil(THREADS * EACH).min(MOST_BLOCKS);
-            // SAFETY: (float*, const T*, size_t); range holds two floats and x n entries, checked by `extend_range_`; a block has the
-            // kernel's 256 threads, and any number of them is allowed.
+            // SAFETY: (float*, const T*, size_t); range holds two floats and x n entries, checked
+            // by `extend_range_`; a block has the kernel's 256 threads, and any number of them is
+            // allowed.
             unsafe { launch.blocks(blocks, THREADS as u32).go() }
         })
     }

@@ -1,4 +1,5 @@
-//! Binary states drawn from probabilities: `1` where `u < p`, else `0`, with the draws `u` of [`uniform`].
+//! Binary states drawn from probabilities: `1` where `u < p`, else `0`, with the draws `u` of
+//! [`uniform`].
 use crate::core::check::expect_layout;
 use crate::core::draw::{Draws, Place, uniform, uniform_tile};
 use crate::core::op::{Io, Kernel, new_tensor, operands};
@@ -14,7 +15,8 @@ const CHUNK: usize = 128 * TILE;
 
 /// 1 with probability `p`, else 0: `uniform < p`, elementwise.
 ///
-/// `p` is contiguous f32 of any shape; 0 never gives 1, 1 always does, a NaN never. There is no gradient.
+/// `p` is contiguous f32 of any shape; 0 never gives 1, 1 always does, a NaN never. There is no
+/// gradient.
 ///
 /// # Errors
 /// When `p` is not contiguous f32.
@@ -28,11 +30,13 @@ pub fn bernoulli(p: &Tensor, philox: Philox) -> Result<Tensor> {
 
 /// `out ← 1` with probability `p`, else 0: [`bernoulli`] written over `out`, with the same draws.
 ///
-/// `p` is f32, `out` f32, bf16 or f16, both contiguous and of the same shape. A probability of 0 or less never gives 1, one of 1 or
-/// more always does, a NaN never. In a recorded step, [`Draws::Counter`] gives each replay new draws.
+/// `p` is f32, `out` f32, bf16 or f16, both contiguous and of the same shape. A probability of 0 or
+/// less never gives 1, one of 1 or more always does, a NaN never. In a recorded step,
+/// [`Draws::Counter`] gives each replay new draws.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, or `draws` is [`Draws::Mode`] or has an ill-formed counter.
+/// When shapes, types or devices do not fit, or `draws` is [`Draws::Mode`] or has an ill-formed
+/// counter.
 pub fn bernoulli_into_(out: &Tensor, p: &Tensor, draws: Draws) -> Result<()> {
     if out.dims() != p.dims() {
         candle::bail!("{OP}: p must have the shape of out {:?}, got {:?}", out.dims(), p.dims())
@@ -105,9 +109,9 @@ impl Kernel for BernoulliInto<'_> {
             let (mut out, p, counter) = (out.elements::<T>()?, p.elements::<f32>()?, counter.maybe()?);
             let launch = gpu.launch(OP, "binarize", &format!("bernoulli_into_{dtype}"))?;
             let launch = launch.read(&p).write(&mut out).num(self.n);
-            // SAFETY: (const float*, T*, size_t, 3 × unsigned long long, const long long*) of the kernel's T; both views hold n
-            // entries, since the shapes are equal (checked by `bernoulli_into_`); the counter is one i64, checked by
-            // `Draws::place`, or null.
+            // SAFETY: (const float*, T*, size_t, 3 × unsigned long long, const long long*) of the
+            // kernel's T; both views hold n entries, since the shapes are equal (checked by
+            // `bernoulli_into_`); the counter is one i64, checked by `Draws::place`, or null.
             unsafe { launch.draws(self.place.philox, &counter).linear(self.n.div_ceil(4)).go() }
         })
     }

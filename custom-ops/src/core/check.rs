@@ -38,7 +38,8 @@ pub(crate) fn expect_dtype(op: &str, name: &str, t: &Tensor, dtypes: &[DType]) -
     candle::bail!("{op}: {name} must be {wanted}, got {:?}", t.dtype())
 }
 
-/// `[rows, cols]` of a contiguous matrix of one of `dtypes`; `what` names the sizes for the message.
+/// `[rows, cols]` of a contiguous matrix of one of `dtypes`; `what` names the sizes for the
+/// message.
 pub(crate) fn matrix(
     op: &str,
     name: &str,
@@ -53,8 +54,9 @@ pub(crate) fn matrix(
     Ok((rows, cols))
 }
 
-/// Whether the first entry of a view, and with it every line whose length is a multiple, begins on so many bytes: for
-/// kernels that load several entries at once. Allocations of candle begin on 256 bytes.
+/// Whether the first entry of a view, and with it every line whose length is a multiple, begins on
+/// so many bytes: for kernels that load several entries at once. Allocations of candle begin on 256
+/// bytes.
 pub(crate) fn begins_on(bytes: usize, t: &Tensor) -> bool {
     (t.layout().start_offset() * t.dtype().size_in_bytes()).is_multiple_of(bytes)
 }
@@ -71,12 +73,14 @@ pub(crate) fn expect_aligned(op: &str, name: &str, t: &Tensor, bytes: usize) -> 
     )
 }
 
-/// Points in 2 or 3 dimensions as kernels load them, those in 2 as one number of 8 bytes: a copy where a view does not begin on 8 bytes.
+/// Points in 2 or 3 dimensions as kernels load them, those in 2 as one number of 8 bytes: a copy
+/// where a view does not begin on 8 bytes.
 pub(crate) fn aligned_points(points: &Tensor) -> Result<Tensor> {
     if begins_on(POINT, points) { Ok(points.clone()) } else { points.force_contiguous() }
 }
 
-/// Refuses points in 2 dimensions that do not begin on 8 bytes, where a step may be recorded and nothing can be copied.
+/// Refuses points in 2 dimensions that do not begin on 8 bytes, where a step may be recorded and
+/// nothing can be copied.
 pub(crate) fn expect_points(op: &str, name: &str, points: &Tensor) -> Result<()> {
     match points.dims() {
         [_, 2] => expect_aligned(op, name, points, POINT),

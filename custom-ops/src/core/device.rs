@@ -1,14 +1,17 @@
 //! Devices: how to open one, its name, and its free memory.
 use candle::{Device, DeviceLocation, Result};
 
-/// Opens the GPU with this number, with a stream of its own. The ops of this crate are best used on such a device.
+/// Opens the GPU with this number, with a stream of its own. The ops of this crate are best used on
+/// such a device.
 ///
-/// Any thread may call this function, and drop the device, at any time. candle's own `Device::new_cuda_with_stream` waits for the
-/// whole GPU when a device is opened and when it is dropped. CUDA refuses that wait while another thread records a step (see
-/// [`Replay`](crate::core::Replay)): opening then fails with `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and dropping panics.
+/// Any thread may call this function, and drop the device, at any time. candle's own
+/// `Device::new_cuda_with_stream` waits for the whole GPU when a device is opened and when it is
+/// dropped. CUDA refuses that wait while another thread records a step (see
+/// [`Replay`](crate::core::Replay)): opening then fails with
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, and dropping panics.
 ///
-/// A device that is no longer in use, and has no tensors, is handed out again with candle's random generator reset. At most as
-/// many devices are kept as were in use at once.
+/// A device that is no longer in use, and has no tensors, is handed out again with candle's random
+/// generator reset. At most as many devices are kept as were in use at once.
 ///
 /// # Errors
 /// When there is no such GPU, the kernels were built for other GPUs, or the build has no CUDA.
@@ -19,7 +22,8 @@ pub fn cuda_device(ordinal: usize) -> Result<Device> {
     candle::bail!("cuda_device: this build has no CUDA for GPU {ordinal}; build with the feature `cuda`")
 }
 
-/// The name of a device: for a GPU the name from its driver, such as `NVIDIA H200`; for the CPU `cpu`.
+/// The name of a device: for a GPU the name from its driver, such as `NVIDIA H200`; for the CPU
+/// `cpu`.
 ///
 /// # Errors
 /// When the driver does not answer.
@@ -36,8 +40,9 @@ pub fn device_name(device: &Device) -> Result<String> {
     })
 }
 
-/// Bytes of memory that are free on a device: of a GPU with those that its allocator keeps for later use; of the CPU what the system can give without
-/// swapping. None where the system does not say.
+/// Bytes of memory that are free on a device: of a GPU with those that its allocator keeps for
+/// later use; of the CPU what the system can give without swapping. None where the system does not
+/// say.
 ///
 /// # Errors
 /// When the driver does not answer.
@@ -50,8 +55,9 @@ pub fn free_memory(device: &Device) -> Result<Option<u64>> {
     }
 }
 
-/// Runs `work`, and says how many bytes of a device its tensors and the memory of its ops take at most at one time, beyond what is in use before.
-/// What other threads take on the same GPU counts too. None on a CPU, and where the driver does not count.
+/// Runs `work`, and says how many bytes of a device its tensors and the memory of its ops take at
+/// most at one time, beyond what is in use before. What other threads take on the same GPU counts
+/// too. None on a CPU, and where the driver does not count.
 ///
 /// # Errors
 /// When the driver does not answer.

@@ -1,7 +1,7 @@
 //! Tensors of random draws.
 //!
-//! Element `e` (flat, row-major) takes word `e % 4` of Philox block `offset + e / 4`; so the draws of a tensor depend only on the
-//! place in the sequence, and are the same bits on CPU and CUDA.
+//! Element `e` (flat, row-major) takes word `e % 4` of Philox block `offset + e / 4`; so the draws
+//! of a tensor depend only on the place in the sequence, and are the same bits on CPU and CUDA.
 //!
 //! ```text
 //! uniform    u = (word >> 8) · 2⁻²⁴                                            in [0, 1)
@@ -26,7 +26,8 @@ pub enum Draws<'a> {
     Mode,
     /// Draws at this place of the sequence.
     At(Philox),
-    /// Draws at this place plus a counter that the device holds, so that each replay of a recorded CUDA graph makes new draws.
+    /// Draws at this place plus a counter that the device holds, so that each replay of a recorded
+    /// CUDA graph makes new draws.
     Counter {
         /// Seed, stream and the offset to which the counter is added.
         philox: Philox,
@@ -73,7 +74,8 @@ pub fn uniform(shape: impl Into<Shape>, device: &Device, philox: Philox) -> Resu
     Ok(out)
 }
 
-/// Draws from the normal distribution of mean 0 and standard deviation 1, as an f32 tensor; none is beyond 6.8.
+/// Draws from the normal distribution of mean 0 and standard deviation 1, as an f32 tensor; none is
+/// beyond 6.8.
 ///
 /// # Errors
 /// When the device fails to allocate or launch.
@@ -189,8 +191,8 @@ impl Kernel for Fill<'_> {
             Law::Normal => "normal_f32",
         };
         let launch = gpu.launch(self.op, "draw", kernel)?.write(&mut out).num(self.n);
-        // SAFETY: (float*, size_t, 3 × unsigned long long, const long long*); out holds n floats, its layout says so; the
-        // counter is one i64, checked by `Draws::place`, or null.
+        // SAFETY: (float*, size_t, 3 × unsigned long long, const long long*); out holds n floats,
+        // its layout says so; the counter is one i64, checked by `Draws::place`, or null.
         unsafe { launch.draws(self.place.philox, &counter).linear(self.n.div_ceil(4)).go() }
     }
 }

@@ -1,10 +1,13 @@
-//! `a·b + c` in the inner loops of the CPU: rounded once, in one instruction, where the processor has it.
+//! `a·b + c` in the inner loops of the CPU: rounded once, in one instruction, where the processor
+//! has it.
 //!
-//! A loop is compiled for several processors by `multiversion`; [`fused!`] says inside such a function whether the version at hand is for
-//! processors with the instruction, if its list of features names `fma`. Without the question, `mul_add` would call a slow function on
-//! those that lack it.
+//! A loop is compiled for several processors by `multiversion`; [`fused!`] says inside such a
+//! function whether the version at hand is for processors with the instruction, if its list of
+//! features names `fma`. Without the question, `mul_add` would call a slow function on those that
+//! lack it.
 //!
-//! The CPU ops that have a CUDA twin with the same bits do not use it ([`math`](crate::core::math)).
+//! The CPU ops that have a CUDA twin with the same bits do not use it
+//! ([`math`](crate::core::math)).
 use candle::WithDType;
 
 /// f32 or f64.
@@ -33,7 +36,8 @@ pub(crate) fn fma<T: Fused, const FUSED: bool>(a: T, b: T, c: T) -> T {
     if FUSED { a.fused(b, c) } else { a * b + c }
 }
 
-/// Whether the version of a `multiversion` function that is being compiled is for processors with a fused `a·b + c`: a constant.
+/// Whether the version of a `multiversion` function that is being compiled is for processors with a
+/// fused `a·b + c`: a constant.
 macro_rules! fused {
     () => {
         multiversion::target::target_cfg_f!(target_feature = "fma") || cfg!(target_arch = "aarch64")

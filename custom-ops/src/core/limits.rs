@@ -3,7 +3,8 @@
 /// The limits of a GPU that decide which form of a kernel it gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Limits {
-    /// The capability whose code this GPU runs, ten times major plus minor: the largest one built that is not above its own.
+    /// The capability whose code this GPU runs, ten times major plus minor: the largest one built
+    /// that is not above its own.
     pub built: u32,
     /// Its own capability, in the same form.
     pub capability: u32,
@@ -18,8 +19,9 @@ impl Limits {
         self.built >= 90
     }
 
-    /// Whether tensor cores make TF32 products more than three times as fast as f32 ones are made without: on the data-centre GPUs, A100 to B300.
-    /// Those of 8.6, 8.9 and 12.x make them once to twice as fast.
+    /// Whether tensor cores make TF32 products more than three times as fast as f32 ones are made
+    /// without: on the data-centre GPUs, A100 to B300. Those of 8.6, 8.9 and 12.x make them once to
+    /// twice as fast.
     pub(crate) fn has_fast_tf32(&self) -> bool {
         matches!(self.capability, 80 | 90 | 100 | 103)
     }
@@ -30,14 +32,14 @@ impl Limits {
     }
 }
 
-/// Of the built capabilities the one whose code a GPU of capability `of_gpu` runs: machine code of its own major version or,
-/// for a newer GPU, what the driver makes of the PTX.
+/// Of the built capabilities the one whose code a GPU of capability `of_gpu` runs: machine code of
+/// its own major version or, for a newer GPU, what the driver makes of the PTX.
 pub(crate) fn code_for(built: &[u32], of_gpu: u32) -> Option<u32> {
     built.iter().copied().filter(|&capability| capability <= of_gpu).max()
 }
 
-/// GPUs of each capability by NVIDIA's tables ("CUDA C++ Programming Guide", technical specifications): what the driver says
-/// of them, without one at hand.
+/// GPUs of each capability by NVIDIA's tables ("CUDA C++ Programming Guide", technical
+/// specifications): what the driver says of them, without one at hand.
 #[cfg(test)]
 pub(crate) mod gpus {
     use super::Limits;

@@ -1,9 +1,9 @@
 //! Elementary functions in f32 that give the same bits on the CPU and on CUDA.
 //!
-//! Every function is a fixed sequence of IEEE additions, products, quotients and square roots, each rounded to
-//! nearest: there are no fused operations, no calls of vendor libraries and no branches, so that the compiler can vectorise a
-//! loop over them. `kernels/core/math.cuh` holds the same sequences. A NaN argument gives a NaN (its payload may differ between
-//! devices).
+//! Every function is a fixed sequence of IEEE additions, products, quotients and square roots, each
+//! rounded to nearest: there are no fused operations, no calls of vendor libraries and no branches,
+//! so that the compiler can vectorise a loop over them. `kernels/core/math.cuh` holds the same
+//! sequences. A NaN argument gives a NaN (its payload may differ between devices).
 //!
 //! | function          | range of the argument | error against f64    |
 //! |-------------------|-----------------------|----------------------|
@@ -13,8 +13,8 @@
 //! | [`softplus`]      | all                   | < 2 ulp              |
 //! | [`sin_cos_turns`] | ±2²⁰ turns            | < 1e-7 absolute      |
 //!
-//! Sources: exp, sin and cos use the range reduction and the polynomials of Cephes (Moshier 1989, `expf.c`, `sinf.c`), ln those
-//! of FreeBSD's `e_logf.c` (Sun 1993).
+//! Sources: exp, sin and cos use the range reduction and the polynomials of Cephes (Moshier 1989,
+//! `expf.c`, `sinf.c`), ln those of FreeBSD's `e_logf.c` (Sun 1993).
 //!
 //! ```
 //! use chandlery_ops::core::math::{exp, ln, sigmoid};
@@ -26,7 +26,8 @@
 // The coefficients are written as their sources print them.
 #![allow(clippy::excessive_precision)]
 
-/// 1.5 · 2²³: adding it to a small number rounds that number to an integer, which is then in the lowest bits.
+/// 1.5 · 2²³: adding it to a small number rounds that number to an integer, which is then in the
+/// lowest bits.
 const ROUNDER: f32 = 12_582_912.;
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts; the first has 9 bits, so that its product with an exponent is exact.
@@ -67,7 +68,8 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
-/// The natural logarithm: -∞ at ±0, NaN for negative arguments, infinite at infinity; subnormal arguments lose no accuracy.
+/// The natural logarithm: -∞ at ±0, NaN for negative arguments, infinite at infinity; subnormal
+/// arguments lose no accuracy.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
     let tiny = x < f32::MIN_POSITIVE;
@@ -81,7 +83,8 @@ pub fn ln(x: f32) -> f32 {
 
 /// `ln x + exponent · ln 2` for finite `x ≥ 2⁻¹²⁶`.
 ///
-/// With `x = 2ᵏ m`, `m` in `[√½, √2)`, `f = m - 1`, `s = f / (2 + f)`: `ln m = f - f²/2 + s (f²/2 + R(s²))`.
+/// With `x = 2ᵏ m`, `m` in `[√½, √2)`, `f = m - 1`, `s = f / (2 + f)`:
+/// `ln m = f - f²/2 + s (f²/2 + R(s²))`.
 #[inline(always)]
 fn ln_normal(x: f32, exponent: f32) -> f32 {
     let bits = x.to_bits().wrapping_add(0x3f80_0000 - SQRT_HALF_BITS);
@@ -107,7 +110,8 @@ pub fn sigmoid(x: f32) -> f32 {
     numerator / (1. + e)
 }
 
-/// `ln(1 + eˣ)`, the free energy of one binary unit up to its sign; equals `x` where that is the nearest number.
+/// `ln(1 + eˣ)`, the free energy of one binary unit up to its sign; equals `x` where that is the
+/// nearest number.
 #[inline(always)]
 pub fn softplus(x: f32) -> f32 {
     let e = exp(-x.abs());

@@ -1,4 +1,5 @@
-//! What every op stands on: random draws, the adapter between candle and the kernels, recorded steps, copies to the device.
+//! What every op stands on: random draws, the adapter between candle and the kernels, recorded
+//! steps, copies to the device.
 #[macro_use]
 pub(crate) mod types;
 

@@ -1,18 +1,21 @@
 //! The single path from tensors to the code of a device.
 //!
-//! An op names the tensors that it writes and reads, and passes a [`Kernel`] with the code for both devices:
+//! An op names the tensors that it writes and reads, and passes a [`Kernel`] with the code for both
+//! devices:
 //!
 //! ```text
 //! operands(OP).write("sums", sums).read("x", x).run(&ColumnSums { rows, n_units })
 //! ```
 //!
-//! [`Operands::run`] checks that all operands are on one device and that a written tensor shares its storage with no other
-//! operand. It locks each storage once, in the order of their addresses (so that two threads cannot deadlock), and calls the code
-//! of the device; that of the CPU on threads that run nothing else meanwhile, see [`apart`]. While a step is recorded on CUDA, it
+//! [`Operands::run`] checks that all operands are on one device and that a written tensor shares
+//! its storage with no other operand. It locks each storage once, in the order of their addresses
+//! (so that two threads cannot deadlock), and calls the code of the device; that of the CPU on
+//! threads that run nothing else meanwhile, see [`apart`]. While a step is recorded on CUDA, it
 //! logs every operand, see [`Replay`](crate::core::Replay).
 //!
-//! The locks are taken by recursion ([`take_next`] → candle → [`Take`] → `take_next` …) for one reason: candle hides the method that
-//! lends a storage to write (`Tensor::storage_mut`), and what `inplace_op1` lends, it lends for the length of a call.
+//! The locks are taken by recursion ([`take_next`] → candle → [`Take`] → `take_next` …) for one
+//! reason: candle hides the method that lends a storage to write (`Tensor::storage_mut`), and what
+//! `inplace_op1` lends, it lends for the length of a call.
 //!
 //! The op checks shapes, types and alignment beforehand, with [`check`](crate::core::check).
 mod apart;
@@ -32,14 +35,16 @@ pub(crate) trait Kernel: Sync {
         candle::bail!("{}: this kernel runs on a GPU", io.op)
     }
 
-    /// Whether the code for the CPU gives nothing to other threads where no operand has more than `most` entries: it then runs in the caller's thread,
-    /// without the microseconds that the way to others takes.
+    /// Whether the code for the CPU gives nothing to other threads where no operand has more than
+    /// `most` entries: it then runs in the caller's thread, without the microseconds that the way
+    /// to others takes.
     fn is_serial(&self, most: usize) -> bool {
         let _ = most;
         false
     }
 
-    /// Queues the work on the device's stream. Kernels that a GPU has other ones for have no code here.
+    /// Queues the work on the device's stream. Kernels that a GPU has other ones for have no code
+    /// here.
     #[cfg(feature = "cuda")]
     fn cuda(&self, _: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         candle::bail!("{}: this kernel runs on the CPU", io.op)
@@ -92,7 +97,8 @@ impl<'a> Operands<'a> {
     /// Runs the kernel on the operands' device.
     ///
     /// # Errors
-    /// When operands are on different devices, one that is written shares its storage with another, or the kernel fails.
+    /// When operands are on different devices, one that is written shares its storage with another,
+    /// or the kernel fails.
     pub(crate) fn run(self, kernel: &impl Kernel) -> Result<()> {
         let op = self.op;
         let plan = self.plan()?;
@@ -155,7 +161,8 @@ pub(crate) fn not_recording(op: &'static str, device: &Device) -> Result<()> {
     }
 }
 
-/// A new tensor for the result of `op`, whose kernel writes every entry: unset on a GPU, zeros elsewhere.
+/// A new tensor for the result of `op`, whose kernel writes every entry: unset on a GPU, zeros
+/// elsewhere.
 ///
 /// # Errors
 /// When memory is short, or a step is being recorded.
@@ -168,7 +175,8 @@ pub(crate) fn new_tensor(
     not_recording(op, device)?;
     match device {
         #[cfg(feature = "cuda")]
-        // SAFETY: unset memory on a GPU, where only kernels see it; that of `op` writes every entry before another reads one.
+        // SAFETY: unset memory on a GPU, where only kernels see it; that of `op` writes every entry
+        // before another reads one.
         Device::Cuda(_) => unsafe { Tensor::empty(shape, dtype, device) },
         _ => Tensor::zeros(shape, dtype, device),
     }
@@ -251,7 +259,8 @@ impl Stored for candle::CudaStorage {
     }
 }
 
-/// Locks the next storage, and at the end runs the kernel: candle lends a storage to write for the length of a call only.
+/// Locks the next storage, and at the end runs the kernel: candle lends a storage to write for the
+/// length of a call only.
 fn take_next<'c, S: Stored, K: Kernel>(
     plan: &'c Plan<'c>,
     kernel: &'c K,

@@ -15,11 +15,11 @@
 //! | `M0 M1`     |                              | `0xD2511F53`, `0xCD9E8D57`     |
 //! | `W0 W1`     |                              | `0x9E3779B9`, `0xBB67AE85`     |
 //!
-//! There is no state: element `e` of a tensor of draws takes word `e % 4` of block `offset + e / 4`, on any thread of any device.
-//! `kernels/core/philox.cuh` is the same function.
+//! There is no state: element `e` of a tensor of draws takes word `e % 4` of block
+//! `offset + e / 4`, on any thread of any device. `kernels/core/philox.cuh` is the same function.
 //!
-//! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 3.3;
-//! the layout of key and counter is specific to this crate.
+//! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
+//! section 3.3; the layout of key and counter is specific to this crate.
 //!
 //! ```
 //! use chandlery_ops::Philox;
@@ -42,9 +42,11 @@ pub(crate) const BLOCKS: usize = 32;
 /// Elements of that many blocks.
 pub(crate) const TILE: usize = 4 * BLOCKS;
 
-/// A place in the random sequence: the same seed, stream and offset give the same draws on every device.
+/// A place in the random sequence: the same seed, stream and offset give the same draws on every
+/// device.
 ///
-/// Streams of one seed are independent; give each use its own (initial weights, order of rows, units of a layer).
+/// Streams of one seed are independent; give each use its own (initial weights, order of rows,
+/// units of a layer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Philox {
     /// The key. Any value; sequences of different seeds are independent.
@@ -85,11 +87,12 @@ impl Philox {
 
     /// A random order of `0..n`: each of the `n!` orders is equally likely.
     ///
-    /// The Fisher-Yates shuffle from the end, `for i in (1..n).rev(): swap(i, below(i + 1))`, where `below` is Lemire's unbiased
-    /// multiply-and-reject method ("Fast random integer generation in an interval", TOMACS 2019) and takes the words of this
-    /// place in order, from element 0. The result is part of the format of checkpoints: the same place gives the same order in
-    /// every version. Words can be rejected, so the number of words used varies (it is at least `n - 1`). Give each order its own
-    /// stream.
+    /// The Fisher-Yates shuffle from the end, `for i in (1..n).rev(): swap(i, below(i + 1))`, where
+    /// `below` is Lemire's unbiased multiply-and-reject method ("Fast random integer generation in
+    /// an interval", TOMACS 2019) and takes the words of this place in order, from element 0. The
+    /// result is part of the format of checkpoints: the same place gives the same order in every
+    /// version. Words can be rejected, so the number of words used varies (it is at least `n - 1`).
+    /// Give each order its own stream.
     ///
     /// # Panics
     /// When `n` is above 2³².
@@ -104,8 +107,9 @@ impl Philox {
         order
     }
 
-    /// `k` of `0..n` without replacement, each set of `k` equally likely: the last `k` places of [`permutation`](Self::permutation) from the
-    /// last on, or all of them where there are fewer. In time and memory of `k`, whatever `n` is.
+    /// `k` of `0..n` without replacement, each set of `k` equally likely: the last `k` places of
+    /// [`permutation`](Self::permutation) from the last on, or all of them where there are fewer.
+    /// In time and memory of `k`, whatever `n` is.
     ///
     /// # Panics
     /// When `n` is above 2³².
@@ -142,8 +146,8 @@ impl Philox {
         c
     }
 
-    /// Word `w` of block `first + b` at `[w][b]`: [`Self::words`] turned so that the compiler can put one block
-    /// in each lane of a vector.
+    /// Word `w` of block `first + b` at `[w][b]`: [`Self::words`] turned so that the compiler can
+    /// put one block in each lane of a vector.
     #[inline(always)]
     #[expect(clippy::needless_range_loop, reason = "a lane is an index into four arrays")]
     pub(crate) fn tile(&self, first: u64) -> [[u32; BLOCKS]; 4] {
@@ -159,10 +163,12 @@ impl Philox {
     }
 }
 
-/// The words of a [`Philox`] in order, as a generator of `rand`: its distributions and shuffles draw from it.
+/// The words of a [`Philox`] in order, as a generator of `rand`: its distributions and shuffles
+/// draw from it.
 ///
-/// `next_u32` gives `bits(0)`, `bits(1)`, …; a `u64` is two of these, the low word first, and bytes are those of words from the lowest on. What
-/// a distribution makes of them is up to the version of `rand`.
+/// `next_u32` gives `bits(0)`, `bits(1)`, …; a `u64` is two of these, the low word first, and bytes
+/// are those of words from the lowest on. What a distribution makes of them is up to the version of
+/// `rand`.
 ///
 /// ```
 /// use chandlery_ops::Philox;
@@ -220,7 +226,8 @@ impl RngCore for PhiloxRng {
     }
 }
 
-/// From seed, stream and offset, eight bytes each, the lowest first. `seed_from_u64(seed)` is the start of stream 0.
+/// From seed, stream and offset, eight bytes each, the lowest first. `seed_from_u64(seed)` is the
+/// start of stream 0.
 impl SeedableRng for PhiloxRng {
     type Seed = [u8; 24];
 
@@ -238,8 +245,8 @@ impl SeedableRng for PhiloxRng {
     }
 }
 
-/// A uniform draw from `0..n` for `1 ≤ n ≤ 2³²`: the upper word of `n · word`, without the words that would favour
-/// some results.
+/// A uniform draw from `0..n` for `1 ≤ n ≤ 2³²`: the upper word of `n · word`, without the words
+/// that would favour some results.
 fn below(n: u64, words: &mut impl Iterator<Item = u32>) -> u32 {
     let mut draw = || n * u64::from(words.next().unwrap_or(0));
     let mut product = draw();

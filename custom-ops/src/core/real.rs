@@ -5,8 +5,8 @@ use multiversion::multiversion;
 
 /// f32 or f64 in the inner loops.
 pub(crate) trait Real: Fused + std::ops::Neg<Output = Self> {
-    /// The bits of a number of at least 0 are ordered as the numbers are, and the largest of integers, unlike that of floats, is
-    /// found by vectors.
+    /// The bits of a number of at least 0 are ordered as the numbers are, and the largest of
+    /// integers, unlike that of floats, is found by vectors.
     type Bits: Copy + Ord + Default;
     fn bits(self) -> Self::Bits;
     fn of_bits(bits: Self::Bits) -> Self;

@@ -1,13 +1,15 @@
 //! A step of many launches, recorded once as a CUDA graph and replayed with one call.
 //!
-//! Other threads may use the GPU at the same time, also through clones of the same device. A recording therefore uses its own
-//! stream, so it does not contain what others launch on the device's stream, and it changes no setting that others share.
+//! Other threads may use the GPU at the same time, also through clones of the same device. A
+//! recording therefore uses its own stream, so it does not contain what others launch on the
+//! device's stream, and it changes no setting that others share.
 //!
-//! Three calls break every recording on a GPU, in whichever thread they are made: waiting for the whole GPU, which opening the
-//! first stream of a device does; dropping a device (`cublasDestroy`); and the first random tensor of candle on a device. They
-//! were found by trying each driver call during a recording. [`alone`](recording::alone) keeps the calls of this crate from overlapping a
-//! recording. If a call of other code breaks a recording, it ends as [`Recorded::Broken`], the step runs launch by launch, and
-//! the next step is recorded again.
+//! Three calls break every recording on a GPU, in whichever thread they are made: waiting for the
+//! whole GPU, which opening the first stream of a device does; dropping a device (`cublasDestroy`);
+//! and the first random tensor of candle on a device. They were found by trying each driver call
+//! during a recording. [`alone`](recording::alone) keeps the calls of this crate from overlapping a
+//! recording. If a call of other code breaks a recording, it ends as [`Recorded::Broken`], the step
+//! runs launch by launch, and the next step is recorded again.
 use super::cuda::recording::{self, is_per_thread};
 use super::cuda::{Gpu, Handle, Lent, State, products_so_far};
 use super::op::{Io, Kernel, operands};
@@ -23,14 +25,16 @@ use std::thread::ThreadId;
 /// What became of a recording.
 enum Recorded {
     Graph(Graph),
-    /// A call of another thread ended it, or the step does what cannot be recorded, which then has an error of its own.
+    /// A call of another thread ended it, or the step does what cannot be recorded, which then has
+    /// an error of its own.
     Broken(Option<candle::Error>),
 }
 
-/// A recording that goes on. However it ends, by an error or a panic too, the driver ends it and the thread launches as before.
+/// A recording that goes on. However it ends, by an error or a panic too, the driver ends it and
+/// the thread launches as before.
 struct Capture {
-    /// Lent by the GPU's state and given back, never destroyed: the driver crashes (580.159) when one thread destroys the stream of a
-    /// recording while another waits for the whole GPU.
+    /// Lent by the GPU's state and given back, never destroyed: the driver crashes (580.159) when
+    /// one thread destroys the stream of a recording while another waits for the whole GPU.
     stream: Arc<CudaStream>,
     gpu: Arc<State>,
 }
@@ -49,8 +53,9 @@ impl Capture {
     /// Ends the capture; the graph may be null.
     fn end(&self) -> std::result::Result<sys::CUgraph, DriverError> {
         let mut graph = std::ptr::null_mut();
-        // SAFETY: the stream is alive, and the graph is written through a pointer to one. The driver is asked itself: cudarc looks
-        // for older errors first, and would return with the capture still open.
+        // SAFETY: the stream is alive, and the graph is written through a pointer to one. The
+        // driver is asked itself: cudarc looks for older errors first, and would return with the
+        // capture still open.
         unsafe { sys::cuStreamEndCapture(self.stream.cu_stream(), &raw mut graph) }.result()?;
         Ok(graph)
     }
@@ -72,7 +77,8 @@ impl Drop for Capture {
 
 /// Records what `step` launches, without running it.
 ///
-/// `products` says whether the step makes products by cuBLAS, `shared` whether its replays log what they write and read.
+/// `products` says whether the step makes products by cuBLAS, `shared` whether its replays log what
+/// they write and read.
 fn record(
     device: &CudaDevice,
     products: bool,
@@ -134,13 +140,15 @@ struct Graph {
     _products: Option<Lent>,
 }
 
-// SAFETY: a graph may move between threads; it must not be used by two at once, and `launch` takes `&mut self`.
+// SAFETY: a graph may move between threads; it must not be used by two at once, and `launch` takes
+// `&mut self`.
 unsafe impl Send for Graph {}
 // SAFETY: nothing can be done with a shared reference.
 unsafe impl Sync for Graph {}
 
 impl Graph {
-    /// Queues one replay on the device's stream, which logs what it writes and reads. Returns at once.
+    /// Queues one replay on the device's stream, which logs what it writes and reads. Returns at
+    /// once.
     fn launch(&mut self) -> Result<()> {
         let stream = self.device.cuda_stream();
         if !self.shared || !stream.context().is_managing_stream_synchronization() {
@@ -156,7 +164,8 @@ impl Graph {
 }
 
 fn launch(exec: sys::CUgraphExec, stream: &CudaStream) -> Result<()> {
-    // SAFETY: the graph is alive and its memory too, by `Graph::used`; replays of it are ordered by the stream.
+    // SAFETY: the graph is alive and its memory too, by `Graph::used`; replays of it are ordered by
+    // the stream.
     unsafe { result::graph::launch(exec, stream.cu_stream()) }.w()
 }
 
@@ -164,7 +173,8 @@ struct Replayed {
     exec: sys::CUgraphExec,
 }
 
-// SAFETY: the handle is only used by `Kernel::cuda`, in the thread of the `Graph` that lends it for the call.
+// SAFETY: the handle is only used by `Kernel::cuda`, in the thread of the `Graph` that lends it for
+// the call.
 unsafe impl Sync for Replayed {}
 
 impl Kernel for Replayed {
@@ -197,7 +207,8 @@ macro_rules! with_memory {
     };
 }
 
-/// Lets the stream wait for other uses of the memory; when what is returned is dropped, others wait for the stream.
+/// Lets the stream wait for other uses of the memory; when what is returned is dropped, others wait
+/// for the stream.
 fn use_to_write<'a>(storage: &'a mut CudaStorage, stream: &'a CudaStream) -> Result<SyncOnDrop<'a>> {
     Ok(with_memory!(&mut storage.slice, memory => memory.device_ptr_mut(stream).1))
 }
@@ -208,16 +219,19 @@ fn use_to_read<'a>(storage: &'a CudaStorage, stream: &'a CudaStream) -> Result<S
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // The recording must not be destroyed while it runs. An error here has shown before, or will at the next use.
+        // The recording must not be destroyed while it runs. An error here has shown before, or
+        // will at the next use.
         let _ = self.gpu.context.bind_to_thread();
         // SAFETY: no replay is queued any more: `Recorder` waits before it lets go.
         let _ = unsafe { result::graph::exec_destroy(self.exec) };
     }
 }
 
-/// Runs before a recording: libraries set up their workspace in the first, the second shows that the step repeats.
+/// Runs before a recording: libraries set up their workspace in the first, the second shows that
+/// the step repeats.
 const WARM_UP: usize = 2;
-/// Recordings in a row that may be broken by other threads before the step itself is taken to be at fault.
+/// Recordings in a row that may be broken by other threads before the step itself is taken to be at
+/// fault.
 const MOST_BROKEN: usize = 100;
 
 /// Runs a step on a GPU: launch by launch at first, then as a recording.
@@ -228,7 +242,8 @@ pub(crate) struct Recorder {
     products: bool,
     broken: usize,
     graph: Option<Graph>,
-    /// On a device with a stream for each thread: where the runs of its thread ended, so that whoever drops it can wait for them.
+    /// On a device with a stream for each thread: where the runs of its thread ended, so that
+    /// whoever drops it can wait for them.
     last: Option<(ThreadId, CudaEvent)>,
 }
 
@@ -290,7 +305,8 @@ impl Recorder {
         }
     }
 
-    /// Where a device has a stream for each thread, nothing orders the runs of a step in one thread and in another.
+    /// Where a device has a stream for each thread, nothing orders the runs of a step in one thread
+    /// and in another.
     fn stay_in_thread(&self) -> Result<()> {
         match &self.last {
             Some((thread, _)) if *thread != std::thread::current().id() => candle::bail!(

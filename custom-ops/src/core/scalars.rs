@@ -1,4 +1,5 @@
-//! The scalars of a training step that are stored on the device: rates, the counter of random draws, the largest label seen.
+//! The scalars of a training step that are stored on the device: rates, the counter of random
+//! draws, the largest label seen.
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -43,7 +44,8 @@ pub fn advance_(counter: &Tensor, by: i64) -> Result<()> {
 
 /// `largest ← max(largest, x)`; `largest` is a u32 tensor of one entry, `x` contiguous u32.
 ///
-/// So a step notes which labels it was given without a wait, and whoever reads `largest` later refuses those that are no classes.
+/// So a step notes which labels it was given without a wait, and whoever reads `largest` later
+/// refuses those that are no classes.
 ///
 /// # Errors
 /// When types, layouts or devices do not fit.
@@ -110,7 +112,8 @@ impl Kernel for RaiseToLargest {
         let (mut largest, x) = (largest.elements::<u32>()?, x.elements::<u32>()?);
         let n = x.len();
         let launch = gpu.launch("raise_to_largest_", "scalars", "raise_to_largest_u32")?;
-        // SAFETY: (unsigned*, const unsigned*, size_t); x holds n numbers and `largest` one, checked by the op; whole warps of any grid.
+        // SAFETY: (unsigned*, const unsigned*, size_t); x holds n numbers and `largest` one,
+        // checked by the op; whole warps of any grid.
         unsafe { launch.write(&mut largest).read(&x).num(n).linear(n).go() }
     }
 }

@@ -1,7 +1,7 @@
 //! Code for each type of number that an op takes.
 
-/// Runs code in which `T` is the type of numbers of `$dtype`: those listed, and for all others the last, to which the op's check of its
-/// operands has narrowed them down.
+/// Runs code in which `T` is the type of numbers of `$dtype`: those listed, and for all others the
+/// last, to which the op's check of its operands has narrowed them down.
 macro_rules! for_type {
     ($dtype:expr, [$($variant:ident: $type:ty),+; $other:ty], |$t:ident| $run:expr) => {
         match $dtype {

@@ -6,9 +6,9 @@
 //! the device's         │        │ use 0         │ use 1         │ use 2
 //! ```
 //!
-//! Each chunk is sent before it is used: call [`ChunkUpload::send`] for the next chunk, then [`ChunkUpload::receive`] for the
-//! current one. On CUDA the host fills page-locked memory, a separate stream copies it, and the device's stream waits for a chunk
-//! only when it is received.
+//! Each chunk is sent before it is used: call [`ChunkUpload::send`] for the next chunk, then
+//! [`ChunkUpload::receive`] for the current one. On CUDA the host fills page-locked memory, a
+//! separate stream copies it, and the device's stream waits for a chunk only when it is received.
 use candle::{DType, Device, Result, Tensor};
 use std::collections::VecDeque;
 
@@ -20,8 +20,8 @@ const CHUNKS: usize = IN_FLIGHT + 1;
 
 /// Sends chunks of rows to a device while it computes on the previous chunk.
 ///
-/// Memory: on CUDA two chunks of page-locked host memory and three on the device; on the CPU the chunks
-/// themselves.
+/// Memory: on CUDA two chunks of page-locked host memory and three on the device; on the CPU the
+/// chunks themselves.
 pub struct ChunkUpload {
     dtype: DType,
     max_rows: usize,
@@ -70,13 +70,15 @@ impl ChunkUpload {
         Ok(Self { dtype, max_rows, n_features, way })
     }
 
-    /// Starts sending `n_rows` rows. `fill` writes all `n_rows · n_features` entries as bytes, native endian.
+    /// Starts sending `n_rows` rows. `fill` writes all `n_rows · n_features` entries as bytes,
+    /// native endian.
     ///
-    /// Returns when `fill` returns, without waiting for the copy. At most two chunks may be sent and not yet received. The chunk
-    /// received before the last one is overwritten.
+    /// Returns when `fill` returns, without waiting for the copy. At most two chunks may be sent
+    /// and not yet received. The chunk received before the last one is overwritten.
     ///
     /// # Errors
-    /// When `n_rows` is out of range, two chunks are waiting, `fill` fails or the copy cannot start.
+    /// When `n_rows` is out of range, two chunks are waiting, `fill` fails or the copy cannot
+    /// start.
     pub fn send(&mut self, n_rows: usize, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<()> {
         if n_rows == 0 || n_rows > self.max_rows {
             candle::bail!("ChunkUpload::send: n_rows must be 1 to {}, got {n_rows}", self.max_rows)
@@ -110,9 +112,9 @@ impl ChunkUpload {
 
     /// The oldest chunk sent and not yet received, `[n_rows, n_features]` of the stored type.
     ///
-    /// On CUDA the device's stream waits for the copy; the host does not. The chunk does not change until the second
-    /// [`send`](Self::send) after this call. All its uses must be queued before the next `receive`: the copy that overwrites
-    /// it waits only for those.
+    /// On CUDA the device's stream waits for the copy; the host does not. The chunk does not change
+    /// until the second [`send`](Self::send) after this call. All its uses must be queued before
+    /// the next `receive`: the copy that overwrites it waits only for those.
     ///
     /// # Errors
     /// When nothing was sent, or the copy failed.
@@ -137,7 +139,8 @@ impl ChunkUpload {
 
 fn bytes_of(x: &mut [f32]) -> &mut [u8] {
     let len = std::mem::size_of_val(x);
-    // SAFETY: the same memory for the same lifetime; bytes need no alignment and any four of them are an f32.
+    // SAFETY: the same memory for the same lifetime; bytes need no alignment and any four of them
+    // are an f32.
     unsafe { std::slice::from_raw_parts_mut(x.as_mut_ptr().cast(), len) }
 }
 
@@ -236,7 +239,8 @@ mod cuda {
             if self.waiting() == 0 {
                 return Ok(None);
             }
-            // All uses of the chunk received last are queued. The next ones may go on while a copy overwrites it.
+            // All uses of the chunk received last are queued. The next ones may go on while a copy
+            // overwrites it.
             let used = self.compute.record_event(None).w()?;
             self.chunks[(self.received + CHUNKS - 1) % CHUNKS].used = used;
             let chunk = &self.chunks[self.received % CHUNKS];
@@ -250,7 +254,8 @@ mod cuda {
 
     impl Drop for Upload {
         fn drop(&mut self) {
-            // The page-locked memory must outlive the copies out of it. An error here has shown before.
+            // The page-locked memory must outlive the copies out of it. An error here has shown
+            // before.
             let _ = self.copy.synchronize();
         }
     }
@@ -281,8 +286,9 @@ mod cuda {
             let ([chunk], []) = io.parts()?;
             let mut chunk = chunk.elements::<T>()?;
             let (to, _write) = chunk.device_ptr_mut(self.stream);
-            // SAFETY: `to` is the start of a chunk of at least so many bytes (its full size was allocated in `new`), the
-            // source is page-locked and not written again before the event after this copy.
+            // SAFETY: `to` is the start of a chunk of at least so many bytes (its full size was
+            // allocated in `new`), the source is page-locked and not written again before the event
+            // after this copy.
             unsafe { result::memcpy_htod_async(to, self.source, self.stream.cu_stream()) }.w()
         }
     }

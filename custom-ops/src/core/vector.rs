@@ -8,7 +8,8 @@ pub(crate) fn is_wide() -> bool {
     false
 }
 
-/// Whether it has those of 16 numbers, with all of AVX-512 that the functions written with them enable.
+/// Whether it has those of 16 numbers, with all of AVX-512 that the functions written with them
+/// enable.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "functions written with them are for x86"))]
 pub(crate) fn is_widest() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -20,7 +21,8 @@ pub(crate) fn is_widest() -> bool {
     false
 }
 
-/// Neighbouring numbers that are computed at once. The methods of a type are for processors that have its instructions.
+/// Neighbouring numbers that are computed at once. The methods of a type are for processors that
+/// have its instructions.
 pub(crate) trait Vector: Copy {
     const LANES: usize;
     fn splat(x: f32) -> Self;
@@ -72,7 +74,8 @@ mod x86 {
                 const LANES: usize = $lanes;
                 #[inline(always)]
                 fn splat(x: f32) -> Self {
-                    // SAFETY: callers come here only where the processor has the instructions, see `is_wide` and `is_widest`.
+                    // SAFETY: callers come here only where the processor has the instructions, see
+                    // `is_wide` and `is_widest`.
                     unsafe { $splat(x) }
                 }
                 #[inline(always)]

@@ -1,4 +1,5 @@
-//! The activations of dense layers. The CPU and CUDA give the same bits; `kernels/layers/activation.cuh` holds the CUDA code.
+//! The activations of dense layers. The CPU and CUDA give the same bits;
+//! `kernels/layers/activation.cuh` holds the CUDA code.
 use crate::core::math::{exp, sigmoid};
 use candle::{Result, Tensor};
 
@@ -108,7 +109,8 @@ pub(crate) fn through<const F: u8>(delta: f32, y: f32) -> f32 {
     }
 }
 
-/// The hyperbolic tangent as Cephes forms it (Moshier 1989, `tanhf.c`): a polynomial near 0, else by way of `e^−2|x|`.
+/// The hyperbolic tangent as Cephes forms it (Moshier 1989, `tanhf.c`): a polynomial near 0, else
+/// by way of `e^−2|x|`.
 #[inline(always)]
 // The coefficients are written as their source prints them.
 #[allow(clippy::excessive_precision)]

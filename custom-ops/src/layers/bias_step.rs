@@ -24,13 +24,14 @@ const OP: &str = "bias_step_";
 const LANES: usize = 16;
 /// Units that one task of the CPU twin sums at once.
 const UNITS: usize = 64;
-/// Rows of a stretch, where there is memory for the sums of each; they are added from first to last.
+/// Rows of a stretch, where there is memory for the sums of each; they are added from first to
+/// last.
 const STRETCH: usize = 4096;
 
 /// A target for the mean activation of hidden units.
 ///
-/// Lee, Ekanadham and Ng, "Sparse deep belief net model for visual area V2", 2007: the penalty acts on the hidden biases. The
-/// mean activation is a running mean, as in Hinton 2010, section 11.
+/// Lee, Ekanadham and Ng, "Sparse deep belief net model for visual area V2", 2007: the penalty acts
+/// on the hidden biases. The mean activation is a running mean, as in Hinton 2010, section 11.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sparsity {
     /// Target mean activation of each unit, in (0, 1).
@@ -47,7 +48,8 @@ pub enum Phases {
     /// `Σ pos − Σ neg`.
     #[default]
     Difference,
-    /// `Σ pos + Σ neg`: the negative plane already carries a minus sign (that of `h_neg` does, so that one GEMM computes both phases).
+    /// `Σ pos + Σ neg`: the negative plane already carries a minus sign (that of `h_neg` does, so
+    /// that one GEMM computes both phases).
     Sum,
     /// `Σ pos`.
     Positive,
@@ -78,26 +80,31 @@ pub struct BiasStep<'a> {
     pub gather_error: bool,
     /// Factor on each unit's gradient, `[n_units]` f32: `1/σ²` for Gaussian units.
     pub scale: Option<&'a Tensor>,
-    /// Memory for sums, of [`bias_sums_shape`] or more rows, f32, whose content is lost: then many rows of few units, as the places of maps are,
-    /// are summed in stretches of 4096 rows by many threads. Without it a unit's rows are summed by few.
+    /// Memory for sums, of [`bias_sums_shape`] or more rows, f32, whose content is lost: then many
+    /// rows of few units, as the places of maps are, are summed in stretches of 4096 rows by many
+    /// threads. Without it a unit's rows are summed by few.
     pub sums: Option<&'a Tensor>,
 }
 
-/// The shape of the memory of [`BiasStep::sums`] for `batch` rows: a row for each stretch, with three sums for each unit.
+/// The shape of the memory of [`BiasStep::sums`] for `batch` rows: a row for each stretch, with
+/// three sums for each unit.
 pub fn bias_sums_shape(batch: usize, n_units: usize) -> (usize, usize) {
     (batch.div_ceil(STRETCH), 3 * n_units)
 }
 
 /// One update of a side's biases from the states of both phases.
 ///
-/// `state` is `[4, n_units]` f32: bias, velocity, the running mean activation (hidden) or the accumulated squared error
-/// (visible), and the rounding error of that sum. `planes` is `[2, batch, n_units]` f32 or bf16: plane 0 is the negative phase,
-/// plane 1 the positive. `scalars` is `[3]` as for [`weight_step_`](crate::layers::weight_step_).
+/// `state` is `[4, n_units]` f32: bias, velocity, the running mean activation (hidden) or the
+/// accumulated squared error (visible), and the rounding error of that sum. `planes` is
+/// `[2, batch, n_units]` f32 or bf16: plane 0 is the negative phase, plane 1 the positive.
+/// `scalars` is `[3]` as for [`weight_step_`](crate::layers::weight_step_).
 ///
-/// Sums have the same order on every device, so the CPU and the GPU return the same bits; with [`BiasStep::sums`] it is another order.
+/// Sums have the same order on every device, so the CPU and the GPU return the same bits; with
+/// [`BiasStep::sums`] it is another order.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, `batch` is 0, or both `sparsity` and `gather_error` are asked for.
+/// When shapes, types or devices do not fit, `batch` is 0, or both `sparsity` and `gather_error`
+/// are asked for.
 pub fn bias_step_(state: &Tensor, planes: &Tensor, scalars: &Tensor, step: BiasStep<'_>) -> Result<()> {
     let [2, batch, units] = *planes.dims() else {
         candle::bail!("{OP}: planes must have shape [2, batch, n_units], got {:?}", planes.dims())
@@ -131,7 +138,8 @@ pub fn bias_step_(state: &Tensor, planes: &Tensor, scalars: &Tensor, step: BiasS
     io.read("planes", planes).read("scalars", scalars).maybe("scale", step.scale).run(&op)
 }
 
-/// [`bias_step_`] computed with candle's own ops in f64 and rounded once, without compensated summation; returns a new f32 tensor.
+/// [`bias_step_`] computed with candle's own ops in f64 and rounded once, without compensated
+/// summation; returns a new f32 tensor.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -244,7 +252,8 @@ impl Sums {
     }
 }
 
-/// Sums columns `first..first + width` of rows of both planes: every 16th row to a lane, then a tree over the lanes.
+/// Sums columns `first..first + width` of rows of both planes: every 16th row to a lane, then a
+/// tree over the lanes.
 fn stretch<T: Copy>(
     pos_rows: &[T],
     neg_rows: &[T],
@@ -361,22 +370,24 @@ impl Kernel for ApplyBiasStep {
                 let mut sums = sums.elements::<f32>()?;
                 let launch = gpu.launch(OP, "bias_step", &format!("bias_sums_{dtype}"))?.write(&mut sums);
                 let launch = launch.read(&planes).count(self.batch).count(self.units);
-                // SAFETY: (float*, const T*, unsigned, unsigned); `bias_step_` checked that there is room for three sums for each unit and
-                // stretch and that planes hold two of batch · units; the grid has a row of blocks for each stretch.
+                // SAFETY: (float*, const T*, unsigned, unsigned); `bias_step_` checked that there
+                // is room for three sums for each unit and stretch and that planes hold two of
+                // batch · units; the grid has a row of blocks for each stretch.
                 unsafe { launch.grid([blocks, stretches, 1], (THREADS, 1, 1)).go()? };
                 let sums = sums.as_view();
                 let launch = gpu.launch(OP, "bias_step", "bias_step_of_sums")?.write(&mut state).read(&sums);
                 let launch = launch.read(&scalars).maybe(&scale).num(self.rule);
                 let launch = launch.count(self.batch).count(self.units).count(stretches);
-                // SAFETY: (float*, 2 × const float*, const float* or null, BiasRule, 3 × unsigned), sizes as above; threads beyond the units
-                // stop.
+                // SAFETY: (float*, 2 × const float*, const float* or null, BiasRule, 3 × unsigned),
+                // sizes as above; threads beyond the units stop.
                 return unsafe { launch.blocks(self.units.div_ceil(128), 128).go() };
             }
             let launch = gpu.launch(OP, "bias_step", &format!("bias_step_{dtype}"))?;
             let launch = launch.write(&mut state).read(&planes).read(&scalars);
             let launch = launch.maybe(&scale).num(self.rule).count(self.batch).count(self.units);
-            // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned, unsigned); the shapes were checked
-            // by `bias_step_`, and the kernel keeps to units < `units`.
+            // SAFETY: (float*, const T*, const float*, const float* or null, BiasRule, unsigned,
+            // unsigned); the shapes were checked by `bias_step_`, and the kernel keeps to units <
+            // `units`.
             unsafe { launch.blocks(blocks, THREADS).go() }
         })
     }

@@ -13,13 +13,16 @@
 //! | `σ`    | standard deviation of the noise, at least 0                                                     |
 //! | `u z`  | a uniform and a normal draw, those of [`uniform`] and [`normal`] |
 //!
-//! **Numbering.** Element `e` takes word `e % 4` of Philox block `offset + e / 4`; a normal draw takes the two words of its pair of
-//! elements. A row of width `n` begins at element `row · n`, so rows `r` and above of a minibatch are corrupted alone, with the same
-//! bits, when they are given `first = r · n`. `n_elements` values use `⌈n_elements / 4⌉` blocks, so that step `t` of a training loop
-//! with minibatches of that size begins at block `offset + t · ⌈n_elements / 4⌉`. The bits are the same on CPU and CUDA.
+//! **Numbering.** Element `e` takes word `e % 4` of Philox block `offset + e / 4`; a normal draw
+//! takes the two words of its pair of elements. A row of width `n` begins at element `row · n`, so
+//! rows `r` and above of a minibatch are corrupted alone, with the same bits, when they are given
+//! `first = r · n`. `n_elements` values use `⌈n_elements / 4⌉` blocks, so that step `t` of a
+//! training loop with minibatches of that size begins at block `offset + t · ⌈n_elements / 4⌉`. The
+//! bits are the same on CPU and CUDA.
 //!
-//! Sources: Vincent, Larochelle, Bengio and Manzagol, "Extracting and composing robust features with denoising autoencoders", ICML
-//! 2008 (masking); Vincent et al., "Stacked denoising autoencoders", JMLR 11, 2010, section 3.3 (all three).
+//! Sources: Vincent, Larochelle, Bengio and Manzagol, "Extracting and composing robust features
+//! with denoising autoencoders", ICML 2008 (masking); Vincent et al., "Stacked denoising
+//! autoencoders", JMLR 11, 2010, section 3.3 (all three).
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -57,7 +60,8 @@ const CHUNK: usize = 128 * TILE;
 #[cfg(feature = "cuda")]
 const THREADS: u32 = 256;
 
-/// What is done to rows before an autoencoder reads them; formulas and numbering of the draws are in [`corrupt`].
+/// What is done to rows before an autoencoder reads them; formulas and numbering of the draws are
+/// in [`corrupt`].
 ///
 /// As text: `none`, `salt-and-pepper:0.3`, `masking:0.25`, `gaussian:0.5`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -166,7 +170,8 @@ impl FromStr for Corruption {
     }
 }
 
-/// Corrupted `rows`, contiguous f32 of any shape, as a new tensor of that shape. There is no gradient.
+/// Corrupted `rows`, contiguous f32 of any shape, as a new tensor of that shape. There is no
+/// gradient.
 ///
 /// With a uniform draw `u` and a normal draw `z` for each value `x`:
 ///
@@ -176,8 +181,9 @@ impl FromStr for Corruption {
 /// gaussian          x + σ z
 /// ```
 ///
-/// Element `e`, counted row by row, takes word `e % 4` of Philox block `offset + e / 4`, as in [`uniform`] and [`normal`]; `n` values use
-/// `⌈n / 4⌉` blocks. The bits are the same on CPU and CUDA. A NaN that is not replaced stays.
+/// Element `e`, counted row by row, takes word `e % 4` of Philox block `offset + e / 4`, as in
+/// [`uniform`] and [`normal`]; `n` values use `⌈n / 4⌉` blocks. The bits are the same on CPU and
+/// CUDA. A NaN that is not replaced stays.
 ///
 /// # Errors
 /// When `rows` are not contiguous f32 or `corruption` is out of its range.
@@ -188,15 +194,17 @@ pub fn corrupt(rows: &Tensor, corruption: Corruption, philox: Philox) -> Result<
     Ok(out)
 }
 
-/// [`corrupt`] written over `out`, whose entries count from `first`: the number of the first value of these rows among those that
-/// share the draws.
+/// [`corrupt`] written over `out`, whose entries count from `first`: the number of the first value
+/// of these rows among those that share the draws.
 ///
-/// `out` is contiguous f32 of the shape of `rows`, or f16 `[2, ..rows]` for the sum of two numbers, as in
-/// [`split_into_`](crate::arrays::split_into_), each part contiguous. Within a part there may be gaps between the entries of the first dimension of
-/// `rows`: between minibatches that lie beside other planes.
+/// `out` is contiguous f32 of the shape of `rows`, or f16 `[2, ..rows]` for the sum of two numbers,
+/// as in [`split_into_`](crate::arrays::split_into_), each part contiguous. Within a part there may
+/// be gaps between the entries of the first dimension of `rows`: between minibatches that lie
+/// beside other planes.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, `corruption` is out of its range, or `draws` is [`Draws::Mode`].
+/// When shapes, types or devices do not fit, `corruption` is out of its range, or `draws` is
+/// [`Draws::Mode`].
 pub fn corrupt_(
     out: &Tensor,
     rows: &Tensor,
@@ -263,7 +271,8 @@ struct Corrupt<'a> {
     part: Option<usize>,
 }
 
-/// Stretches of the result without gaps: `n` of `len` entries, the next begins `apart` entries further on.
+/// Stretches of the result without gaps: `n` of `len` entries, the next begins `apart` entries
+/// further on.
 #[derive(Clone, Copy)]
 struct Runs {
     n: usize,
@@ -272,7 +281,8 @@ struct Runs {
 }
 
 impl Runs {
-    /// Those of each part of `out`, f16 `[2, ..rows]`: the whole part, or one for each entry of the first dimension of `rows`.
+    /// Those of each part of `out`, f16 `[2, ..rows]`: the whole part, or one for each entry of the
+    /// first dimension of `rows`.
     fn of(out: &Tensor, rows: &Tensor) -> Result<Self> {
         let whole = out.rank() < 3 || out.dims()[1] == 0 || out.narrow(0, 0, 1)?.is_contiguous();
         if whole || out.dims()[1..] != *rows.dims() {
@@ -390,9 +400,10 @@ impl Corrupt<'_> {
         // A thread for each block of Philox that the entries of a run meet.
         let across = (self.first % 4 + len).div_ceil(4).div_ceil(THREADS as usize).clamp(1, 4096);
         let launch = launch.draws(self.place.philox, &counter).grid([across, n, 1], (THREADS, 1, 1));
-        // SAFETY: (const float*, float* or half*, 4 × size_t, float, 3 × unsigned long long, const long long*); rows hold n len floats, and
-        // so does out, or two parts of n runs, `part` and `apart` entries apart, which `corrupt_` checked; the counter is one i64,
-        // checked by `Draws::place`, or null.
+        // SAFETY: (const float*, float* or half*, 4 × size_t, float, 3 × unsigned long long, const
+        // long long*); rows hold n len floats, and so does out, or two parts of n runs, `part` and
+        // `apart` entries apart, which `corrupt_` checked; the counter is one i64, checked by
+        // `Draws::place`, or null.
         unsafe { launch.overlapped().go() }
     }
 }

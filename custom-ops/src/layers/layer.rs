@@ -1,4 +1,5 @@
-//! Bias, activation and dropout of a dense layer in one pass, in place: after its product (forward) and before it (backward).
+//! Bias, activation and dropout of a dense layer in one pass, in place: after its product (forward)
+//! and before it (backward).
 //!
 //! ```text
 //! forward    a ← m ∘ f(a + b)                       a holds the product x Wᵀ before
@@ -14,12 +15,12 @@
 //! | `p`    | [`Dropout::rate`]       | in [0, 1)                                            |
 //! | `u`    | [`Dropout::draws`]      | uniform; element `row · n_units + unit`              |
 //!
-//! The mask is never stored: both passes compute it from the same place in the random sequence. For a unit that is kept, `f'` is
-//! computed from `a (1 − p)`, which equals `f(x)` to within an ulp.
+//! The mask is never stored: both passes compute it from the same place in the random sequence. For
+//! a unit that is kept, `f'` is computed from `a (1 − p)`, which equals `f(x)` to within an ulp.
 //!
-//! Source: Srivastava, Hinton, Krizhevsky, Sutskever and Salakhutdinov, "Dropout: a simple way to prevent neural
-//! networks from overfitting", JMLR 15, 2014; departure: units that are kept are scaled up in training, so that the network needs
-//! no scaling in use (their section 10).
+//! Source: Srivastava, Hinton, Krizhevsky, Sutskever and Salakhutdinov, "Dropout: a simple way to
+//! prevent neural networks from overfitting", JMLR 15, 2014; departure: units that are kept are
+//! scaled up in training, so that the network needs no scaling in use (their section 10).
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -44,7 +45,8 @@ use candle::{CpuStorage, DType, Result, Tensor};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-/// Elements of one task of the CPU twin, a multiple of [`TILE`]; fewer are not worth waking another thread for.
+/// Elements of one task of the CPU twin, a multiple of [`TILE`]; fewer are not worth waking another
+/// thread for.
 const CHUNK: usize = 128 * TILE;
 
 /// Dropout: units that are set to 0 at random, independently.
@@ -52,14 +54,15 @@ const CHUNK: usize = 128 * TILE;
 pub struct Dropout<'a> {
     /// Probability that a unit is dropped, in [0, 1).
     pub rate: f32,
-    /// The source of the draws; must be the same for both passes of a step. [`Draws::Mode`] is refused.
+    /// The source of the draws; must be the same for both passes of a step. [`Draws::Mode`] is
+    /// refused.
     pub draws: Draws<'a>,
 }
 
 /// `a ← m ∘ f(a + bias)`: replaces the product by the layer's output.
 ///
-/// `a` is `[rows, n_units]`, `bias` `[n_units]`, or none for 0; both contiguous f32. With dropout it uses `⌈rows · n_units / 4⌉`
-/// blocks of draws. The result is the same bits on CPU and CUDA.
+/// `a` is `[rows, n_units]`, `bias` `[n_units]`, or none for 0; both contiguous f32. With dropout
+/// it uses `⌈rows · n_units / 4⌉` blocks of draws. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or the rate is not in [0, 1).
@@ -82,11 +85,11 @@ pub fn layer_forward_(
     operands(OP).write("a", a).maybe("bias", bias).maybe("counter", mask.counter()).run(&op)
 }
 
-/// `delta ← m ∘ delta ∘ f'`: turns the derivative with respect to the layer's output into that with respect to its
-/// pre-activation.
+/// `delta ← m ∘ delta ∘ f'`: turns the derivative with respect to the layer's output into that with
+/// respect to its pre-activation.
 ///
-/// `output` is the result of [`layer_forward_`] with the same activation and dropout. Both are `[rows, n_units]`, contiguous f32.
-/// The result is the same bits on CPU and CUDA.
+/// `output` is the result of [`layer_forward_`] with the same activation and dropout. Both are
+/// `[rows, n_units]`, contiguous f32. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or the rate is not in [0, 1).
@@ -128,7 +131,8 @@ pub fn layer_forward_reference(
     }
 }
 
-/// [`layer_backward_`] computed with candle's own ops from the output without dropout, `f(x)`; returns a new tensor.
+/// [`layer_backward_`] computed with candle's own ops from the output without dropout, `f(x)`;
+/// returns a new tensor.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -298,8 +302,9 @@ impl Kernel for Forward<'_> {
         let kernel = format!("layer_forward_{}", self.activation.kernel());
         let launch = gpu.launch("layer_forward_", "layer", &kernel)?.write(&mut a).maybe(&bias);
         let launch = launch.num(self.n).num(self.n_units).num(self.mask.rate).num(self.mask.scale);
-        // SAFETY: (float*, const float* or null, 2 × size_t, 2 × float, 3 × unsigned long long, const long long* or null).
-        // `layer_forward_` checked that a is [_, n_units] and bias [n_units]; the counter is one i64, checked by `Draws::place`.
+        // SAFETY: (float*, const float* or null, 2 × size_t, 2 × float, 3 × unsigned long long,
+        // const long long* or null). `layer_forward_` checked that a is [_, n_units] and bias
+        // [n_units]; the counter is one i64, checked by `Draws::place`.
         unsafe { launch.draws(self.mask.start(), &counter).linear(self.n.div_ceil(4)).go() }
     }
 }
@@ -334,8 +339,9 @@ impl Kernel for Backward<'_> {
         let kernel = format!("layer_backward_{}", self.activation.kernel());
         let launch = gpu.launch("layer_backward_", "layer", &kernel)?.write(&mut delta).read(&a).num(self.n);
         let launch = launch.num(self.mask.rate).num(self.mask.scale).num(self.mask.keep);
-        // SAFETY: (float*, const float*, size_t, 3 × float, 3 × unsigned long long, const long long* or null). Both tensors hold n
-        // floats, checked by `layer_backward_`; the counter as in `Forward`.
+        // SAFETY: (float*, const float*, size_t, 3 × float, 3 × unsigned long long, const long
+        // long* or null). Both tensors hold n floats, checked by `layer_backward_`; the counter as
+        // in `Forward`.
         unsafe { launch.draws(self.mask.start(), &counter).linear(self.n.div_ceil(4)).go() }
     }
 }

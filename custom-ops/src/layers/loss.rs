@@ -1,5 +1,5 @@
-//! The loss of a network in training, in place: replaces the product of the output layer by the derivative of the loss with
-//! respect to it.
+//! The loss of a network in training, in place: replaces the product of the output layer by the
+//! derivative of the loss with respect to it.
 //!
 //! ```text
 //! x = pre + b
@@ -17,12 +17,13 @@
 //! | `B`    |            | `batch`                                                                  |
 //! |        | `gathered` | `[2, batch]` f64: each row's loss, and its hits or its squared error     |
 //!
-//! Each row of the minibatch adds to its own entry, so the sums need no atomics and are the same bits in every run and on every
-//! device. The caller reads their total, over as many steps as it likes.
+//! Each row of the minibatch adds to its own entry, so the sums need no atomics and are the same
+//! bits in every run and on every device. The caller reads their total, over as many steps as it
+//! likes.
 //!
-//! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 5.2. The cross-entropy of grey levels is that of
-//! Hinton and Salakhutdinov, "Reducing the dimensionality of data with neural networks", Science 313, 2006; it can reach 0 only
-//! if all targets are 0 or 1.
+//! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 5.2. The cross-entropy
+//! of grey levels is that of Hinton and Salakhutdinov, "Reducing the dimensionality of data with
+//! neural networks", Science 313, 2006; it can reach 0 only if all targets are 0 or 1.
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -58,11 +59,13 @@ pub enum OutputLoss {
     CrossEntropy,
 }
 
-/// The loss of a classifier: `pre ← (softmax(pre + bias) − onehot(labels))/batch`, and `gathered[0] += −ln p_label`,
-/// `gathered[1] += 1` if the label has the largest `p` (ties go to the lowest class).
+/// The loss of a classifier: `pre ← (softmax(pre + bias) − onehot(labels))/batch`, and
+/// `gathered[0] += −ln p_label`, `gathered[1] += 1` if the label has the largest `p` (ties go to
+/// the lowest class).
 ///
-/// A NaN makes the row's loss and derivatives NaN; on a GPU, so does a label that is not below `n`, see
-/// [`raise_to_largest_`](crate::core::raise_to_largest_). The result is the same bits on CPU and CUDA.
+/// A NaN makes the row's loss and derivatives NaN; on a GPU, so does a label that is not below `n`,
+/// see [`raise_to_largest_`](crate::core::raise_to_largest_). The result is the same bits on CPU
+/// and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit or, on the CPU, a label is not below `n`.
@@ -74,8 +77,8 @@ pub fn softmax_loss_(pre: &Tensor, bias: &Tensor, labels: &Tensor, gathered: &Te
     io.read("labels", labels).run(&SoftmaxLoss { batch, n })
 }
 
-/// The loss of a regression or an autoencoder: `pre ← ∂J/∂x`, `gathered[0] +=` the loss of each row and, for either loss,
-/// `gathered[1] +=` its squared error.
+/// The loss of a regression or an autoencoder: `pre ← ∂J/∂x`, `gathered[0] +=` the loss of each row
+/// and, for either loss, `gathered[1] +=` its squared error.
 ///
 /// A NaN makes the row's sums NaN. The result is the same bits on CPU and CUDA.
 ///
@@ -95,7 +98,8 @@ pub fn output_loss_(
     io.read("target", target).run(&OutputLossOp { loss, batch, n })
 }
 
-/// Derivative, and loss and hits of each row (`[2, batch]` f64), computed with candle's own ops; returns new tensors.
+/// Derivative, and loss and hits of each row (`[2, batch]` f64), computed with candle's own ops;
+/// returns new tensors.
 ///
 /// # Errors
 /// When shapes do not fit or a label is not below `n`.
@@ -113,7 +117,8 @@ pub fn softmax_loss_reference(pre: &Tensor, bias: &Tensor, labels: &Tensor) -> R
     Ok((delta.to_dtype(DType::F32)?, Tensor::stack(&[loss, hits], 0)?))
 }
 
-/// Derivative, and loss and squared error of each row (`[2, batch]` f64), computed with candle's own ops; returns new tensors.
+/// Derivative, and loss and squared error of each row (`[2, batch]` f64), computed with candle's
+/// own ops; returns new tensors.
 ///
 /// # Errors
 /// When shapes do not fit.

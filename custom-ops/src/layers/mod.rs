@@ -1,4 +1,5 @@
-//! Ops of dense layers: products, units, losses, optimisers and the updates of contrastive divergence.
+//! Ops of dense layers: products, units, losses, optimisers and the updates of contrastive
+//! divergence.
 pub mod activation;
 pub mod bias_step;
 pub mod contrast_step;

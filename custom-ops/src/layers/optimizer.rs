@@ -13,8 +13,9 @@
 //! | `t`         |                         | one more than the tensor `steps`, one i64                            |
 //! | `β₁ β₂ δ λ` | `beta1`, …, `weight_decay` | [`AdamStep`], [`SgdStep`]                                         |
 //!
-//! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the decoupled weight decay is that of
-//! Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
+//! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the decoupled
+//! weight decay is that of Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR
+//! 2019.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -63,8 +64,9 @@ pub struct SgdStep {
 
 /// One step of Adam over `state = [θ, g, m, v]`, `[4, n]` f32.
 ///
-/// `scalars` is `[2]` f32 (rate, momentum; the momentum is not used). `steps` is one i64, the number of earlier steps. The first
-/// `decayed` parameters decay, the others (biases) do not. The result is the same bits on CPU and CUDA.
+/// `scalars` is `[2]` f32 (rate, momentum; the momentum is not used). `steps` is one i64, the
+/// number of earlier steps. The first `decayed` parameters decay, the others (biases) do not. The
+/// result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a constant is out of its range.
@@ -102,8 +104,8 @@ pub fn adam_step_(
 
 /// One step of gradient descent with momentum over `state = [θ, g, v]`, `[3, n]` f32.
 ///
-/// `scalars` is `[2]` f32: rate, momentum. The first `decayed` parameters decay. The result is the same bits on CPU and
-/// CUDA.
+/// `scalars` is `[2]` f32: rate, momentum. The first `decayed` parameters decay. The result is the
+/// same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or the decay is negative or NaN.
@@ -117,7 +119,8 @@ pub fn sgd_step_(state: &Tensor, scalars: &Tensor, step: SgdStep, decayed: usize
     operands(OP).write("state", state).read("scalars", scalars).run(&op)
 }
 
-/// [`adam_step_`] computed with candle's own ops in f64, for step `t` (1 is the first); returns a new tensor.
+/// [`adam_step_`] computed with candle's own ops in f64, for step `t` (1 is the first); returns a
+/// new tensor.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -268,8 +271,9 @@ impl Kernel for Adam {
         let (scalars, steps) = (scalars.elements::<f32>()?, steps.elements::<i64>()?);
         let launch = gpu.launch("adam_step_", "optimizer", "adam_step_f32")?.write(&mut state).read(&scalars);
         let launch = launch.read(&steps).num(self.rule).num(self.n).num(self.decayed);
-        // SAFETY: (float*, const float*, const long long*, AdamRule, size_t, size_t); state holds 4n floats, scalars two
-        // and steps one i64, checked by `adam_step_`; the kernel strides over any grid.
+        // SAFETY: (float*, const float*, const long long*, AdamRule, size_t, size_t); state holds
+        // 4n floats, scalars two and steps one i64, checked by `adam_step_`; the kernel strides
+        // over any grid.
         unsafe { launch.linear(self.n).go() }
     }
 }
@@ -299,8 +303,8 @@ impl Kernel for Sgd {
         let ([state], [scalars]) = io.parts()?;
         let (mut state, scalars) = (state.elements::<f32>()?, scalars.elements::<f32>()?);
         let launch = gpu.launch("sgd_step_", "optimizer", "sgd_step_f32")?.write(&mut state).read(&scalars);
-        // SAFETY: (float*, const float*, float, size_t, size_t); state holds 3n floats and scalars two, checked by
-        // `sgd_step_`; the kernel strides over any grid.
+        // SAFETY: (float*, const float*, float, size_t, size_t); state holds 3n floats and scalars
+        // two, checked by `sgd_step_`; the kernel strides over any grid.
         unsafe { launch.num(self.decay).num(self.n).num(self.decayed).linear(self.n).go() }
     }
 }

@@ -1,24 +1,29 @@
 //! The stochastic rounding of f32 numbers to bf16, for weights without f32 masters.
 //!
-//! A bf16 number is the upper half of an f32 number. Rounding adds 16 random bits to the lower half and cuts the lower half off:
+//! A bf16 number is the upper half of an f32 number. Rounding adds 16 random bits to the lower half
+//! and cuts the lower half off:
 //!
 //! ```text
 //! round(x, bits) = upper half of (x + bits)        both as integers, bits uniform in 0 … 2¹⁶ − 1
 //! ```
 //!
-//! So `x` becomes the neighbour away from 0 with probability `lower half / 2¹⁶`, else the one towards 0, and the mean of many
-//! roundings is `x`: steps far below the spacing of bf16 numbers still count on average, where rounding to nearest would drop every one
-//! of them. A bf16 number stays as it is, and so do infinities; NaN stays NaN. A number beyond the largest bf16 may become infinite.
+//! So `x` becomes the neighbour away from 0 with probability `lower half / 2¹⁶`, else the one
+//! towards 0, and the mean of many roundings is `x`: steps far below the spacing of bf16 numbers
+//! still count on average, where rounding to nearest would drop every one of them. A bf16 number
+//! stays as it is, and so do infinities; NaN stays NaN. A number beyond the largest bf16 may become
+//! infinite.
 //!
-//! The bits of the weight in row `r` and column `c` are half `c % 2` of word `c/8 % 4` of block `4 r ⌈n_cols/32⌉ + 4 ⌊c/32⌋ + ⌊c % 8 / 2⌋`: in
-//! tensor cores the weights of a thread lie so, two neighbours in every eighth column. A step whose counter is `t` begins at
+//! The bits of the weight in row `r` and column `c` are half `c % 2` of word `c/8 % 4` of block
+//! `4 r ⌈n_cols/32⌉ + 4 ⌊c/32⌋ + ⌊c % 8 / 2⌋`: in tensor cores the weights of a thread lie so, two
+//! neighbours in every eighth column. A step whose counter is `t` begins at
 //! `offset + 4 t n_rows ⌈n_cols/32⌉`. `kernels/layers/rounding.cuh` is the same.
 //!
-//! The velocity is rounded to nearest: it is renewed by a share `1 − μ` in each step, so that rounding keeps back no more than a share `2⁻⁹/(1 − μ)` of
-//! it, 2 % for `μ = 0.9`.
+//! The velocity is rounded to nearest: it is renewed by a share `1 − μ` in each step, so that
+//! rounding keeps back no more than a share `2⁻⁹/(1 − μ)` of it, 2 % for `μ = 0.9`.
 //!
-//! Sources: Gupta, Agrawal, Gopalakrishnan, Narayanan, "Deep learning with limited numerical precision", ICML 2015, section 3; Zamirai,
-//! Zhang, Aberger, De Sa, "Revisiting BFloat16 training", 2020.
+//! Sources: Gupta, Agrawal, Gopalakrishnan, Narayanan, "Deep learning with limited numerical
+//! precision", ICML 2015, section 3; Zamirai, Zhang, Aberger, De Sa, "Revisiting BFloat16
+//! training", 2020.
 use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::{BLOCKS, Philox};
 use crate::layers::weight_step::WeightStep;
@@ -50,7 +55,8 @@ pub(crate) fn rounding_blocks(rows: usize, cols: usize) -> u64 {
     (4 * rows * cols.div_ceil(GROUP)) as u64
 }
 
-/// The bits by which the weight at `(row, col)` of a matrix of `rows × cols` is rounded in the step that begins at `counter`.
+/// The bits by which the weight at `(row, col)` of a matrix of `rows × cols` is rounded in the step
+/// that begins at `counter`.
 pub fn rounding_bits(
     draws: Philox,
     counter: i64,
@@ -67,8 +73,9 @@ fn draws_of(draws: Philox, counter: i64, rows: usize, cols: usize) -> Philox {
     draws.skipped((counter as u64).wrapping_mul(rounding_blocks(rows, cols)))
 }
 
-/// `V ← bf16(V'), W ← round(W + V')` with `V' = μ V + ε/B G − ε(λ₂ W + λ₁ sign W)`, on the CPU: `weight`, `velocity` bf16 and `gradient`
-/// f32 matrices, `scalars` as in [`contrast_step_`](crate::layers::contrast_step_).
+/// `V ← bf16(V'), W ← round(W + V')` with `V' = μ V + ε/B G − ε(λ₂ W + λ₁ sign W)`, on the CPU:
+/// `weight`, `velocity` bf16 and `gradient` f32 matrices, `scalars` as in
+/// [`contrast_step_`](crate::layers::contrast_step_).
 #[expect(clippy::too_many_arguments, reason = "those of the op")]
 pub(crate) fn rounded_step_on_cpu(
     op: &'static str,

@@ -1,4 +1,5 @@
-//! A group of units of which exactly one is on (softmax units): bias, mean and draw in one pass over the pre-activations.
+//! A group of units of which exactly one is on (softmax units): bias, mean and draw in one pass
+//! over the pre-activations.
 //!
 //! ```text
 //! x_c = pre_c + bias_c
@@ -13,8 +14,8 @@
 //! | `u`    | [`Draws`] | uniform; element `row`         |
 //! |        | `planes`  | `[n_planes, rows, n_classes]` f32 |
 //!
-//! Source: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006, section
-//! 4.2, where the labels of a joint model are such a group.
+//! Source: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural
+//! Computation 18, 2006, section 4.2, where the labels of a joint model are such a group.
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -42,15 +43,19 @@ use candle::{CpuStorage, D, DType, Result, Tensor};
 
 const OP: &str = "softmax_units_";
 
-/// Writes means and one-hot samples of a group of `n_classes` units to planes of `planes`; the other planes do not change.
+/// Writes means and one-hot samples of a group of `n_classes` units to planes of `planes`; the
+/// other planes do not change.
 ///
-/// `planes` is `[n_planes, rows, n_classes]`, `pre` `[rows, n_classes]` and `bias` `[n_classes]`, all contiguous f32. With
-/// [`Draws::Mode`] the sample is the class with the largest mean; ties go to the lowest class.
+/// `planes` is `[n_planes, rows, n_classes]`, `pre` `[rows, n_classes]` and `bias` `[n_classes]`,
+/// all contiguous f32. With [`Draws::Mode`] the sample is the class with the largest mean; ties go
+/// to the lowest class.
 ///
-/// A NaN or `+∞` in a row gives NaN means and a sample of zeros only. The result is the same bits on CPU and CUDA.
+/// A NaN or `+∞` in a row gives NaN means and a sample of zeros only. The result is the same bits
+/// on CPU and CUDA.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, or `out` names no plane, one that does not exist, or one for both.
+/// When shapes, types or devices do not fit, or `out` names no plane, one that does not exist, or
+/// one for both.
 pub fn softmax_units_(
     planes: &Tensor,
     pre: &Tensor,
@@ -80,8 +85,8 @@ pub fn softmax_units_(
     io.maybe("counter", place.and_then(|place| place.counter)).run(&op)
 }
 
-/// Mean and sample (`(mean, sample)`, both `[rows, n_classes]` f32) computed with candle's own ops, without draws if `philox` is
-/// none. Tests compare [`softmax_units_`] with it on every device.
+/// Mean and sample (`(mean, sample)`, both `[rows, n_classes]` f32) computed with candle's own ops,
+/// without draws if `philox` is none. Tests compare [`softmax_units_`] with it on every device.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -97,7 +102,8 @@ pub fn softmax_units_reference(
     let chosen = match philox {
         None => x.argmax_keepdim(D::Minus1)?,
         Some(philox) => {
-            // As many classes lie before the chosen one as there are sums that the draw has reached.
+            // As many classes lie before the chosen one as there are sums that the draw has
+            // reached.
             let u = uniform((rows, 1), x.device(), philox)?;
             let reached = u.broadcast_ge(&mean.cumsum(D::Minus1)?)?;
             reached.to_dtype(DType::F32)?.sum_keepdim(D::Minus1)?.to_dtype(DType::U32)?
@@ -175,9 +181,10 @@ impl Kernel for SoftmaxUnits<'_> {
         let launch = launch.num(at.mean).num(at.sample).num(self.out.mean_scale);
         let launch = launch.read(&pre).read(&bias).num(self.rows).num(self.n_classes);
         let launch = launch.num(u32::from(self.place.is_some())).draws(philox, &counter);
-        // SAFETY: (float*, 2 × long long, float, 2 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
-        // long*). `softmax_units_` checked that pre holds rows · n_classes floats and bias n_classes, and that both planes
-        // lie within the elements of `planes`. The counter is one i64 or null.
+        // SAFETY: (float*, 2 × long long, float, 2 × const float*, 2 × size_t, unsigned, 3 ×
+        // unsigned long long, const long long*). `softmax_units_` checked that pre holds rows ·
+        // n_classes floats and bias n_classes, and that both planes lie within the elements of
+        // `planes`. The counter is one i64 or null.
         unsafe { launch.linear(self.rows).go() }
     }
 }

@@ -15,9 +15,10 @@
 //! | `u` `z`| [`Draws`]         | uniform and normal; element `row · n_units + unit`    |
 //! |        | `planes`          | `[n_planes, rows, n_units]` f32, bf16 or f16          |
 //!
-//! Sources: Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 3 and 13; the rectified
-//! units are those of Nair and Hinton, "Rectified linear units improve restricted Boltzmann machines", ICML 2010,
-//! section 2 (NReLU); the mean is their unit without noise.
+//! Sources: Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 3
+//! and 13; the rectified units are those of Nair and Hinton, "Rectified linear units improve
+//! restricted Boltzmann machines", ICML 2010, section 2 (NReLU); the mean is their unit without
+//! noise.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -62,13 +63,15 @@ pub enum Unit {
 pub struct UnitPlanes {
     /// The plane for `mean_scale · mean`.
     pub mean: Option<usize>,
-    /// A factor on the stored mean, 1 by default. With -1 for the model phase, one product over both phases gives the difference
-    /// that contrastive divergence needs. The sample is drawn from the mean without this factor.
+    /// A factor on the stored mean, 1 by default. With -1 for the model phase, one product over
+    /// both phases gives the difference that contrastive divergence needs. The sample is drawn from
+    /// the mean without this factor.
     pub mean_scale: f32,
     /// The plane for the sample.
     pub sample: Option<usize>,
-    /// For f16 planes in two parts, see [`split_into_`](crate::arrays::split_into_): the distance, in planes, from a stored plane to its
-    /// second part, which holds the rounding error of the first. Samples of Bernoulli units are exact and have no second part.
+    /// For f16 planes in two parts, see [`split_into_`](crate::arrays::split_into_): the distance,
+    /// in planes, from a stored plane to its second part, which holds the rounding error of the
+    /// first. Samples of Bernoulli units are exact and have no second part.
     pub low: Option<usize>,
 }
 
@@ -125,17 +128,19 @@ impl UnitPlanes {
 
 /// Writes means and samples of the units to planes of `planes`; the other planes do not change.
 ///
-/// `planes` is `[n_planes, rows, n_units]`, f32, bf16 or f16 (rounded to nearest even), each plane contiguous; a `narrow` of rows
-/// or planes is allowed. `pre` (`[rows, n_units]`) and `bias` (`[n_units]`) are contiguous f32. `std` (`[n_units]`) is only for
-/// samples of [`Unit::Gaussian`]. With [`Draws::Mode`] the sample is the most probable state: 1 where `mean > ½` for Bernoulli
+/// `planes` is `[n_planes, rows, n_units]`, f32, bf16 or f16 (rounded to nearest even), each plane
+/// contiguous; a `narrow` of rows or planes is allowed. `pre` (`[rows, n_units]`) and `bias`
+/// (`[n_units]`) are contiguous f32. `std` (`[n_units]`) is only for samples of [`Unit::Gaussian`].
+/// With [`Draws::Mode`] the sample is the most probable state: 1 where `mean > ½` for Bernoulli
 /// units, the mean for the others.
 ///
-/// A NaN in `x` gives a NaN mean; the sample of a Bernoulli unit is then 0. The result is the same bits on CPU and CUDA,
-/// except in 16-bit planes without a second part: there CUDA's sigmoid has an error of up to 2⁻²⁰, which may change the last bit
-/// of a mean.
+/// A NaN in `x` gives a NaN mean; the sample of a Bernoulli unit is then 0. The result is the same
+/// bits on CPU and CUDA, except in 16-bit planes without a second part: there CUDA's sigmoid has an
+/// error of up to 2⁻²⁰, which may change the last bit of a mean.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, a plane does not exist, or `std` is given to a unit without one.
+/// When shapes, types or devices do not fit, a plane does not exist, or `std` is given to a unit
+/// without one.
 pub fn units_(
     planes: &Tensor,
     pre: &Tensor,
@@ -190,8 +195,8 @@ fn new_plane(pre: &Tensor, bias: &Tensor, unit: Unit, out: UnitPlanes, draws: Dr
     planes.squeeze(0)
 }
 
-/// Mean and sample (`(mean, sample)`, both `[rows, n_units]` f32) computed with candle's own ops, without draws if `philox` is
-/// none. Tests compare [`units_`] with it on every device.
+/// Mean and sample (`(mean, sample)`, both `[rows, n_units]` f32) computed with candle's own ops,
+/// without draws if `philox` is none. Tests compare [`units_`] with it on every device.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -345,9 +350,10 @@ impl Kernel for Units<'_> {
             let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).maybe(&std);
             let launch =
                 launch.num(n).num(self.n_units).num(u32::from(self.place.is_some())).draws(philox, &counter);
-            // SAFETY: (T*, 2 × long long, size_t, float, 3 × const float*, 2 × size_t, unsigned, 3 × unsigned long long, const long
-            // long*). `units_` checked that pre holds n floats and bias and std n_units; the span reaches to the end of the
-            // last plane that is written, and planes of a tensor do not overlap. The counter is one i64 or null.
+            // SAFETY: (T*, 2 × long long, size_t, float, 3 × const float*, 2 × size_t, unsigned, 3
+            // × unsigned long long, const long long*). `units_` checked that pre holds n floats and
+            // bias and std n_units; the span reaches to the end of the last plane that is written,
+            // and planes of a tensor do not overlap. The counter is one i64 or null.
             unsafe { launch.linear(n.div_ceil(4)).go() }
         })
     }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 10.
-//! [`contrast_step_`](crate::layers::contrast_step_) also adds the gradient to the velocity, in the same pass.
+//! [`contrast_step_`](crate::layers::contrast_step_) also adds the gradient to the velocity, in the
+//! same pass.
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -26,8 +27,9 @@ pub struct WeightStep {
 
 /// `v ← v − ε(λ₂ w + λ₁ sign w)`, `w ← w + v`, over `params = [w, v]`.
 ///
-/// `params` is `[2, ..]` f32: plane 0 is the weights, plane 1 the velocity, to which a GEMM has already added the gradient.
-/// `scalars` is `[3]` f32 on the same device: rate / batch, momentum, rate. Without decay the velocity is not written.
+/// `params` is `[2, ..]` f32: plane 0 is the weights, plane 1 the velocity, to which a GEMM has
+/// already added the gradient. `scalars` is `[3]` f32 on the same device: rate / batch, momentum,
+/// rate. Without decay the velocity is not written.
 ///
 /// Cost: 12 bytes per weight, 16 with decay.
 ///
@@ -59,8 +61,8 @@ pub fn weight_step_reference(params: &Tensor, scalars: &Tensor, step: WeightStep
 
 /// Scales each row of `weight` whose Euclidean norm is above `limit` down to `limit`.
 ///
-/// `weight` is a contiguous f32 matrix; a row holds a hidden unit's incoming weights. Hinton et al., "Improving neural
-/// networks by preventing co-adaptation of feature detectors", 2012.
+/// `weight` is a contiguous f32 matrix; a row holds a hidden unit's incoming weights. Hinton et
+/// al., "Improving neural networks by preventing co-adaptation of feature detectors", 2012.
 ///
 /// # Errors
 /// When `weight` is not a contiguous f32 matrix or `limit` is not above 0.
@@ -131,8 +133,8 @@ impl Kernel for WeightStep {
         let n = params.len() / 2;
         let launch = gpu.launch("weight_step_", "weight_step", "weight_step_f32")?;
         let launch = launch.write(&mut params).read(&scalars).num(self.l1).num(self.l2).num(n);
-        // SAFETY: (float*, const float*, float, float, size_t); params holds 2n floats and scalars three, checked by
-        // `weight_step_`; the kernel strides over any grid.
+        // SAFETY: (float*, const float*, float, float, size_t); params holds 2n floats and scalars
+        // three, checked by `weight_step_`; the kernel strides over any grid.
         unsafe { launch.linear(n.div_ceil(4)).go() }
     }
 }
@@ -161,7 +163,8 @@ impl Kernel for MaxNormRows {
         let ([weight], []) = io.parts()?;
         let mut weight = weight.elements::<f32>()?;
         let launch = gpu.launch("max_norm_rows_", "weight_step", "max_norm_rows_f32")?.write(&mut weight);
-        // SAFETY: (float*, float, unsigned); weight holds rows × cols floats and each block keeps to its row.
+        // SAFETY: (float*, float, unsigned); weight holds rows × cols floats and each block keeps
+        // to its row.
         unsafe { launch.num(self.limit).count(self.cols).blocks(self.rows, 256).go() }
     }
 }

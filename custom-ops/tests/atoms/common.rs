@@ -11,7 +11,8 @@ pub fn unit_rows(n: usize, p: usize, seed: u64, dtype: DType) -> Result<Tensor> 
     d.broadcast_div(&d.sqr()?.sum_keepdim(1)?.sqrt()?)?.to_dtype(dtype)
 }
 
-/// Signals, dictionary and codes by orthogonal matching pursuit; some signals are zero and have empty codes.
+/// Signals, dictionary and codes by orthogonal matching pursuit; some signals are zero and have
+/// empty codes.
 pub fn problem([m, n, p, s]: [usize; 4], dtype: DType) -> Result<(Tensor, Tensor, SparseCodes)> {
     let d = unit_rows(n, p, 1, dtype)?;
     let y = normal((m, p), &CPU, Philox::new(2, 0))?;
@@ -46,6 +47,7 @@ pub fn difference(got: &Tensor, want: &Tensor) -> Result<f64> {
     Ok(worst)
 }
 
-/// Below, at and above tiles (64 features, 16 lanes), blocks (256 rows) and the sizes at which threads join; pairwise different.
+/// Below, at and above tiles (64 features, 16 lanes), blocks (256 rows) and the sizes at which
+/// threads join; pairwise different.
 pub const SHAPES: [[usize; 4]; 6] =
     [[5, 3, 2, 1], [40, 12, 16, 3], [301, 50, 20, 4], [1000, 33, 64, 5], [600, 70, 65, 6], [2500, 9, 130, 3]];

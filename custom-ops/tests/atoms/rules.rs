@@ -34,7 +34,8 @@ fn coherence_may_be_written_into_a_longer_tensor() -> Result<()> {
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() -> Result<()> {
-    // Lists longer than 512, sums over several blocks, groups that follow each other; several parts of the sort.
+    // Lists longer than 512, sums over several blocks, groups that follow each other; several parts
+    // of the sort.
     let run = |threads, group| -> Result<Vec<Vec<u32>>> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         pool.install(|| {

@@ -76,8 +76,8 @@ fn statistics_of_a_million_signals_are_as_good_as_those_of_few() -> Result<()> {
     let uses = AtomUses::of(&codes)?;
     let signals = codes.values.narrow(1, 0, 1)?.contiguous()?;
     codes_statistics_(&a, &b, &codes, &uses, &signals, StatisticsStep::default())?;
-    // 4,000 blocks are added to each sum: as many roundings of up to 2^-24 in either direction, of which the most part cancel.
-    // One sum over all is off by 5e-4.
+    // 4,000 blocks are added to each sum: as many roundings of up to 2^-24 in either direction, of
+    // which the most part cancel. One sum over all is off by 5e-4.
     for (got, want) in a.to_vec2::<f32>()?.iter().flatten().zip(want.iter().flatten()) {
         let off = if *want == 0. { f64::from(*got) } else { f64::from(*got) / want - 1. };
         assert!(off.abs() < 2e-5, "A: {got} for {want}, off by {off}");
@@ -163,7 +163,8 @@ fn descent_is_the_equation_and_lowers_its_objective() -> Result<()> {
 
 #[test]
 fn descent_shortens_atoms_where_that_is_better_and_lengths_may_be_below_one() -> Result<()> {
-    // A is diagonal: each atom moves to b_j / A_jj at once, of lengths ½ and 5; the last is unused, the one before it has b = 0.
+    // A is diagonal: each atom moves to b_j / A_jj at once, of lengths ½ and 5; the last is unused,
+    // the one before it has b = 0.
     let a = Tensor::new(&[[4f32, 0., 0., 0.], [0., 1., 0., 0.], [0., 0., 2., 0.], [0.; 4]], &CPU)?;
     let b = Tensor::new(&[[2f32, 0.], [3., 4.], [0., 0.], [0., 0.]], &CPU)?;
     let start = Tensor::new(&[[0f32, 1.], [1., 0.], [1., 0.], [0., 1.]], &CPU)?;

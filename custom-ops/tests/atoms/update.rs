@@ -28,7 +28,8 @@ fn every_rule_and_group_is_the_equations_in_f64() -> Result<()> {
                 let error = codes.residual(&y, &d)?;
                 let (got_d, got) = update_atoms(&d, &codes, &uses, &error, &update)?;
                 let (want_d, want_x) = update_atoms_reference(&d, &codes, &error, &update)?;
-                // Sums over thousands of rows and a chain over atoms: some hundred roundings of numbers of size 1 to 10.
+                // Sums over thousands of rows and a chain over atoms: some hundred roundings of
+                // numbers of size 1 to 10.
                 let (off_d, off_x) = (difference(&got_d, &want_d)?, difference(&got.values, &want_x)?);
                 assert!(off_d < 100. * eps, "{shape:?} {update:?} {dtype:?}: atoms differ by {off_d}");
                 assert!(off_x < 500. * eps, "{shape:?} {update:?} {dtype:?}: coefficients differ by {off_x}");
@@ -85,7 +86,8 @@ fn a_converged_power_method_gives_the_best_rank_one_matrix() -> Result<()> {
     let yyd = y.t()?.matmul(&yd)?;
     let lambda = yyd.sqr()?.sum_all()?.sqrt()?.to_scalar::<f64>()?;
     assert!(difference(&(yyd / lambda)?, &d.contiguous()?)? < 1e-10);
-    // The largest one: above the mean of the squares by features, times the share that stretching gave it.
+    // The largest one: above the mean of the squares by features, times the share that stretching
+    // gave it.
     assert!(lambda > 0.4 * y.sqr()?.sum_all()?.to_scalar::<f64>()?);
     Ok(())
 }

@@ -95,8 +95,8 @@ pub fn assert_at_most(what: &str, numbers: &[f64], limit: f64) {
     }
 }
 
-/// The problems of the signals by themselves, each with the samples where its row of `mask`, f64 `[m, p]` of 0 and 1, is 1: dictionaries have
-/// zeros in the place of the others.
+/// The problems of the signals by themselves, each with the samples where its row of `mask`, f64
+/// `[m, p]` of 0 and 1, is 1: dictionaries have zeros in the place of the others.
 pub fn by_signal(problem: &Problem, mask: &Tensor) -> Result<Vec<Problem>> {
     let one = |row: usize| {
         let mask = mask.narrow(0, row, 1)?;

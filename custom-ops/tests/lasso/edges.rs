@@ -1,4 +1,5 @@
-//! Problems at the edges: alike, equal and zero atoms, penalties of 0 and above all correlations, limits.
+//! Problems at the edges: alike, equal and zero atoms, penalties of 0 and above all correlations,
+//! limits.
 use super::common::*;
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::codes::{LassoMethod, LassoOptions, lasso_reference};

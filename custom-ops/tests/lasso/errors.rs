@@ -7,7 +7,8 @@ fn message(result: Result<LassoReport>) -> String {
     result.err().map(|e| e.to_string().lines().next().unwrap_or_default().to_owned()).unwrap_or_default()
 }
 
-/// Operands of a problem of 4 signals and 3 atoms: activations, gram, correlations, energies, penalties.
+/// Operands of a problem of 4 signals and 3 atoms: activations, gram, correlations, energies,
+/// penalties.
 fn operands(dtype: DType) -> Result<[Tensor; 5]> {
     let dictionary = gaussian(3, 5, 1)?;
     let signals = gaussian(4, 5, 2)?;

@@ -5,7 +5,8 @@ use chandlery_ops::Philox;
 use chandlery_ops::codes::{LassoMethod, LassoOptions, lasso_, lasso_reference};
 use chandlery_ops::core::uniform;
 
-/// Around the blocks of the vector loops, which are 64 and 32 atoms wide, and of fewer and more atoms than features.
+/// Around the blocks of the vector loops, which are 64 and 32 atoms wide, and of fewer and more
+/// atoms than features.
 const SIZES: [[usize; 3]; 6] = [[1, 1, 3], [5, 7, 4], [9, 31, 40], [20, 64, 16], [12, 65, 33], [7, 200, 20]];
 
 fn problems() -> Result<Vec<(String, Problem)>> {
@@ -73,8 +74,9 @@ fn supports_are_those_of_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// A coordinate that is moved to its minimiser `a*` lowers the objective by at least `½ Gⱼⱼ (a* − a)²`, which cannot be more
-/// than the gap; at a gap of 0 this is the optimality condition `|qⱼ| ≤ β`, `qⱼ = β sign(aⱼ)`.
+/// A coordinate that is moved to its minimiser `a*` lowers the objective by at least
+/// `½ Gⱼⱼ (a* − a)²`, which cannot be more than the gap; at a gap of 0 this is the optimality
+/// condition `|qⱼ| ≤ β`, `qⱼ = β sign(aⱼ)`.
 #[test]
 fn no_coordinate_is_further_from_its_minimiser_than_the_gap_allows() -> Result<()> {
     for (name, problem) in problems()? {
@@ -158,7 +160,8 @@ fn weights_and_an_elastic_net_are_problems_of_the_same_form() -> Result<()> {
     let mut problem = Problem::new(signals, dictionary, 0.2, false)?;
     let weights: Vec<f64> = (0..30).map(|j| 0.25 * f64::from(1 + j % 7)).collect();
     problem.penalties = (problem.penalties * Tensor::new(weights, &Cpu)?)?;
-    // ½ λ ‖a‖² is the error of signals that go on with zeros, by atoms that go on with √λ times a unit matrix.
+    // ½ λ ‖a‖² is the error of signals that go on with zeros, by atoms that go on with √λ times a
+    // unit matrix.
     let lambda = 3f64;
     let wide = Problem {
         signals: Tensor::cat(&[&problem.signals, &Tensor::zeros((15, 30), DType::F64, &Cpu)?], 1)?,

@@ -14,7 +14,8 @@ pub fn gaussian(rows: usize, p: usize, stream: u64) -> Result<Tensor> {
     normal((rows, p), &Cpu, Philox::new(11, stream))?.to_dtype(DType::F64)
 }
 
-/// Random walks without their mean: neighbours are alike, as in images, and so are many of the rows.
+/// Random walks without their mean: neighbours are alike, as in images, and so are many of the
+/// rows.
 pub fn walks(rows: usize, p: usize, stream: u64) -> Result<Tensor> {
     let walk = gaussian(rows, p, stream)?.cumsum(1)?;
     walk.broadcast_sub(&walk.mean_keepdim(1)?)?.to_dtype(DType::F32)?.to_dtype(DType::F64)
@@ -45,7 +46,8 @@ pub fn norms(x: &Tensor) -> Result<Vec<f64>> {
     x.to_dtype(DType::F64)?.sqr()?.sum(1)?.sqrt()?.to_vec1()
 }
 
-/// Asserts equal supports, and coefficients that differ by at most `tolerance` times the largest of the row.
+/// Asserts equal supports, and coefficients that differ by at most `tolerance` times the largest of
+/// the row.
 pub fn assert_same(what: &str, got: &SparseCodes, want: &SparseCodes, tolerance: f64) -> Result<()> {
     let (got, want) = (entries(got)?, entries(want)?);
     assert_eq!(got.len(), want.len(), "{what}: rows");

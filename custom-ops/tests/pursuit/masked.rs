@@ -73,7 +73,8 @@ fn missing_samples_are_never_looked_at_and_come_back() -> Result<()> {
         let damaged = mask.where_cond(&signals, &holes)?;
         let codes = bomp_masked(&damaged, &mask, &dictionary, &Pursuit::new(3))?;
         let left = residual_norms(&codes, &signals, &dictionary)?;
-        // OMP finds nearly all such supports, though it is no proof; a miss leaves about a third of the signal.
+        // OMP finds nearly all such supports, though it is no proof; a miss leaves about a third of
+        // the signal.
         let found = left.iter().zip(norms(&signals)?).filter(|(r, y)| **r < 1e-5 * y).count();
         assert!(found >= 45, "{dtype:?}: {found} of {m} signals came back");
     }

@@ -3,14 +3,16 @@ use super::common::*;
 use candle::{DType, Result};
 use chandlery_ops::codes::{ErrorTarget, Pursuit, SparseCodes, bomp, ols};
 
-/// Coefficients solve a system whose matrix is formed first: errors grow with its condition, which 64 eps of a pivot bound by
-/// 1/(64 eps) at worst; for these dictionaries it stays below 1e4, and 1e4 · √p · eps is 1e-10.
+/// Coefficients solve a system whose matrix is formed first: errors grow with its condition, which
+/// 64 eps of a pivot bound by 1/(64 eps) at worst; for these dictionaries it stays below 1e4, and
+/// 1e4 · √p · eps is 1e-10.
 const TOLERANCE_F64: f64 = 1e-9;
 
 #[test]
 fn codes_in_f64_are_those_of_the_reference_at_every_size() -> Result<()> {
-    // Below, at and above the blocks of 32 and 64 atoms; features not a multiple of anything; with and without a Gram
-    // matrix (few and many signals). Fewer atoms than features: with as many, every last atom of OLS is as good as any.
+    // Below, at and above the blocks of 32 and 64 atoms; features not a multiple of anything; with
+    // and without a Gram matrix (few and many signals). Fewer atoms than features: with as many,
+    // every last atom of OLS is as good as any.
     let sizes =
         [(1, 1, 1, 1), (3, 31, 7, 4), (40, 32, 16, 5), (70, 33, 12, 8), (1, 63, 20, 6), (130, 64, 12, 5)];
     let larger = [(66, 65, 33, 1), (5, 130, 64, 12), (300, 200, 17, 9), (2, 257, 100, 30)];
@@ -39,9 +41,10 @@ fn coherent_dictionaries_give_the_reference_too() -> Result<()> {
 
 #[test]
 fn f32_chooses_as_an_f64_oracle_does() -> Result<()> {
-    // A choice differs where two candidates are within rounding: a few eps of ‖y‖ over a correlation that falls to a tenth
-    // of it, about 1e-5. With gaps spread over the n = 256 candidates of a step (mean gap of the best two about 1/20 of the best),
-    // 8 steps miss in about 8 · 20 · 1e-5 = .2 % of signals. More than twice that is allowed.
+    // A choice differs where two candidates are within rounding: a few eps of ‖y‖ over a
+    // correlation that falls to a tenth of it, about 1e-5. With gaps spread over the n = 256
+    // candidates of a step (mean gap of the best two about 1/20 of the best), 8 steps miss in about
+    // 8 · 20 · 1e-5 = .2 % of signals. More than twice that is allowed.
     const SHARE: f64 = 0.995;
     let (signals, dictionary) = (walks(2000, 64, 5)?, walks(256, 64, 6)?);
     let narrow = (signals.to_dtype(DType::F32)?, dictionary.to_dtype(DType::F32)?);
@@ -54,7 +57,8 @@ fn f32_chooses_as_an_f64_oracle_does() -> Result<()> {
         let share = equal as f64 / ours.len() as f64;
         println!("{name}: {:.2} % of the supports are the oracle's, in order", 100. * share);
         assert!(share >= SHARE, "{name}: {share} of the supports agree, {SHARE} wanted");
-        // Nothing is lost where they do not: all residuals together are the same to a part in 10,000.
+        // Nothing is lost where they do not: all residuals together are the same to a part in
+        // 10,000.
         let total = |codes: &SparseCodes| -> Result<f64> {
             Ok(residual_norms(codes, &signals, &dictionary)?.iter().map(|r| r * r).sum::<f64>())
         };

@@ -7,7 +7,8 @@ const TYPES: [DType; 2] = [DType::F32, DType::F64];
 
 #[test]
 fn of_equal_candidates_the_first_is_chosen() -> Result<()> {
-    // Atoms 5.. repeat atoms 0..; further copies lie a block and a lane further on, scaled by powers of two or turned round.
+    // Atoms 5.. repeat atoms 0..; further copies lie a block and a lane further on, scaled by
+    // powers of two or turned round.
     for dtype in TYPES {
         for copies in [vec![1.], vec![1., -1.], vec![-0.5, 4., 1.]] {
             let unique = gaussian(70, 24, 1)?;
@@ -71,8 +72,9 @@ fn dependent_atoms_end_a_pursuit_instead_of_dividing_by_zero() -> Result<()> {
                 let values = codes.values.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
                 assert!(values.iter().all(|x| x.is_finite()), "{name} {dtype:?}");
                 let count = codes.count.to_vec1::<u32>()?;
-                // In exact numbers three. The third atom of OLS is as good as any other in the plane, so that it may be one that
-                // all but depends on the first two: f32 may then refuse it, and both may take one more to exhaust the plane.
+                // In exact numbers three. The third atom of OLS is as good as any other in the
+                // plane, so that it may be one that all but depends on the first two: f32 may then
+                // refuse it, and both may take one more to exhaust the plane.
                 let expected = if name == "bomp" { 3..=3 } else { 2..=4 };
                 assert!(count.iter().all(|c| expected.contains(c)), "{name} {dtype:?}: {count:?}");
                 let left = residual_norms(&codes, &all, &plane)?;

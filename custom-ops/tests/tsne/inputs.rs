@@ -51,7 +51,8 @@ pub fn rms(x: &[f64]) -> f64 {
     (x.iter().map(|x| x * x).sum::<f64>() / x.len().max(1) as f64).sqrt()
 }
 
-/// Asserts that entries differ by at most `limit` times the largest magnitude wanted, and that none is NaN.
+/// Asserts that entries differ by at most `limit` times the largest magnitude wanted, and that none
+/// is NaN.
 pub fn assert_near(what: &str, got: &[f64], want: &[f64], limit: f64) {
     assert_eq!(got.len(), want.len(), "{what}");
     let largest = want.iter().fold(0f64, |a, x| a.max(x.abs()));

@@ -39,7 +39,8 @@ fn check(what: &str, queries: Option<&Tensor>, rows: &Tensor, k: usize, metric: 
         None => (knn(rows, k, metric)?, knn_reference(rows, k, metric)?),
     };
     let (q, x) = (of.to_dtype(DType::F64)?.to_vec2::<f64>()?, rows.to_dtype(DType::F64)?.to_vec2::<f64>()?);
-    // Rows without their means are rounded once more: by half an eps of each entry, which the angle of near rows makes more of.
+    // Rows without their means are rounded once more: by half an eps of each entry, which the angle
+    // of near rows makes more of.
     let tolerance = if metric == Metric::Correlation { 2e-6 } else { 2e-7 };
     assert_same(&format!("{what}, {metric:?}, k {k}"), &got, &want, tolerance, |i, j| {
         distance(&q[i], &x[j as usize], metric)
@@ -89,7 +90,8 @@ fn queries_find_rows_that_equal_them() -> Result<()> {
     Ok(())
 }
 
-/// Enough features and rows for bounds by leading directions; rows without any, for which all features are used, too.
+/// Enough features and rows for bounds by leading directions; rows without any, for which all
+/// features are used, too.
 #[test]
 fn bounds_by_few_coordinates_lose_no_neighbour() -> Result<()> {
     for metric in [Metric::Euclidean, Metric::Cosine, Metric::Correlation] {
@@ -232,7 +234,8 @@ fn errors_name_what_is_wrong() -> Result<()> {
     Ok(())
 }
 
-/// A cell's rows are the first of its candidates; wide rows of few directions are searched in the order of a curve.
+/// A cell's rows are the first of its candidates; wide rows of few directions are searched in the
+/// order of a curve.
 #[test]
 fn an_approximate_search_takes_wide_rows_of_few_directions() -> Result<()> {
     let rows = low_rank(5200, 330, 8, 90)?;

@@ -73,7 +73,8 @@ fn the_error_of_the_grid_falls_with_the_distance_of_its_nodes() -> Result<()> {
     for alpha in [1., 0.6] {
         let layout = (gaussian(1500, 2, 2)? * 8.)?;
         let errors = [64, 128, 240, 480].map(|nodes| error(grid(nodes), &layout, alpha).unwrap());
-        // Half of the distance is an eighth of the error at least, once it is below the kernel's width.
+        // Half of the distance is an eighth of the error at least, once it is below the kernel's
+        // width.
         assert!(errors.windows(2).all(|pair| pair[1] < 0.5 * pair[0]), "α {alpha}: {errors:?}");
         assert!(errors[2] < 5e-3 && errors[3] < 7e-4, "α {alpha}: {errors:?}");
         let ((_, total), (_, want)) = (run(grid(256), &layout, alpha)?, reference(&layout, alpha)?);

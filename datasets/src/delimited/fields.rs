@@ -1,4 +1,5 @@
-//! What fields are: numbers, texts or gaps; and what this says of the separator and of the first line.
+//! What fields are: numbers, texts or gaps; and what this says of the separator and of the first
+//! line.
 use crate::labels::{LABELS, is_missing};
 use ::csv::StringRecord;
 
@@ -8,7 +9,8 @@ pub(super) const COMMENTS: [u8; 2] = [b'#', b'%'];
 /// Lines that the separator is found by.
 const SAMPLE_LINES: usize = 20;
 
-/// The number that a field writes; truth values are 1 and 0. Between semicolons a comma may stand for the decimal point.
+/// The number that a field writes; truth values are 1 and 0. Between semicolons a comma may stand
+/// for the decimal point.
 pub(super) fn number(field: &str, separator: u8) -> Option<f64> {
     if let Ok(number) = field.parse() {
         return Some(number);
@@ -23,7 +25,8 @@ pub(super) fn number(field: &str, separator: u8) -> Option<f64> {
     }
 }
 
-/// Whether a field is a text: no number, nor what stands for one that is missing, nor one that is written wrong, such as 2,5.
+/// Whether a field is a text: no number, nor what stands for one that is missing, nor one that is
+/// written wrong, such as 2,5.
 pub(super) fn is_name(field: &str) -> bool {
     let like_number = |c: char| "+-.".contains(c) || c.is_ascii_digit();
     field.parse::<f32>().is_err() && !is_missing(field) && !field.starts_with(like_number)
@@ -56,8 +59,8 @@ pub(super) fn kind<'a>(rows: impl Iterator<Item = &'a StringRecord>, column: usi
     }
 }
 
-/// The separator: of tab, semicolon, comma, bar and spaces that which gives all lines as many fields, and most of them numbers. The first line
-/// may have a field less, as R writes it.
+/// The separator: of tab, semicolon, comma, bar and spaces that which gives all lines as many
+/// fields, and most of them numbers. The first line may have a field less, as R writes it.
 pub(super) fn separator_of(head: &[u8]) -> u8 {
     let lines = head.split(|b| matches!(b, b'\n' | b'\r')).map(<[u8]>::trim_ascii);
     let lines = lines.filter(|line| line.first().is_some_and(|b| !COMMENTS.contains(b)));

@@ -1,4 +1,5 @@
-//! Records of a file, one after the other: unpacked, without comments, parted by whatever parts them.
+//! Records of a file, one after the other: unpacked, without comments, parted by whatever parts
+//! them.
 use super::fields::{COMMENTS, separator_of};
 use crate::options::DataOptions;
 use crate::{Error, Result};
@@ -10,7 +11,8 @@ use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
 
-/// Bytes that a line may have, so that a file without line ends is not taken for one row of gigabytes.
+/// Bytes that a line may have, so that a file without line ends is not taken for one row of
+/// gigabytes.
 const MAX_LINE: usize = 16 << 20;
 
 /// Bytes that are looked at for the separator.
@@ -58,13 +60,15 @@ impl Lines {
             .flexible(true)
             .trim(Trim::All)
             .delimiter(separator)
-            // Carriage returns before it are trimmed; only so are lines counted in files that have them.
+            // Carriage returns before it are trimmed; only so are lines counted in files that have
+            // them.
             .terminator(Terminator::Any(b'\n'))
             .from_reader(Box::new(limited) as Box<dyn Read>);
         Ok(Self { at, separator, comment, packed, reader, left })
     }
 
-    /// Reads the next record that is not empty; false at the end of the file. Its position is the line on which it ends.
+    /// Reads the next record that is not empty; false at the end of the file. Its position is the
+    /// line on which it ends.
     pub(super) fn read(&mut self, record: &mut StringRecord) -> Result<bool> {
         loop {
             self.left.set(MAX_LINE);
@@ -155,8 +159,8 @@ enum Place {
     Comment,
 }
 
-/// A reader that leaves comments out, and makes one space of several where spaces part the fields. Line feeds stay, so that lines are
-/// counted as in the file.
+/// A reader that leaves comments out, and makes one space of several where spaces part the fields.
+/// Line feeds stay, so that lines are counted as in the file.
 struct Plain<R> {
     bytes: R,
     separator: u8,

@@ -1,9 +1,12 @@
-//! `.csv`, `.tsv`, `.txt` and the like, plain or gzipped: numbers, a row a line, with or without a header.
+//! `.csv`, `.tsv`, `.txt` and the like, plain or gzipped: numbers, a row a line, with or without a
+//! header.
 //!
-//! Fields are parted by tabs, semicolons, commas or spaces: by what gives all lines as many fields, and most of them numbers. The first line
-//! is a header when it has a name above a number, has a field less than the rows, or counts the columns from 0. Lines that begin with
-//! `#` or `%` are comments; the last one before the rows may be the header. Rows become f32. Labels are whole numbers or texts; texts are
-//! numbered in alphabetic order. Columns go by the names in the header, or by their numbers, counted from 0.
+//! Fields are parted by tabs, semicolons, commas or spaces: by what gives all lines as many fields,
+//! and most of them numbers. The first line is a header when it has a name above a number, has a
+//! field less than the rows, or counts the columns from 0. Lines that begin with `#` or `%` are
+//! comments; the last one before the rows may be the header. Rows become f32. Labels are whole
+//! numbers or texts; texts are numbered in alphabetic order. Columns go by the names in the header,
+//! or by their numbers, counted from 0.
 mod fields;
 mod lines;
 mod plan;
@@ -131,8 +134,8 @@ fn read(path: &Path, options: &DataOptions, no_labels: &[usize]) -> Result<Read>
     Ok(Read::Rows(Box::new(dataset)))
 }
 
-/// Takes the header out of the first records, or makes it of the comment before them. Where it has a field less than the rows, the names of
-/// rows get none.
+/// Takes the header out of the first records, or makes it of the comment before them. Where it has
+/// a field less than the rows, the names of rows get none.
 fn header_of(
     lines: &Lines,
     waiting: &mut VecDeque<StringRecord>,

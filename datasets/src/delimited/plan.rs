@@ -19,7 +19,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Chooses by the options, by names, and by what the first rows hold. `no_labels` are columns that were found to be no labels.
+    /// Chooses by the options, by names, and by what the first rows hold. `no_labels` are columns
+    /// that were found to be no labels.
     pub(super) fn new(
         at: &str,
         header: Option<&StringRecord>,
@@ -109,7 +110,8 @@ impl Plan {
             let name = self.header.as_ref().and_then(|header| header.get(column));
             name.is_some_and(|name| name.is_empty() || name.starts_with("Unnamed: "))
         };
-        // pandas and R write the names of rows before them; all columns without names are the columns themselves.
+        // pandas and R write the names of rows before them; all columns without names are the
+        // columns themselves.
         let row_names = (0..kinds.len()).take_while(|&column| unnamed(column)).count();
         let row_names = if row_names < kinds.len() { row_names } else { 0 };
         if row_names > 0 {

@@ -52,10 +52,11 @@ const NATURAL_IMAGES: [(&str, &[u8]); 4] = [
     ("gravel", include_bytes!("../../data/natural-images/gravel.png")),
 ];
 
-/// The data set `mnist-sample`: 5,000 training and 1,000 test digits of MNIST's training set, in memory as bytes.
+/// The data set `mnist-sample`: 5,000 training and 1,000 test digits of MNIST's training set, in
+/// memory as bytes.
 ///
-/// Rows are 784 bytes, an image of 28×28 each; row `i` of either split shows the digit `i % 10`, so that a prefix is as
-/// balanced as the whole. Unpacked at each call, in some 10 ms.
+/// Rows are 784 bytes, an image of 28×28 each; row `i` of either split shows the digit `i % 10`, so
+/// that a prefix is as balanced as the whole. Unpacked at each call, in some 10 ms.
 ///
 /// # Errors
 /// When the embedded files fail their checksum or sizes, which says that the crate was damaged.
@@ -70,7 +71,8 @@ fn split(part: &str, files: &Files) -> Result<Split> {
     Split::from_u8(images, SIDE * SIDE, Some(labels))?.with_image(Some(ImageShape::grey(SIDE, SIDE)))
 }
 
-/// Unpacks a gzipped idx file that must hold exactly the bytes of an array of `dims`; `at` names it in errors.
+/// Unpacks a gzipped idx file that must hold exactly the bytes of an array of `dims`; `at` names it
+/// in errors.
 ///
 /// Reading to the end makes the decoder compare the CRC-32 and the length that gzip stores.
 fn idx(at: &str, gzipped: &[u8], dims: &[usize]) -> Result<Vec<u8>> {
@@ -89,7 +91,8 @@ fn idx(at: &str, gzipped: &[u8], dims: &[usize]) -> Result<Vec<u8>> {
     Ok(bytes.split_off(header.len()))
 }
 
-/// The image set `natural-images`: `camera`, `brick`, `grass` and `gravel`, 512×512 grey bytes each.
+/// The image set `natural-images`: `camera`, `brick`, `grass` and `gravel`, 512×512 grey bytes
+/// each.
 ///
 /// From scikit-image 0.26.0, in the public domain under CC0. Decoded at each call, in some 5 ms.
 ///

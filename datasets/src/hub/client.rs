@@ -1,7 +1,8 @@
 //! Requests to the hub.
 //!
-//! All ask for the bytes as they are (`Accept-Encoding: identity`): asked for gzip, the hub passes over a `Range`. A redirect to another
-//! host is followed without the token. What may pass by itself, a busy server or a broken connection, is asked again.
+//! All ask for the bytes as they are (`Accept-Encoding: identity`): asked for gzip, the hub passes
+//! over a `Range`. A redirect to another host is followed without the token. What may pass by
+//! itself, a busy server or a broken connection, is asked again.
 use super::failure::Failure;
 use super::place::Settings;
 use std::io::{ErrorKind, Read};
@@ -193,7 +194,8 @@ impl Client {
             if !status.is_redirection() {
                 return answered(response);
             }
-            // What is needed of a file stands in the answer that sends on to the bytes of it, which may not be asked for their head.
+            // What is needed of a file stands in the answer that sends on to the bytes of it, which
+            // may not be asked for their head.
             let location = headers.get(LOCATION).and_then(|l| l.to_str().ok());
             let location = location.ok_or_else(|| bad("a redirect to nowhere"))?;
             let next = joined(&at, location).ok_or_else(|| bad(location))?;
@@ -207,7 +209,8 @@ impl Client {
     }
 }
 
-/// How long to wait before trying again, after so many tries; a connection that was cut is made again at once.
+/// How long to wait before trying again, after so many tries; a connection that was cut is made
+/// again at once.
 pub(super) fn pause(tries: u32, cut: bool) -> Duration {
     match tries.checked_sub(u32::from(cut)) {
         Some(tries) => Duration::from_millis(100 << (2 * tries.min(4))),
@@ -282,7 +285,8 @@ fn joined(at: &Uri, location: &str) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Parts of the header `Content-Range: bytes FIRST-LAST/WHOLE`: the first byte, and the length of the whole where it is known.
+/// Parts of the header `Content-Range: bytes FIRST-LAST/WHOLE`: the first byte, and the length of
+/// the whole where it is known.
 pub(super) fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
     let (bounds, whole) = text(headers, "content-range")?.strip_prefix("bytes")?.trim().split_once('/')?;
     let first = bounds.split_once('-')?.0.parse().ok()?;

@@ -1,7 +1,8 @@
 //! The bytes of one file, from the hub into the cache.
 //!
-//! They gather in a file beside the final name, which a later run goes on with, and get the final name when their length, and their
-//! SHA-256 where the hub gives it, are right. Processes that want one file wait for the first of them.
+//! They gather in a file beside the final name, which a later run goes on with, and get the final
+//! name when their length, and their SHA-256 where the hub gives it, are right. Processes that want
+//! one file wait for the first of them.
 use super::cache::Folder;
 use super::client::{Client, Described, RETRIES, content_range, is_gzip, pause, text};
 use super::failure::Failure;
@@ -135,7 +136,8 @@ impl Part<'_> {
         let is_part = parts.status == StatusCode::PARTIAL_CONTENT;
         let whole = match (is_part, content_range(headers)) {
             (false, _) => length,
-            // What follows is what is missing, as the range says or, without one, as its length does.
+            // What follows is what is missing, as the range says or, without one, as its length
+            // does.
             (true, Some((first, whole))) if first == start && !packed => whole,
             (true, None) if length.is_some() && length.map(|n| n + start) == self.want => self.want,
             (true, _) if start > 0 => {

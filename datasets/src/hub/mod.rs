@@ -1,7 +1,9 @@
-//! The Hugging Face hub: models, and data sets by their parquet branch (`refs/convert/parquet`) or another revision.
+//! The Hugging Face hub: models, and data sets by their parquet branch (`refs/convert/parquet`) or
+//! another revision.
 //!
-//! Files are fetched once into the hub's cache and found there from then on, without the network; all clients of the hub share it. The
-//! files of one model or data set are of one commit. `OWNER/NAME@REVISION` names a branch, a tag or a commit.
+//! Files are fetched once into the hub's cache and found there from then on, without the network;
+//! all clients of the hub share it. The files of one model or data set are of one commit.
+//! `OWNER/NAME@REVISION` names a branch, a tag or a commit.
 //!
 //! | variable | what |
 //! |---|---|
@@ -103,8 +105,9 @@ impl Files {
         Self::fetch(repo, commit, &borrowed(&train), &borrowed(&test))
     }
 
-    /// Fetches from the last file of the test split to the first of the training split: where a later shard is in the cache, a missing
-    /// earlier one shows that a download was broken off, so that [`complete`] can tell without the network.
+    /// Fetches from the last file of the test split to the first of the training split: where a
+    /// later shard is in the cache, a missing earlier one shows that a download was broken off, so
+    /// that [`complete`] can tell without the network.
     fn fetch(repo: Repo, commit: Option<String>, train: &[&str], test: &[&str]) -> Result<Self> {
         let at = format!("hub {}", repo.place.id);
         let snapshot = repo.at(commit, &[test, train].concat())?;

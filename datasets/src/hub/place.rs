@@ -1,4 +1,5 @@
-//! Which repository, which of its revisions, and where the environment says that the hub and its cache are.
+//! Which repository, which of its revisions, and where the environment says that the hub and its
+//! cache are.
 use crate::error::one_line;
 use crate::{Error, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -30,7 +31,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Takes `OWNER/NAME` or `OWNER/NAME@REVISION` apart; `revision` is one that was given beside it.
+    /// Takes `OWNER/NAME` or `OWNER/NAME@REVISION` apart; `revision` is one that was given beside
+    /// it.
     pub(super) fn parse(kind: Kind, text: &str, revision: Option<&str>) -> Result<Self> {
         let (id, own) = match text.split_once('@') {
             Some((id, revision)) => (id, Some(revision)),
@@ -131,7 +133,8 @@ fn escaped(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
 }
 
-/// Whether it may be one part of a repository's name, or a tag of the hub that names a file of the cache.
+/// Whether it may be one part of a repository's name, or a tag of the hub that names a file of the
+/// cache.
 pub(super) fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     !text.is_empty() && text.len() <= 200 && text.chars().all(allowed) && !text.starts_with('.')

@@ -40,7 +40,8 @@ impl Repo {
         worded(&self.place, &self.settings, &self.client, file, failure)
     }
 
-    /// The names of all files and the commit: by the hub, or by the cache when the hub cannot be reached. Whether it was the cache comes last.
+    /// The names of all files and the commit: by the hub, or by the cache when the hub cannot be
+    /// reached. Whether it was the cache comes last.
     pub(super) fn list(&self) -> Result<(Vec<String>, Option<String>, bool)> {
         let known = self.cached_commit();
         let cached = known.as_ref().map(|commit| self.folder.files(commit)).unwrap_or_default();
@@ -75,7 +76,8 @@ impl Repo {
         Ok((described, commit, tag))
     }
 
-    /// Settles the commit that `files` are of, the one that the cache has if it has them all, else that of the hub.
+    /// Settles the commit that `files` are of, the one that the cache has if it has them all, else
+    /// that of the hub.
     pub(super) fn at(self, commit: Option<String>, files: &[&str]) -> Result<Snapshot> {
         let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
         let known = self.cached_commit();
@@ -107,11 +109,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The model `OWNER/NAME`, or `OWNER/NAME@REVISION` at a branch, a tag or a commit, of which `files` are needed. Where the cache has them
-    /// all, the network is not asked; else the newest commit of the revision is. No file is fetched yet.
+    /// The model `OWNER/NAME`, or `OWNER/NAME@REVISION` at a branch, a tag or a commit, of which
+    /// `files` are needed. Where the cache has them all, the network is not asked; else the newest
+    /// commit of the revision is. No file is fetched yet.
     ///
     /// # Errors
-    /// When `id` is not of that form, the hub has no such model, or it cannot be reached; the message says what to do.
+    /// When `id` is not of that form, the hub has no such model, or it cannot be reached; the
+    /// message says what to do.
     pub fn of_model(id: &str, files: &[&str]) -> Result<Self> {
         Repo::new(Kind::Model, id, None)?.at(None, files)
     }
@@ -119,7 +123,8 @@ impl Snapshot {
     /// The local path of a file, from the cache or else downloaded to it.
     ///
     /// # Errors
-    /// When the hub has no such file, it cannot be reached, or the cache cannot be written; the message says what to do.
+    /// When the hub has no such file, it cannot be reached, or the cache cannot be written; the
+    /// message says what to do.
     pub fn fetch(&self, file: &str) -> Result<PathBuf> {
         let path = self.bring(file)?;
         self.settle();

@@ -1,9 +1,10 @@
 //! NumPy's `.npy`: one array, `[n_samples, …]`.
 //!
-//! Bytes (`|u1`) and single precision (`<f4`) in C order are mapped. Every other type of whole numbers, floats and truth values, of
-//! either byte order, becomes f32 in memory; arrays in Fortran order are put into C order there. `[n, height, width]` makes grey images, and so do
-//! channels first or last ([`planes`](crate::planes)).
-//! Labels are whole numbers, or texts (`<U…`, `|S…`), which are numbered in alphabetic order.
+//! Bytes (`|u1`) and single precision (`<f4`) in C order are mapped. Every other type of whole
+//! numbers, floats and truth values, of either byte order, becomes f32 in memory; arrays in Fortran
+//! order are put into C order there. `[n, height, width]` makes grey images, and so do channels
+//! first or last ([`planes`](crate::planes)). Labels are whole numbers, or texts (`<U…`, `|S…`),
+//! which are numbered in alphabetic order.
 mod values;
 
 use crate::labels::{Classes, Labels, Texts};
@@ -63,7 +64,8 @@ impl Array {
         Self::within(path.display().to_string(), file, all)
     }
 
-    /// Values in C order at `place` of a file, of the type that NumPy writes as `descr`; `at` names them in errors.
+    /// Values in C order at `place` of a file, of the type that NumPy writes as `descr`; `at` names
+    /// them in errors.
     pub(crate) fn new(
         at: String,
         file: MappedFile,
@@ -173,7 +175,8 @@ impl Array {
         Ok(Rows { rows, n_rows: n_samples, image: layout.map(|layout| layout.shape) })
     }
 
-    /// Gives `take` the rows in C order, block by block; at most `max_rows` of them. `read` makes a value of `size` bytes.
+    /// Gives `take` the rows in C order, block by block; at most `max_rows` of them. `read` makes a
+    /// value of `size` bytes.
     fn gather<T: Pod>(
         &self,
         n_features: usize,
@@ -220,8 +223,8 @@ impl Array {
         place
     }
 
-    /// Labels of an array `[n_samples]` or `[n_samples, 1]`: whole numbers, also those that are stored as floats, or texts. Others are
-    /// no classes.
+    /// Labels of an array `[n_samples]` or `[n_samples, 1]`: whole numbers, also those that are
+    /// stored as floats, or texts. Others are no classes.
     pub(crate) fn labels(&self) -> Result<Labels> {
         let ([_] | [_, 1]) = self.shape.as_slice() else {
             return Ok(Labels::NoClasses(Error::format(
@@ -328,14 +331,16 @@ impl Array {
     }
 }
 
-/// Bytes that a header may have: what the first version of the format can say. NumPy itself reads no more than 10,000.
+/// Bytes that a header may have: what the first version of the format can say. NumPy itself reads
+/// no more than 10,000.
 pub(crate) const MAX_HEADER: usize = 65_535;
 
-/// Brackets that a header may open; arrays of numbers have two. Its parser takes twice as long for each that lies in another, and calls
-/// itself for it.
+/// Brackets that a header may open; arrays of numbers have two. Its parser takes twice as long for
+/// each that lies in another, and calls itself for it.
 const MAX_BRACKETS: usize = 8;
 
-/// The header at the beginning of `bytes`, and how many of them it takes; `at` names them in errors.
+/// The header at the beginning of `bytes`, and how many of them it takes; `at` names them in
+/// errors.
 pub(crate) fn header(at: &str, bytes: &[u8]) -> Result<(NpyHeader, usize)> {
     if !bytes.starts_with(b"\x93NUMPY") {
         return Err(Error::format(at, "wrong magic number: not a .npy file", "write it with numpy.save"));

@@ -83,7 +83,8 @@ pub(super) struct Text {
     pub(super) read: fn(&[u8]) -> Option<String>,
 }
 
-/// The type of texts that NumPy writes as `descr`: `|S5` has 5 bytes, `<U5` 5 characters of 4 bytes.
+/// The type of texts that NumPy writes as `descr`: `|S5` has 5 bytes, `<U5` 5 characters of 4
+/// bytes.
 pub(super) fn text(descr: &str) -> Option<Text> {
     fn utf_32(bytes: &[u8], number: fn([u8; 4]) -> u32) -> Option<String> {
         let (characters, _) = bytes.as_chunks::<4>();

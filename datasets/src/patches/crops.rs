@@ -10,10 +10,11 @@ const TEST_EVERY: usize = 10;
 const MOST_TEST_ROWS: usize = 10_000;
 
 impl ImageSet {
-    /// `n_crops` random windows of `size` drawn with `seed`, cut when they are read, as a data set without labels.
+    /// `n_crops` random windows of `size` drawn with `seed`, cut when they are read, as a data set
+    /// without labels.
     ///
-    /// Every tenth image is kept for test rows, a tenth as many as training rows and at most 10,000; of fewer than ten images there are
-    /// none. Nothing is copied beside the images.
+    /// Every tenth image is kept for test rows, a tenth as many as training rows and at most
+    /// 10,000; of fewer than ten images there are none. Nothing is copied beside the images.
     ///
     /// # Errors
     /// When `size` is larger than an image, or `n_crops` is 0 or above 2³² − 1.

@@ -24,7 +24,8 @@ pub(super) enum Pixels {
 }
 
 impl Image {
-    /// An image of bytes, each standing for itself over 255; `pixels` is `[channels, height, width]`.
+    /// An image of bytes, each standing for itself over 255; `pixels` is
+    /// `[channels, height, width]`.
     ///
     /// # Errors
     /// When the number of values is not that of the shape, or zero.
@@ -112,7 +113,9 @@ impl Image {
 
 /// Images of any sizes to draw patches from, of one stored type and with the same channels.
 ///
-/// Images of files and of the hub are bytes, or floats where one has 16 bits a value, in memory up to [`DataOptions::memory_bytes`](crate::DataOptions::memory_bytes), then in a temporary file that is mapped.
+/// Images of files and of the hub are bytes, or floats where one has 16 bits a value, in memory up
+/// to [`DataOptions::memory_bytes`](crate::DataOptions::memory_bytes), then in a temporary file
+/// that is mapped.
 #[derive(Debug, Clone)]
 pub struct ImageSet {
     name: String,

@@ -1,7 +1,8 @@
 //! Patches of images, drawn at random.
 //!
-//! A [`PatchSampler`] is a [`Source`](crate::Source), so a [`Feed`](crate::Feed) streams patches that nobody stored. What is usually
-//! done to patches before a model reads them is in [`preparation`](crate::preparation).
+//! A [`PatchSampler`] is a [`Source`](crate::Source), so a [`Feed`](crate::Feed) streams patches
+//! that nobody stored. What is usually done to patches before a model reads them is in
+//! [`preparation`](crate::preparation).
 //!
 //! ```
 //! use candle::Device;

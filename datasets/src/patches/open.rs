@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 const FILES_PER_BATCH: usize = 64;
 
 impl ImageSet {
-    /// Opens what `spec` names: `natural-images` (embedded), a folder of images of any sizes, an image file, or any data
-    /// set of images that [`crate::open()`] takes, of which the training split is used.
+    /// Opens what `spec` names: `natural-images` (embedded), a folder of images of any sizes, an
+    /// image file, or any data set of images that [`crate::open()`] takes, of which the training
+    /// split is used.
     ///
-    /// Images of the hub and of parquet files may have any sizes too. Of other data sets all have one size. A folder that holds no image file
-    /// by its ending is left to [`crate::open()`]. With [`Colour::Rgb`] images have three planes,
-    /// a grey image the same plane three times; else colour becomes grey: the luma 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709) of the
-    /// stored values.
+    /// Images of the hub and of parquet files may have any sizes too. Of other data sets all have
+    /// one size. A folder that holds no image file by its ending is left to [`crate::open()`]. With
+    /// [`Colour::Rgb`] images have three planes, a grey image the same plane three times; else
+    /// colour becomes grey: the luma 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709) of the stored
+    /// values.
     ///
     /// # Errors
     /// When there is nothing of that name, it cannot be read, or its rows are not images.
@@ -38,10 +40,12 @@ impl ImageSet {
         }
     }
 
-    /// Every image file in `folder` and its sub-folders, in the order of their paths; files are told by their ending.
+    /// Every image file in `folder` and its sub-folders, in the order of their paths; files are
+    /// told by their ending.
     ///
-    /// With [`Colour::Rgb`] images have three planes, else they become grey as in [`ImageSet::open`]; 16 bits stay, as
-    /// floats, transparency is dropped, and each page of a TIFF is an image.
+    /// With [`Colour::Rgb`] images have three planes, else they become grey as in
+    /// [`ImageSet::open`]; 16 bits stay, as floats, transparency is dropped, and each page of a
+    /// TIFF is an image.
     ///
     /// # Errors
     /// When the folder cannot be read or holds no image file, or one of them cannot be decoded.
@@ -61,7 +65,8 @@ impl ImageSet {
         Self::of_files(&folder.display().to_string(), &files, options, folder)
     }
 
-    /// Image files, which are called by their paths within `folder`; no more are decoded at a time than threads are kept busy by.
+    /// Image files, which are called by their paths within `folder`; no more are decoded at a time
+    /// than threads are kept busy by.
     fn of_files(set: &str, files: &[PathBuf], options: &DataOptions, folder: &Path) -> Result<Self> {
         let mut images = AnyImages::new(options.colour, options.memory_limit());
         for files in files.chunks(FILES_PER_BATCH) {
@@ -77,7 +82,8 @@ impl ImageSet {
         Self::of_any(set, images)
     }
 
-    /// The training rows of `dataset` as images, in `colour` as in [`ImageSet::open`], named by their numbers.
+    /// The training rows of `dataset` as images, in `colour` as in [`ImageSet::open`], named by
+    /// their numbers.
     ///
     /// Copies them: `height * width * channels` values per image. [`Split::take`] limits how many.
     ///
@@ -103,7 +109,8 @@ impl ImageSet {
         match split.row_type() {
             RowType::U8 => each_row(split, |i, row: &[u8]| {
                 let luma = |[r, g, b]: [u8; 3]| {
-                    // Rounded, as decoding does it, so that a file and its hub copy give the same bytes.
+                    // Rounded, as decoding does it, so that a file and its hub copy give the same
+                    // bytes.
                     let sum = 2126 * u32::from(r) + 7152 * u32::from(g) + 722 * u32::from(b);
                     ((sum + 5000) / 10_000) as u8
                 };
@@ -125,7 +132,8 @@ fn planes(colour: Colour) -> Colour {
     if colour == Colour::Rgb { Colour::Rgb } else { Colour::Grey }
 }
 
-/// One plane or three of an image that has one or three: a grey plane is repeated, three are mixed by `luma`.
+/// One plane or three of an image that has one or three: a grey plane is repeated, three are mixed
+/// by `luma`.
 fn in_colour<T: Copy>(planes: &[T], area: usize, rgb: bool, luma: impl Fn([T; 3]) -> T) -> Vec<T> {
     match (planes.len() == area, rgb) {
         (true, true) => planes.repeat(3),
@@ -153,7 +161,8 @@ fn each_row<T: bytemuck::Pod>(split: &Split, mut take: impl FnMut(u32, &[T]) -> 
     Ok(())
 }
 
-/// Image files below `folder` by their endings, sorted by path; names that begin with a dot are passed over.
+/// Image files below `folder` by their endings, sorted by path; names that begin with a dot are
+/// passed over.
 fn image_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -5,9 +5,10 @@
 //! P   = Σ_j P_j
 //! p_i = ⌊ u_i P / 2⁶⁴ ⌋                 patch i, u_i the 64 bits of Philox(seed) at block i
 //! ```
-//! Position `p_i` counts through the images in their order and each by lines, so every legal position of the set is as likely
-//! as any other (up to P/2⁶⁴), and an image is chosen by the area of its positions. Patch `i` depends on the images, `h`, `w`, the seed
-//! and `i` alone: not on how many are drawn, in which order, or where.
+//! Position `p_i` counts through the images in their order and each by lines, so every legal
+//! position of the set is as likely as any other (up to P/2⁶⁴), and an image is chosen by the area
+//! of its positions. Patch `i` depends on the images, `h`, `w`, the seed and `i` alone: not on how
+//! many are drawn, in which order, or where.
 use super::image_set::ImageSet;
 use super::size::PatchSize;
 use crate::source::check_read;
@@ -47,12 +48,14 @@ pub struct PatchSampler {
 }
 
 impl PatchSampler {
-    /// `n_patches` patches of `size` (a side, or height and width) from `images`, drawn with `seed`.
+    /// `n_patches` patches of `size` (a side, or height and width) from `images`, drawn with
+    /// `seed`.
     ///
     /// Nothing is drawn or copied here. A larger `n_patches` has the same patches and more.
     ///
     /// # Errors
-    /// When `size` is 0 or more than the height or width of an image, or `n_patches` is 0 or more than `u32::MAX`.
+    /// When `size` is 0 or more than the height or width of an image, or `n_patches` is 0 or more
+    /// than `u32::MAX`.
     pub fn new(
         images: impl Into<Arc<ImageSet>>,
         size: impl Into<PatchSize>,
@@ -117,7 +120,8 @@ impl PatchSampler {
         PatchPlace { image, top: within / across, left: within % across }
     }
 
-    /// The patches of `range` on `device`: `[range.len(), channels * height * width]`, f32, bytes scaled to [0, 1].
+    /// The patches of `range` on `device`: `[range.len(), channels * height * width]`, f32, bytes
+    /// scaled to [0, 1].
     ///
     /// # Errors
     /// When `range` is empty or ends beyond `n_patches`, or the device has no room.

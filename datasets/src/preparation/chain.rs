@@ -40,7 +40,8 @@ impl Preparation {
         Self { byte_scale: 1., ..self }
     }
 
-    /// What bytes are multiplied by before the first step: 1/255, or 1 where they count as 0 to 255.
+    /// What bytes are multiplied by before the first step: 1/255, or 1 where they count as 0 to
+    /// 255.
     pub fn byte_scale(&self) -> f64 {
         self.byte_scale
     }
@@ -50,8 +51,8 @@ impl Preparation {
         self.steps.is_empty() && self.byte_scale == RowType::U8.scale()
     }
 
-    /// What the model reads of raw `rows`: `[n, n_inputs]` of u8, f16, bf16, f32 or f64 to `[n, n_outputs]` of the same float type, f32 for
-    /// bytes.
+    /// What the model reads of raw `rows`: `[n, n_inputs]` of u8, f16, bf16, f32 or f64 to
+    /// `[n, n_outputs]` of the same float type, f32 for bytes.
     ///
     /// # Errors
     /// As [`apply_as`](Self::apply_as).
@@ -59,19 +60,22 @@ impl Preparation {
         self.apply_from(0, rows)
     }
 
-    /// The same in the float type `dtype`, that of a model. It is computed in f64 where that or the rows are f64, else in f32.
+    /// The same in the float type `dtype`, that of a model. It is computed in f64 where that or the
+    /// rows are f64, else in f32.
     ///
-    /// Differentiable for float rows where no value is clipped. Fitted numbers are taken to the device of the rows where they are
-    /// not there; [`to_device`](Self::to_device) does it once.
+    /// Differentiable for float rows where no value is clipped. Fitted numbers are taken to the
+    /// device of the rows where they are not there; [`to_device`](Self::to_device) does it once.
     ///
     /// # Errors
-    /// When `rows` have another shape, type or device than the steps need, a value has no logarithm where one is taken, or `dtype` is no float
-    /// type; the message counts rows from the first of `rows`.
+    /// When `rows` have another shape, type or device than the steps need, a value has no logarithm
+    /// where one is taken, or `dtype` is no float type; the message counts rows from the first of
+    /// `rows`.
     pub fn apply_as(&self, rows: &Tensor, dtype: DType) -> Result<Tensor> {
         self.apply_at(0, rows, dtype)
     }
 
-    /// [`apply`](Self::apply) for rows of a larger whole, of which `first_row` is the first: messages count rows from the beginning of that.
+    /// [`apply`](Self::apply) for rows of a larger whole, of which `first_row` is the first:
+    /// messages count rows from the beginning of that.
     ///
     /// # Errors
     /// As [`apply_as`](Self::apply_as).
@@ -109,10 +113,12 @@ impl Preparation {
         })
     }
 
-    /// Raw float rows of what a model reads, as far as that is known: `[n, n_outputs]` to `[n, n_inputs]`.
+    /// Raw float rows of what a model reads, as far as that is known: `[n, n_outputs]` to
+    /// `[n, n_inputs]`.
     ///
-    /// What each row lost of its own (its mean, its contrast, what was clipped, directions that were dropped) stays lost. Of the type of
-    /// `prepared`; computed in f64 for that type, else in f32.
+    /// What each row lost of its own (its mean, its contrast, what was clipped, directions that
+    /// were dropped) stays lost. Of the type of `prepared`; computed in f64 for that type, else in
+    /// f32.
     ///
     /// # Errors
     /// When `prepared` have another shape, type or device.
@@ -166,7 +172,8 @@ impl Preparation {
         !self.steps.iter().any(|step| matches!(step, Step::Log1p))
     }
 
-    /// The same without its last step, where that subtracts from each row its own mean; none for others.
+    /// The same without its last step, where that subtracts from each row its own mean; none for
+    /// others.
     pub fn without_last_row_mean(&self) -> Option<Self> {
         match self.steps.split_last() {
             Some((Step::RowMean, before)) => Some(Self { steps: before.to_vec(), ..*self }),

@@ -3,7 +3,8 @@ use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
 use std::collections::HashMap;
 
-/// The check of rows that a step is fitted to: `name` must be `[n, n_features]` of f32, returned as `(n, n_features)`.
+/// The check of rows that a step is fitted to: `name` must be `[n, n_features]` of f32, returned as
+/// `(n, n_features)`.
 pub(super) fn rows_of(
     at: &str,
     name: &str,

@@ -10,8 +10,8 @@
 //! | `MinMax`      | least   | largest - least                        | clipped to [0, 1]               |
 //! | `Robust`      | median  | third quartile - first, 1 if that is 0 |                                 |
 //!
-//! Quartiles lie between two values in proportion (method 7 of Hyndman and Fan, "Sample quantiles in statistical packages", 1996). All
-//! is computed in f64.
+//! Quartiles lie between two values in proportion (method 7 of Hyndman and Fan, "Sample quantiles
+//! in statistical packages", 1996). All is computed in f64.
 use super::checks::stored;
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};

@@ -10,7 +10,8 @@ use candle::{DType, Device, Tensor};
 const MOST_VALUES: usize = 1 << 27;
 
 impl Columns {
-    /// Fits to the rows that `preparation` makes: all of them, or for quartiles those that [`blocks`] draws.
+    /// Fits to the rows that `preparation` makes: all of them, or for quartiles those that
+    /// [`blocks`] draws.
     pub(super) fn fit(kind: ColumnKind, split: &Split, preparation: &Preparation, seed: u64) -> Result<Self> {
         let n_features = preparation.n_outputs(split.n_features())?;
         let (centre, spread) = match kind {
@@ -32,7 +33,8 @@ impl Columns {
     }
 }
 
-/// What one pass over the rows gathers of each column. Means and sums of squares of blocks are joined as in [`Moments`](super::Moments).
+/// What one pass over the rows gathers of each column. Means and sums of squares of blocks are
+/// joined as in [`Moments`](super::Moments).
 struct Sums {
     n: f64,
     mean: Vec<f64>,

@@ -25,15 +25,18 @@ impl Preparation {
         Self::of_steps(None, steps, 0)
     }
 
-    /// Fits `steps` to the raw rows of a split, in their order: one pass over the rows for each step that is fitted, over all of them for
-    /// standardise, minmax and log1p, and for other steps over at most 65,536 of them, drawn with `seed` where there are more.
+    /// Fits `steps` to the raw rows of a split, in their order: one pass over the rows for each
+    /// step that is fitted, over all of them for standardise, minmax and log1p, and for other steps
+    /// over at most 65,536 of them, drawn with `seed` where there are more.
     ///
-    /// Principal components and whitening cost `n_samples·n_features²` multiplications, and some `10·n_features³`, or `500·n_features²` where few
-    /// are kept; those of sparse rows, and of more than 4,096 features, cost some thousand multiplications an entry, in some 20 to 100 passes over
-    /// the rows.
+    /// Principal components and whitening cost `n_samples·n_features²` multiplications, and some
+    /// `10·n_features³`, or `500·n_features²` where few are kept; those of sparse rows, and of more
+    /// than 4,096 features, cost some thousand multiplications an entry, in some 20 to 100 passes
+    /// over the rows.
     ///
     /// # Errors
-    /// When a row cannot be read, a number of a step is out of range, or the rows do not vary where they must.
+    /// When a row cannot be read, a number of a step is out of range, or the rows do not vary where
+    /// they must.
     pub fn fit(split: &Split, steps: &[StepConfig], seed: u64) -> Result<Self> {
         Self::of_steps(Some(split), steps, seed)
     }
@@ -51,7 +54,8 @@ impl Preparation {
     /// The same for raw rows in memory, `[n_samples, n_features]` u8 or f32.
     ///
     /// # Errors
-    /// As [`fit`](Self::fit), and when `rows` has another shape or type, or a value is NaN or infinite.
+    /// As [`fit`](Self::fit), and when `rows` has another shape or type, or a value is NaN or
+    /// infinite.
     pub fn fit_tensor(rows: &Tensor, steps: &[StepConfig], seed: u64) -> Result<Self> {
         Self::fit(&Split::from_tensors(rows, None)?, steps, seed)?.to_device(rows.device())
     }

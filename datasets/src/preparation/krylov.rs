@@ -6,11 +6,13 @@
 //! x = zᵀ Q,  r = ‖C x − θ x‖         a direction, and by how much it is none: |θ − λ| ≤ r for an eigenvalue λ, and ≤ r²/gap
 //! ```
 //!
-//! When the basis is full, the best directions are kept and the rest is dropped (thick restart). A block that adds nothing to the basis is
-//! filled with random directions, so that an eigenvalue that comes often is found as often.
+//! When the basis is full, the best directions are kept and the rest is dropped (thick restart). A
+//! block that adds nothing to the basis is filled with random directions, so that an eigenvalue
+//! that comes often is found as often.
 //!
-//! Source: Golub and Underwood, "The block Lanczos method for computing eigenvalues", 1977; Wu and Simon, "Thick-restart Lanczos method for
-//! large symmetric eigenvalue problems", SIAM J. Matrix Anal. Appl. 22, 2000. Departure: products with the basis are kept, so that T needs no
+//! Source: Golub and Underwood, "The block Lanczos method for computing eigenvalues", 1977; Wu and
+//! Simon, "Thick-restart Lanczos method for large symmetric eigenvalue problems", SIAM J. Matrix
+//! Anal. Appl. 22, 2000. Departure: products with the basis are kept, so that T needs no
 //! recurrence.
 use crate::{Error, Result};
 use candle::{D, DType, Device, Tensor};
@@ -22,7 +24,8 @@ use nalgebra::{DMatrix, SymmetricEigen};
 pub(super) const BLOCK: usize = 16;
 /// Products after which the directions are looked at, which costs the cube of their number.
 const LOOK: usize = 4;
-/// Products after which directions are refused. Noise alone, of which all variances are near one another, takes some 100.
+/// Products after which directions are refused. Noise alone, of which all variances are near one
+/// another, takes some 100.
 const MOST_PRODUCTS: usize = 1000;
 /// The Philox stream of the first directions.
 const STREAM: u64 = 0x6b72_796c; // "kryl"
@@ -32,9 +35,10 @@ pub(super) fn is_faster(n_features: usize, n_components: usize) -> bool {
     n_features > 256 && n_components.saturating_mul(6) <= n_features
 }
 
-/// The `k` largest eigenvalues of a positive semidefinite matrix of `d` rows, descending, and their eigenvectors `[k, d]`, f64 on the CPU;
-/// `product` gives `X C` of `X`, `[b, d]` f64 with `b` at most [`BLOCK`]. A direction is one when its residual is at most `tolerance` of the
-/// largest eigenvalue.
+/// The `k` largest eigenvalues of a positive semidefinite matrix of `d` rows, descending, and their
+/// eigenvectors `[k, d]`, f64 on the CPU; `product` gives `X C` of `X`, `[b, d]` f64 with `b` at
+/// most [`BLOCK`]. A direction is one when its residual is at most `tolerance` of the largest
+/// eigenvalue.
 pub(super) fn leading(
     d: usize,
     k: usize,
@@ -96,11 +100,13 @@ impl Randoms {
     }
 }
 
-/// As many orthonormal rows, orthogonal to those of `basis`, which span what those of `block` add to it; and random ones beyond that.
+/// As many orthonormal rows, orthogonal to those of `basis`, which span what those of `block` add
+/// to it; and random ones beyond that.
 fn orthonormal(block: &Tensor, basis: &Tensor, random: &mut Randoms) -> Result<Tensor> {
     let (n, d) = block.dims2()?;
     let mut rows: Vec<Vec<f64>> = away(block, basis)?.to_vec2()?;
-    // Twice is enough (Kahan and Parlett) where little is left of a row; what is left of less is rounding.
+    // Twice is enough (Kahan and Parlett) where little is left of a row; what is left of less is
+    // rounding.
     let before: Vec<f64> = block.sqr()?.sum(D::Minus1)?.to_vec1()?;
     let mut done: Vec<Vec<f64>> = Vec::with_capacity(n);
     for (row, before) in rows.iter_mut().zip(before) {
@@ -151,7 +157,8 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
 
-/// All eigenvalues of a symmetric matrix of `n` rows, descending, and its eigenvectors, one after the other.
+/// All eigenvalues of a symmetric matrix of `n` rows, descending, and its eigenvectors, one after
+/// the other.
 pub(super) fn symmetric_eigen(n: usize, matrix: Vec<f64>) -> Result<(Vec<f64>, Vec<f64>)> {
     let matrix = DMatrix::from_vec(n, n, matrix);
     // Two or three sweeps an eigenvalue are usual.

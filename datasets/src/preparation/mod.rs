@@ -1,6 +1,7 @@
 //! What is done to raw rows before a model reads them.
 //!
-//! A [`Preparation`] is fitted once to the training rows and saved with the model, so that raw rows go in at inference as in training:
+//! A [`Preparation`] is fitted once to the training rows and saved with the model, so that raw rows
+//! go in at inference as in training:
 //!
 //! ```text
 //! raw rows, u8 or float ──× 1/255 (bytes)──▶ step 1 ──▶ step 2 ──▶ … ──▶ what the model reads
@@ -22,7 +23,8 @@
 //! | [`Pca`](StepConfig::Pca)                  | coordinates along the directions of most variance | yes | Jolliffe 2002                |
 //! | [`Whiten`](StepConfig::Whiten)            | PCA or ZCA: unit covariance                    | yes    | Bell & Sejnowski 1997; UFLDL |
 //!
-//! Each step is also there alone: [`Pca`], [`Whitening`], [`TutorialRescale`], [`remove_mean`], [`normalize_contrast`].
+//! Each step is also there alone: [`Pca`], [`Whitening`], [`TutorialRescale`], [`remove_mean`],
+//! [`normalize_contrast`].
 //!
 //! ```
 //! use candle::Device::Cpu;

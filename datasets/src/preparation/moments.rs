@@ -4,8 +4,9 @@
 //! μ = Σ x / n,   S = Σ (x - μ)(x - μ)ᵀ,   C = S / (n - 1)
 //! δ = μ_b - μ_a: μ = μ_a + δ n_b/n,   S = S_a + S_b + δδᵀ n_a n_b/n      two parts a, b joined
 //! ```
-//! The join of Chan, Golub & LeVeque ("Updating formulae and a pairwise algorithm for computing sample variances", 1979)
-//! has no cancellation between large sums, so that the result does not depend on how far the data lie from 0.
+//! The join of Chan, Golub & LeVeque ("Updating formulae and a pairwise algorithm for computing
+//! sample variances", 1979) has no cancellation between large sums, so that the result does not
+//! depend on how far the data lie from 0.
 use super::checks::rows_of;
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
@@ -41,10 +42,12 @@ impl Moments {
         })
     }
 
-    /// Adds `rows`, `[n, n_features]` f32 on the same device; `n·n_features²` multiplications in f64.
+    /// Adds `rows`, `[n, n_features]` f32 on the same device; `n·n_features²` multiplications in
+    /// f64.
     ///
     /// # Errors
-    /// When `rows` has another shape or type, or holds a NaN or an infinity; then nothing was added.
+    /// When `rows` has another shape or type, or holds a NaN or an infinity; then nothing was
+    /// added.
     pub fn add(&mut self, rows: &Tensor) -> Result<()> {
         let (n, _) = rows_of("Moments.add", "rows", rows, Some(self.n_features))?;
         let mut sum = self.clone();
@@ -99,7 +102,8 @@ impl Moments {
     }
 }
 
-/// Column means and centred rows in f64; names the first value that is not finite, `first_row` being the block's.
+/// Column means and centred rows in f64; names the first value that is not finite, `first_row`
+/// being the block's.
 fn centre(block: &Tensor, first_row: usize) -> Result<(Tensor, Tensor)> {
     let values = block.to_dtype(DType::F64)?;
     let mean = values.mean(0)?;

@@ -4,8 +4,8 @@ use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
 use std::collections::HashMap;
 
-/// The variance that [`normalize_contrast`] adds by custom: 10 on a scale of 0..=255 (Coates & Ng 2012, section 2.1), for
-/// patches on a scale of 0..=1.
+/// The variance that [`normalize_contrast`] adds by custom: 10 on a scale of 0..=255 (Coates & Ng
+/// 2012, section 2.1), for patches on a scale of 0..=1.
 pub const CONTRAST_REGULARISER: f64 = 10. / (255. * 255.);
 
 /// Rows that are held as f64 at a time.
@@ -13,9 +13,9 @@ const BLOCK_ROWS: usize = 8192;
 
 /// `x - mean(x)`, each patch its own mean: brightness goes, the flat patch becomes exactly zero.
 ///
-/// `patches` is `[n, n_features]` f32, and so is the result. Means are taken in f64.
-/// Source: Ng et al., "Unsupervised feature learning and deep learning" (UFLDL), "Data preprocessing: per-example mean
-/// subtraction".
+/// `patches` is `[n, n_features]` f32, and so is the result. Means are taken in f64. Source: Ng et
+/// al., "Unsupervised feature learning and deep learning" (UFLDL), "Data preprocessing: per-example
+/// mean subtraction".
 ///
 /// # Errors
 /// When `patches` has another shape or type.
@@ -39,11 +39,13 @@ pub(super) fn of_row_sum(rows: &Tensor, total: f64) -> Result<Tensor> {
     })
 }
 
-/// `(x - mean(x)) / √(var(x) + regulariser)`, each patch its own mean and variance: brightness and contrast go.
+/// `(x - mean(x)) / √(var(x) + regulariser)`, each patch its own mean and variance: brightness and
+/// contrast go.
 ///
-/// `patches` is `[n, n_features]` f32, and so is the result. The variance has divisor `n_features`; `regulariser`
-/// ([`CONTRAST_REGULARISER`] for patches in [0, 1]) keeps nearly flat patches from becoming noise at full contrast.
-/// Source: Coates & Ng, "Learning feature representations with k-means", 2012, section 2.1.
+/// `patches` is `[n, n_features]` f32, and so is the result. The variance has divisor `n_features`;
+/// `regulariser` ([`CONTRAST_REGULARISER`] for patches in [0, 1]) keeps nearly flat patches from
+/// becoming noise at full contrast. Source: Coates & Ng, "Learning feature representations with
+/// k-means", 2012, section 2.1.
 ///
 /// # Errors
 /// When `patches` has another shape or type, or `regulariser` is not a finite number above 0.
@@ -66,7 +68,8 @@ pub(super) fn contrast_normalized(rows: &Tensor, regulariser: f64) -> Result<Ten
     })
 }
 
-/// `x - mean(x)` in f64, counted from each patch's first pixel: so a flat patch is zero whatever `mean` rounds.
+/// `x - mean(x)` in f64, counted from each patch's first pixel: so a flat patch is zero whatever
+/// `mean` rounds.
 fn centred(patches: &Tensor) -> candle::Result<Tensor> {
     let patches = patches.to_dtype(DType::F64)?;
     let from_first = patches.broadcast_sub(&patches.narrow(1, 0, 1)?)?;
@@ -87,15 +90,17 @@ pub(super) fn by_blocks(rows: &Tensor, f: impl Fn(&Tensor) -> candle::Result<Ten
     }
 }
 
-/// The sparse-autoencoder tutorial's normalisation, onto [0.1, 0.9], where sigmoid units can follow.
+/// The sparse-autoencoder tutorial's normalisation, onto [0.1, 0.9], where sigmoid units can
+/// follow.
 ///
 /// ```text
 /// z = x - mean(x)                        each patch its own mean
 /// σ = √(Σ z² / (N - 1))                  over all N values of all patches fitted on
 /// y = 0.4 clip(z, -3σ, 3σ) / 3σ + 0.5
 /// ```
-/// Source: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, and the function `normalizeData` of its exercise. Departure: the
-/// σ of the patches fitted on is kept, so that new patches are scaled alike.
+/// Source: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, and the function `normalizeData`
+/// of its exercise. Departure: the σ of the patches fitted on is kept, so that new patches are
+/// scaled alike.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TutorialRescale {
     deviation: f64,
@@ -105,7 +110,8 @@ impl TutorialRescale {
     /// Measures `σ` on `patches`, `[n, n_features]` f32.
     ///
     /// # Errors
-    /// When `patches` has another shape or type, holds fewer than two values, or one that is not finite.
+    /// When `patches` has another shape or type, holds fewer than two values, or one that is not
+    /// finite.
     pub fn fit(patches: &Tensor) -> Result<Self> {
         let (n, n_features) = rows_of("TutorialRescale::fit", "patches", patches, None)?;
         let mut squares = 0.;
@@ -154,7 +160,8 @@ impl TutorialRescale {
         self.deviation
     }
 
-    /// `y` of `patches`, both `[n, n_features]` f32 or f64; `y` is in [0.1, 0.9], a flat patch 0.5 throughout.
+    /// `y` of `patches`, both `[n, n_features]` f32 or f64; `y` is in [0.1, 0.9], a flat patch 0.5
+    /// throughout.
     ///
     /// # Errors
     /// When `patches` has another shape or type.

@@ -12,8 +12,9 @@
 //! | `Eᵀ`   | `components` | `[n_components, n_features]` |
 //! | `λ`    | `variance`   | `[n_components]`             |
 //!
-//! The covariance has divisor `n - 1`, and the largest entry of each `e_j` is positive, so that signs do not depend on the solver.
-//! With unit variance in each direction it is [`Whitening`](super::Whitening).
+//! The covariance has divisor `n - 1`, and the largest entry of each `e_j` is positive, so that
+//! signs do not depend on the solver. With unit variance in each direction it is
+//! [`Whitening`](super::Whitening).
 //!
 //! Source: Jolliffe, "Principal component analysis", 2nd edition, Springer 2002.
 //!
@@ -73,7 +74,8 @@ impl Principal {
         Self::found(mean, variance, components, total)
     }
 
-    /// The `k` directions of most variance by passes over rows, f32 `[_, d]`, of which each call of `each` gives all, block by block.
+    /// The `k` directions of most variance by passes over rows, f32 `[_, d]`, of which each call of
+    /// `each` gives all, block by block.
     pub(super) fn of_rows(
         d: usize,
         k: usize,
@@ -178,7 +180,8 @@ pub(super) fn check_components(at: &str, n_components: Option<usize>, n_features
     }
 }
 
-/// Fitted principal components; the statistics are f64 on the CPU, rows are f32 or f64 on the device it was fitted or loaded for.
+/// Fitted principal components; the statistics are f64 on the CPU, rows are f32 or f64 on the
+/// device it was fitted or loaded for.
 #[derive(Debug, Clone)]
 pub struct Pca {
     principal: Principal,
@@ -187,14 +190,15 @@ pub struct Pca {
 }
 
 impl Pca {
-    /// Fits to `rows`, `[n_samples, n_features]` f32, and stays on their device; keeps the `n_components` directions of most variance,
-    /// or all.
+    /// Fits to `rows`, `[n_samples, n_features]` f32, and stays on their device; keeps the
+    /// `n_components` directions of most variance, or all.
     ///
-    /// `n_samples·n_features²` multiplications for the covariance, and some `10·n_features³` for its eigenvectors, or `500·n_features²` where few
-    /// are kept.
+    /// `n_samples·n_features²` multiplications for the covariance, and some `10·n_features³` for
+    /// its eigenvectors, or `500·n_features²` where few are kept.
     ///
     /// # Errors
-    /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity, or fewer than `n_components` features.
+    /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity, or fewer
+    /// than `n_components` features.
     pub fn fit(rows: &Tensor, n_components: Option<usize>) -> Result<Self> {
         let (_, n_features) = rows_of("Pca::fit", "rows", rows, None)?;
         check_components("Pca", n_components, n_features)?;
@@ -203,7 +207,8 @@ impl Pca {
         Self::from_moments(&moments, n_components)
     }
 
-    /// Fits to rows that were gathered in [`Moments`], for data that do not fit in memory; stays on their device.
+    /// Fits to rows that were gathered in [`Moments`], for data that do not fit in memory; stays on
+    /// their device.
     ///
     /// # Errors
     /// As [`Pca::fit`].
@@ -238,7 +243,8 @@ impl Pca {
         Ok(rows.broadcast_sub(mean)?.matmul(&components.t()?)?)
     }
 
-    /// `μ + E y` of `coordinates`: `[n, n_components]` f32 or f64 to `[n, n_features]` of the same type.
+    /// `μ + E y` of `coordinates`: `[n, n_components]` f32 or f64 to `[n, n_features]` of the same
+    /// type.
     ///
     /// # Errors
     /// When `coordinates` has another shape, type or device.
@@ -248,7 +254,8 @@ impl Pca {
         Ok(coordinates.matmul(components)?.broadcast_add(mean)?)
     }
 
-    /// The share of the variance that lies in the directions kept, in `[0, 1]`; 1 for rows that do not vary.
+    /// The share of the variance that lies in the directions kept, in `[0, 1]`; 1 for rows that do
+    /// not vary.
     ///
     /// # Errors
     /// Only when memory is short.
@@ -287,7 +294,8 @@ impl Pca {
         &self.principal.variance
     }
 
-    /// What to save with a model, f64 on the CPU: `{prefix}.mean`, `.components`, `.variance` and `.total_variance` (`[1]`).
+    /// What to save with a model, f64 on the CPU: `{prefix}.mean`, `.components`, `.variance` and
+    /// `.total_variance` (`[1]`).
     ///
     /// # Errors
     /// Only when memory is short.
@@ -296,10 +304,12 @@ impl Pca {
         Ok(named.map(|(name, tensor)| (format!("{prefix}.{name}"), tensor)).collect())
     }
 
-    /// Back from [`Pca::tensors`], for rows on `device`; transforms to the same bits as the one that was saved.
+    /// Back from [`Pca::tensors`], for rows on `device`; transforms to the same bits as the one
+    /// that was saved.
     ///
     /// # Errors
-    /// When a tensor is missing, or its shape, type or values are not those of principal components.
+    /// When a tensor is missing, or its shape, type or values are not those of principal
+    /// components.
     pub fn from_tensors(tensors: &HashMap<String, Tensor>, prefix: &str, device: &Device) -> Result<Self> {
         Self::on(Principal::stored(tensors, prefix)?, device)
     }

@@ -1,4 +1,5 @@
-//! Preparation of sparse rows, which stay sparse as long as steps work on each value of a column alone.
+//! Preparation of sparse rows, which stay sparse as long as steps work on each value of a column
+//! alone.
 //!
 //! ```text
 //! x_ij = value of entry (i, j) where there is one, else b_j        b the background, 0 in raw rows
@@ -7,11 +8,13 @@
 //! (x_i − μ) V = Σ_entries (x_ij − b_j) V_j + (b − μ) V             a product with principal directions V, μ the mean
 //! ```
 //!
-//! So nothing is lost by centring, and a row costs its entries. In the column of which every row has an entry, `b_j` is on no row and counts as
-//! `μ_j`: sums then lose nothing where the column lies far from 0.
+//! So nothing is lost by centring, and a row costs its entries. In the column of which every row
+//! has an entry, `b_j` is on no row and counts as `μ_j`: sums then lose nothing where the column
+//! lies far from 0.
 //!
-//! Principal components are found by products with the covariance ([`krylov`](super::krylov)), each a pass over the same rows that dense ones
-//! are fitted to. A step of each row's own (row mean, contrast) makes the rows dense, block by block.
+//! Principal components are found by products with the covariance ([`krylov`](super::krylov)), each
+//! a pass over the same rows that dense ones are fitted to. A step of each row's own (row mean,
+//! contrast) makes the rows dense, block by block.
 use super::chain::Preparation;
 use super::krylov;
 use super::pca::{PASSES_TOLERANCE, Pca, Principal};
@@ -24,7 +27,8 @@ use rayon::prelude::*;
 
 /// Rows that are read at once.
 const BLOCK: usize = 1024;
-/// Parts of a pass, each with sums of its own; whatever the number of threads, so that sums do not depend on it.
+/// Parts of a pass, each with sums of its own; whatever the number of threads, so that sums do not
+/// depend on it.
 const PARTS: usize = 8;
 
 /// Sparse rows over a background.
@@ -39,7 +43,8 @@ impl Prepared {
         Self { background: vec![0.; block.n_features()], block }
     }
 
-    /// `f` of column and value of all entries and of the background; errors name the row, counted from `first_row`.
+    /// `f` of column and value of all entries and of the background; errors name the row, counted
+    /// from `first_row`.
     fn map(&mut self, first_row: usize, f: impl Fn(usize, f32) -> Result<f32>) -> Result<()> {
         for (i, column, x) in self.block.entries_mut() {
             let row = first_row + i;
@@ -130,7 +135,8 @@ impl Preparation {
         self.steps.iter().take_while(stays).count()
     }
 
-    /// Sparse rows after its first steps, `first_row` the first of them, and how many steps that were.
+    /// Sparse rows after its first steps, `first_row` the first of them, and how many steps that
+    /// were.
     fn sparse(&self, first_row: usize, block: SparseBlock) -> Result<(Prepared, usize)> {
         let mut rows = Prepared::raw(block);
         let n = self.n_sparse();
@@ -149,11 +155,13 @@ impl Preparation {
         Ok((rows, n))
     }
 
-    /// What a model reads of all rows of a split: `[n_samples, n_outputs]`, f32 on `device`. Sparse rows become dense after the steps that keep
-    /// them sparse, a block at a time, so that those before principal components take no memory.
+    /// What a model reads of all rows of a split: `[n_samples, n_outputs]`, f32 on `device`. Sparse
+    /// rows become dense after the steps that keep them sparse, a block at a time, so that those
+    /// before principal components take no memory.
     ///
     /// # Errors
-    /// When a row cannot be read, has no logarithm where one is taken, or does not fit the steps; or memory is short.
+    /// When a row cannot be read, has no logarithm where one is taken, or does not fit the steps;
+    /// or memory is short.
     pub fn apply_split(&self, split: &Split, device: &Device) -> Result<Tensor> {
         let mut done = Vec::new();
         if !split.rows.is_sparse() {
@@ -196,7 +204,8 @@ fn entries(split: &Split, indices: &[u32]) -> Result<SparseBlock> {
     block.ok_or_else(|| Error::Argument("Source: is_sparse without entries".to_owned()))
 }
 
-/// Gives all sparse rows of a split, prepared, to `f` in order; of a preparation that keeps them sparse.
+/// Gives all sparse rows of a split, prepared, to `f` in order; of a preparation that keeps them
+/// sparse.
 pub(super) fn sparse_in_order(
     split: &Split,
     preparation: &Preparation,
@@ -237,7 +246,8 @@ fn add(y: &mut [f64], factor: f64, x: &[f64]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y += factor * x);
 }
 
-/// The principal components of sparse rows, prepared by steps that keep them so: of those rows that [`blocks`](super::statistics::blocks) draws.
+/// The principal components of sparse rows, prepared by steps that keep them so: of those rows that
+/// [`blocks`](super::statistics::blocks) draws.
 pub(super) fn pca(
     split: &Split,
     preparation: &Preparation,
@@ -328,7 +338,8 @@ impl Covariance {
         Ok(Tensor::from_vec(sum, (d, b), &Device::Cpu)?.t()?.contiguous()?)
     }
 
-    /// `Σ_i Σ_entries (x_ij − b_j) y_i`, `[d, b]`, and `Σ_i y_i` with `y_i = (x_i − μ) V` over some rows.
+    /// `Σ_i Σ_entries (x_ij − b_j) y_i`, `[d, b]`, and `Σ_i y_i` with `y_i = (x_i − μ) V` over some
+    /// rows.
     fn part(&self, blocks: &[SparseBlock], v: &[f64], away: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let b = away.len();
         let (mut sum, mut along) = (vec![0f64; v.len()], vec![0f64; b]);

@@ -66,7 +66,8 @@ impl RowStatistics {
     }
 }
 
-/// Gives prepared rows to `f` a block at a time, on the CPU: at most 65,536, drawn with `seed` where there are more.
+/// Gives prepared rows to `f` a block at a time, on the CPU: at most 65,536, drawn with `seed`
+/// where there are more.
 pub(super) fn blocks(
     split: &Split,
     preparation: &Preparation,
@@ -90,7 +91,8 @@ pub(super) fn blocks(
     Ok(())
 }
 
-/// Gives all prepared rows to `f` a block at a time in the order of the source, on the CPU, with the number of the first row.
+/// Gives all prepared rows to `f` a block at a time in the order of the source, on the CPU, with
+/// the number of the first row.
 pub(super) fn in_order(
     split: &Split,
     preparation: &Preparation,

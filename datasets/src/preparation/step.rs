@@ -16,7 +16,8 @@ use std::str::FromStr;
 /// The total of `row-sum` where none is given, by custom in counts of genes.
 const TOTAL: f64 = 1e4;
 
-/// A step of a [`Preparation`](super::Preparation), before it is fitted; equations in the [module](super).
+/// A step of a [`Preparation`](super::Preparation), before it is fitted; equations in the
+/// [module](super).
 ///
 /// As text, which files hold too, it is one of the names that its [`FromStr`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -24,33 +25,38 @@ const TOTAL: f64 = 1e4;
 pub enum StepConfig {
     /// Multiplies by a finite number above 0.
     Scale(f64),
-    /// Divides by the standard deviation over all rows and features, each about its feature's mean, so that features keep their
-    /// proportions.
+    /// Divides by the standard deviation over all rows and features, each about its feature's mean,
+    /// so that features keep their proportions.
     UnitVariance,
     /// Subtracts the mean of each feature.
     Center,
-    /// Subtracts from each feature its mean and divides by its standard deviation (divisor `n`); a constant feature becomes 0.
+    /// Subtracts from each feature its mean and divides by its standard deviation (divisor `n`); a
+    /// constant feature becomes 0.
     Standardise,
-    /// Maps each feature onto [0, 1] by its least and largest value; values outside are clipped, and a constant feature becomes 0.
+    /// Maps each feature onto [0, 1] by its least and largest value; values outside are clipped,
+    /// and a constant feature becomes 0.
     MinMax,
-    /// Subtracts from each feature its median and divides by the distance of its quartiles, which outliers do not move; where the
-    /// quartiles are equal it only subtracts.
+    /// Subtracts from each feature its median and divides by the distance of its quartiles, which
+    /// outliers do not move; where the quartiles are equal it only subtracts.
     Robust,
     /// `ln(1 + x)`, for counts and amounts that span decades; values must be above -1.
     Log1p,
-    /// Multiplies each row so that its magnitudes sum to a total: counts of rows of different depth. A row of zeros stays.
+    /// Multiplies each row so that its magnitudes sum to a total: counts of rows of different
+    /// depth. A row of zeros stays.
     RowSum {
         /// Finite, above 0.
         total: f64,
     },
     /// Subtracts from each row its own mean: brightness goes.
     RowMean,
-    /// Subtracts from each row its own mean and divides by its own standard deviation: brightness and contrast go.
+    /// Subtracts from each row its own mean and divides by its own standard deviation: brightness
+    /// and contrast go.
     Contrast {
         /// Added to the variance, above 0; [`CONTRAST_REGULARISER`] for rows in [0, 1].
         regulariser: f64,
     },
-    /// Subtracts from each row its own mean, clips at three standard deviations and maps onto [0.1, 0.9], for sigmoid units.
+    /// Subtracts from each row its own mean, clips at three standard deviations and maps onto [0.1,
+    /// 0.9], for sigmoid units.
     Rescale,
     /// Coordinates along the directions of most variance.
     Pca {
@@ -80,8 +86,9 @@ impl StepConfig {
     }
 }
 
-/// As command lines name them: `scale=F`, `unit-variance`, `center`, `standardise`, `minmax`, `robust`, `log1p`, `row-sum[=TOTAL]`, `row-mean`, `contrast[=C]`, `rescale`, `pca=N`, `whiten[=N]`,
-/// `zca[=EPSILON]`.
+/// As command lines name them: `scale=F`, `unit-variance`, `center`, `standardise`, `minmax`,
+/// `robust`, `log1p`, `row-sum[=TOTAL]`, `row-mean`, `contrast[=C]`, `rescale`, `pca=N`,
+/// `whiten[=N]`, `zca[=EPSILON]`.
 impl FromStr for StepConfig {
     type Err = String;
 
@@ -229,7 +236,8 @@ impl PartialEq for Step {
 }
 
 impl Step {
-    /// Of rows in f32 or f64, and gives the same; they belong to a larger whole, of which `first_row` is the first.
+    /// Of rows in f32 or f64, and gives the same; they belong to a larger whole, of which
+    /// `first_row` is the first.
     pub(super) fn apply(&self, first_row: usize, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Scale(factor) => Ok(x.affine(*factor, 0.)?),

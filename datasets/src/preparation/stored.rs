@@ -3,7 +3,8 @@
 //! ```json
 //! "preparation": {"byte_scale": 0.00392156862745098, "steps": [{"step": "row-mean"}, {"step": "pca", "n_features": 784, "n_components": 50}]}
 //! ```
-//! The numbers of step `i` are the tensors `preparation.i.mean`, `preparation.i.components` and so on, f64.
+//! The numbers of step `i` are the tensors `preparation.i.mean`, `preparation.i.components` and so
+//! on, f64.
 use super::chain::Preparation;
 use super::checks::stored;
 use super::columns::{ColumnKind, Columns};
@@ -43,7 +44,8 @@ impl<'de> Deserialize<'de> for Preparation {
 }
 
 impl Preparation {
-    /// What was fitted, to be saved with the model beside its configuration: `preparation.{step}.{name}`, f64.
+    /// What was fitted, to be saved with the model beside its configuration:
+    /// `preparation.{step}.{name}`, f64.
     ///
     /// # Errors
     /// Only when memory is short.
@@ -55,7 +57,8 @@ impl Preparation {
         Ok(tensors)
     }
 
-    /// Names and shapes of the tensors that [`load`](Self::load) needs: none once all steps are fitted.
+    /// Names and shapes of the tensors that [`load`](Self::load) needs: none once all steps are
+    /// fitted.
     pub fn missing(&self) -> Vec<(String, Vec<usize>)> {
         let of_step = |(i, step): (usize, &Step)| {
             let shapes = match step {
@@ -67,7 +70,8 @@ impl Preparation {
         self.steps.iter().enumerate().flat_map(of_step).collect()
     }
 
-    /// Adds what was fitted, of [`Preparation::tensors`], to the steps that a configuration named, for rows on `device`.
+    /// Adds what was fitted, of [`Preparation::tensors`], to the steps that a configuration named,
+    /// for rows on `device`.
     ///
     /// # Errors
     /// When a tensor is missing, or is not one of the step.

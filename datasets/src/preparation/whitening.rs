@@ -15,11 +15,12 @@
 //! | `λ`    | `variance`   | `[n_components]`             |
 //! | `ε`    | `epsilon`    | a number                     |
 //!
-//! Source: Bell & Sejnowski, "The 'independent components' of natural scenes are edge filters", Vision Research 37, 1997
-//! (ZCA); Ng et al., UFLDL, "Whitening" (ε). Departures: the covariance has divisor `n - 1`; a direction whose `λ + ε` is
-//! within the rounding noise of f32 rows gets `s = 1/s = 0` (the pseudo-inverse), so that rank-deficient rows, such as patches without
-//! their mean at `ε = 0`, make no infinities; the largest entry of each `e_j` is positive, so that signs do not depend on
-//! the solver.
+//! Source: Bell & Sejnowski, "The 'independent components' of natural scenes are edge filters",
+//! Vision Research 37, 1997 (ZCA); Ng et al., UFLDL, "Whitening" (ε). Departures: the covariance
+//! has divisor `n - 1`; a direction whose `λ + ε` is within the rounding noise of f32 rows gets
+//! `s = 1/s = 0` (the pseudo-inverse), so that rank-deficient rows, such as patches without their
+//! mean at `ε = 0`, make no infinities; the largest entry of each `e_j` is positive, so that signs
+//! do not depend on the solver.
 use super::applied::Applied;
 use super::checks::{applied_rows, rows_of, stored_number};
 use super::moments::Moments;
@@ -45,8 +46,9 @@ pub enum WhiteningKind {
 pub struct WhiteningConfig {
     /// Default ZCA, after which filters can be looked at as images.
     pub kind: WhiteningKind,
-    /// Added to each variance, at least 0, in squared units of the rows: directions of less variance than this are damped.
-    /// Default 1e-5, UFLDL's for rows within [-1, 1]; 0 gives covariance 1 exactly, and with it full-size noise.
+    /// Added to each variance, at least 0, in squared units of the rows: directions of less
+    /// variance than this are damped. Default 1e-5, UFLDL's for rows within [-1, 1]; 0 gives
+    /// covariance 1 exactly, and with it full-size noise.
     pub epsilon: f64,
     /// Directions kept, those of most variance, between 1 and `n_features`; default all.
     pub n_components: Option<usize>,
@@ -58,7 +60,8 @@ impl Default for WhiteningConfig {
     }
 }
 
-/// A fitted whitening; the statistics are f64 on the CPU, rows are f32 or f64 on the device it was fitted or loaded for.
+/// A fitted whitening; the statistics are f64 on the CPU, rows are f32 or f64 on the device it was
+/// fitted or loaded for.
 #[derive(Debug, Clone)]
 pub struct Whitening {
     fitted: Fitted,
@@ -86,10 +89,12 @@ struct Matrices {
 impl Whitening {
     /// Fits to `rows`, `[n_samples, n_features]` f32, and stays on their device.
     ///
-    /// `n_samples·n_features²` multiplications for the covariance and some `10·n_features³` for its eigenvectors.
+    /// `n_samples·n_features²` multiplications for the covariance and some `10·n_features³` for its
+    /// eigenvectors.
     ///
     /// # Errors
-    /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity; or `config` is out of range.
+    /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity; or
+    /// `config` is out of range.
     pub fn fit(rows: &Tensor, config: &WhiteningConfig) -> Result<Self> {
         let (_, n_features) = rows_of("Whitening::fit", "rows", rows, None)?;
         config.validate(n_features)?;
@@ -98,7 +103,8 @@ impl Whitening {
         Self::from_moments(&moments, config)
     }
 
-    /// Fits to rows that were gathered in [`Moments`], for data that do not fit in memory; stays on their device.
+    /// Fits to rows that were gathered in [`Moments`], for data that do not fit in memory; stays on
+    /// their device.
     ///
     /// # Errors
     /// As [`Whitening::fit`].
@@ -133,7 +139,8 @@ impl Whitening {
 
     /// `x` of `whitened`: `[n, n_outputs]` f32 or f64 to `[n, n_features]` of the same type.
     ///
-    /// Undoes [`Whitening::transform`] when all components were kept; else gives the nearest rows within those kept.
+    /// Undoes [`Whitening::transform`] when all components were kept; else gives the nearest rows
+    /// within those kept.
     ///
     /// # Errors
     /// When `whitened` has another shape, type or device.
@@ -151,7 +158,8 @@ impl Whitening {
         Ok(self.fitted.matrix()?)
     }
 
-    /// `V` of `x = μ + V y`: `[n_features, n_outputs]`, f64 on the CPU; the pseudo-inverse of [`Whitening::matrix`].
+    /// `V` of `x = μ + V y`: `[n_features, n_outputs]`, f64 on the CPU; the pseudo-inverse of
+    /// [`Whitening::matrix`].
     ///
     /// # Errors
     /// Only when memory is short.
@@ -211,8 +219,8 @@ impl Whitening {
         &self.fitted.principal.variance
     }
 
-    /// What to save with a model, f64 on the CPU: `{prefix}.mean`, `.components`, `.variance`, `.total_variance` (`[1]`),
-    /// `.epsilon` (`[1]`) and `.zca` (`[1]`, 1 for ZCA, 0 for PCA).
+    /// What to save with a model, f64 on the CPU: `{prefix}.mean`, `.components`, `.variance`,
+    /// `.total_variance` (`[1]`), `.epsilon` (`[1]`) and `.zca` (`[1]`, 1 for ZCA, 0 for PCA).
     ///
     /// # Errors
     /// Only when memory is short.
@@ -224,7 +232,8 @@ impl Whitening {
         Ok(named.map(|(name, tensor)| (format!("{prefix}.{name}"), tensor)).collect())
     }
 
-    /// Back from [`Whitening::tensors`], for rows on `device`; transforms to the same bits as the one that was saved.
+    /// Back from [`Whitening::tensors`], for rows on `device`; transforms to the same bits as the
+    /// one that was saved.
     ///
     /// # Errors
     /// When a tensor is missing, or its shape, type or values are not those of a whitening.
@@ -302,8 +311,8 @@ impl WhiteningConfig {
     }
 }
 
-/// The variance below which a direction holds only the rounding of f32 rows: each of `n_features` values is known to
-/// a part in 2²³ of the largest.
+/// The variance below which a direction holds only the rounding of f32 rows: each of `n_features`
+/// values is known to a part in 2²³ of the largest.
 fn noise_variance(largest: f64, n_features: usize) -> f64 {
     largest * n_features as f64 * f64::from(f32::EPSILON).powi(2)
 }

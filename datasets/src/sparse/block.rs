@@ -14,8 +14,8 @@ impl SparseBlock {
     /// Rows of `n_features` values by their entries, as the [module](super) says.
     ///
     /// # Errors
-    /// When the offsets do not ascend from 0 to the number of entries, columns of a row do not ascend below `n_features`, or a value is not
-    /// finite.
+    /// When the offsets do not ascend from 0 to the number of entries, columns of a row do not
+    /// ascend below `n_features`, or a value is not finite.
     pub fn new(n_features: usize, offsets: Vec<usize>, columns: Vec<u32>, values: Vec<f32>) -> Result<Self> {
         let refused = |what: String| Err(Error::Argument(format!("SparseBlock: {what}")));
         if offsets.first() != Some(&0) || !offsets.is_sorted() || offsets.last() != Some(&columns.len()) {

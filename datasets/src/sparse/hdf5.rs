@@ -6,8 +6,8 @@
 //! | 10x, 3 and on | `matrix`, a row for each barcode                     |                                                   |
 //! | 10x, up to 2 | the only group, a row for each barcode                |                                                   |
 //!
-//! A matrix is a group of `data`, `indices`, `indptr` (csr or csc by its attribute), or a dense array. It is read a block at a time, twice
-//! where it is sparse.
+//! A matrix is a group of `data`, `indices`, `indptr` (csr or csc by its attribute), or a dense
+//! array. It is read a block at a time, twice where it is sparse.
 use super::{Extent, SparseRows, Take};
 use crate::guard::caught;
 use crate::labels::{Classes, Labels, Texts};
@@ -126,14 +126,16 @@ impl File<'_> {
         self.sparse(path, &shape, turned, false)
     }
 
-    /// The matrix that 10x Genomics' programs write: pointers of barcodes, the shape that of features by barcodes.
+    /// The matrix that 10x Genomics' programs write: pointers of barcodes, the shape that of
+    /// features by barcodes.
     fn tenx(&self, path: &str) -> Result<Dataset> {
         self.options.refuse_labels(self.at, "it holds the matrix of 10x Genomics")?;
         let shape = self.array(&format!("{path}/shape"))?.whole()?;
         Dataset::new(self.at, Split::new(self.sparse(path, &shape, false, true)?, None)?, None, None)
     }
 
-    /// `turned` where pointers are those of columns, `reversed` where the shape is that of the matrix the other way round.
+    /// `turned` where pointers are those of columns, `reversed` where the shape is that of the
+    /// matrix the other way round.
     fn sparse(&self, path: &str, shape: &[Number], turned: bool, reversed: bool) -> Result<Arc<dyn Source>> {
         let at = format!("{}, '{path}'", self.at);
         let refused = |what: String| Error::format(&at, what, REMEDY);
@@ -226,7 +228,8 @@ impl File<'_> {
         Ok(Classes::of(texts.numbered()))
     }
 
-    /// A column that is an array, or a group of codes and categories; in old files all categories lie in a group of their own.
+    /// A column that is an array, or a group of codes and categories; in old files all categories
+    /// lie in a group of their own.
     fn member(&self, name: &str) -> Result<(Column, Option<Vec<String>>)> {
         let path = format!("obs/{name}");
         let codes = if self.has(&path, "codes") { format!("{path}/codes") } else { path.clone() };
@@ -340,7 +343,8 @@ impl Array {
         }
     }
 
-    /// All of them; a file cannot have more than it has bytes, for each of which a thousand may be packed.
+    /// All of them; a file cannot have more than it has bytes, for each of which a thousand may be
+    /// packed.
     fn whole(&self) -> Result<Vec<Number>> {
         if self.len() > MOST_CHUNK {
             let what = format!("has {} values, more than {MOST_CHUNK}", self.len());

@@ -8,10 +8,11 @@
 //! 3 4 7
 //! ```
 //!
-//! `coordinate` or `array` (all values, column after column); `real`, `integer` or `pattern` (each entry is 1); `general`, `symmetric` or
-//! `skew-symmetric` (of which the lower triangle is there).
+//! `coordinate` or `array` (all values, column after column); `real`, `integer` or `pattern` (each
+//! entry is 1); `general`, `symmetric` or `skew-symmetric` (of which the lower triangle is there).
 //!
-//! Source: Boisvert, Pozo and Remington, "The Matrix Market exchange formats: initial design", NISTIR 5935, 1996.
+//! Source: Boisvert, Pozo and Remington, "The Matrix Market exchange formats: initial design",
+//! NISTIR 5935, 1996.
 use super::{Extent, SparseRows};
 use crate::mapped::MappedFile;
 use crate::named::Rows;

@@ -17,8 +17,9 @@
 //! | a folder of 10x Genomics               | `matrix.mtx`, `genes.tsv` or `features.tsv`, `barcodes.tsv`, each perhaps `.gz`: a row for each barcode |
 //! | `.h5ad`, `.h5` (feature `hdf5`)        | AnnData's `X`, dense or sparse; 10x Genomics' matrix                      |
 //!
-//! A minibatch is dense. What a [`Preparation`](crate::Preparation) does to each value, and principal components, is done to the entries: see
-//! there. Entries that come more than once are summed. Counts stay counts: bytes are not divided by 255.
+//! A minibatch is dense. What a [`Preparation`](crate::Preparation) does to each value, and
+//! principal components, is done to the entries: see there. Entries that come more than once are
+//! summed. Counts stay counts: bytes are not divided by 255.
 pub(crate) mod block;
 #[cfg(feature = "hdf5")]
 pub(crate) mod hdf5;
@@ -61,7 +62,8 @@ impl std::fmt::Debug for SparseRows {
 const MAX_FEATURES: usize = 1 << 24;
 /// Rows, and columns, that a matrix may have whatever it holds …
 const FREE: usize = 1 << 16;
-/// … and how many rows, and columns, for each entry of a larger one, so that a damaged header takes no memory.
+/// … and how many rows, and columns, for each entry of a larger one, so that a damaged header takes
+/// no memory.
 const PER_ENTRY: [usize; 2] = [64, 4096];
 
 /// What takes entries of a matrix: row, column and value.
@@ -79,7 +81,8 @@ pub(crate) struct Extent {
 }
 
 impl SparseRows {
-    /// Gathers entries in any order; `each` gives all of them, and is called two or three times. `at` names their origin in errors.
+    /// Gathers entries in any order; `each` gives all of them, and is called two or three times.
+    /// `at` names their origin in errors.
     pub(crate) fn gather(
         at: &str,
         extent: Extent,
@@ -224,7 +227,8 @@ impl TryFrom<&SparseRows> for Tensor {
     }
 }
 
-/// Brings the entries of each row into the order of their columns, and sums those that come more than once.
+/// Brings the entries of each row into the order of their columns, and sums those that come more
+/// than once.
 fn tidy(at: &str, offsets: &mut [usize], columns: &mut [u32], values: &mut [u32]) -> Result<()> {
     let mut row: Vec<(u32, f32)> = Vec::new();
     let mut end = 0;

@@ -1,4 +1,5 @@
-//! `.npz` of `scipy.sparse.save_npz`: the arrays of one matrix, and `format`, which says what they are.
+//! `.npz` of `scipy.sparse.save_npz`: the arrays of one matrix, and `format`, which says what they
+//! are.
 //!
 //! | format     | arrays                                                             |
 //! |------------|--------------------------------------------------------------------|
@@ -117,7 +118,8 @@ pub(super) struct Compressed<'a, P = Flat<'a, i64>, X = Flat<'a, f64>> {
 }
 
 impl Compressed<'_> {
-    /// Refuses pointers that do not ascend from 0 to the number of indices, and other data than there are indices.
+    /// Refuses pointers that do not ascend from 0 to the number of indices, and other data than
+    /// there are indices.
     fn check(&self, majors: usize, block: usize) -> Result<()> {
         let n = self.indices.len();
         let refused = |what: String| Err(Error::format(self.at, what, REMEDY));

@@ -1,5 +1,6 @@
-//! The folder that 10x Genomics' programs write: `matrix.mtx` with a column for each barcode, `barcodes.tsv`, and `features.tsv` or
-//! `genes.tsv`; each plain or gzipped, perhaps all with one prefix. A row of the data set is a barcode.
+//! The folder that 10x Genomics' programs write: `matrix.mtx` with a column for each barcode,
+//! `barcodes.tsv`, and `features.tsv` or `genes.tsv`; each plain or gzipped, perhaps all with one
+//! prefix. A row of the data set is a barcode.
 use super::market::{Lines, dataset, read};
 use crate::listing::{Listing, name_of};
 use crate::options::DataOptions;

@@ -49,7 +49,8 @@ impl LeafReader {
         }
     }
 
-    /// The next `n` rows as numbers, of which each row has as many as the first: returns that width.
+    /// The next `n` rows as numbers, of which each row has as many as the first: returns that
+    /// width.
     ///
     /// `width` is the width of rows before, if any.
     pub(crate) fn vectors(&mut self, n: usize, width: Option<usize>) -> Result<(Vec<f64>, usize)> {

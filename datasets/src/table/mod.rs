@@ -1,10 +1,11 @@
 //! Parquet: a column of images, a column of vectors, or numeric columns; and labels.
 //!
-//! Only the chosen columns are read, a few thousand rows at a time. A column of images is one of encoded bytes (as in the
-//! hub's `struct<bytes, path>`). A column of vectors is a list, or a list of lists, of numbers of one length; lists of
-//! unsigned 8-bit integers stay bytes, all other numbers become f32, decimals too. Dates, texts and the index of pandas are left out with
-//! a note. Labels are whole numbers or texts; texts are numbered in their alphabetic order, and -1 throughout, the hub's way to hide labels,
-//! means none.
+//! Only the chosen columns are read, a few thousand rows at a time. A column of images is one of
+//! encoded bytes (as in the hub's `struct<bytes, path>`). A column of vectors is a list, or a list
+//! of lists, of numbers of one length; lists of unsigned 8-bit integers stay bytes, all other
+//! numbers become f32, decimals too. Dates, texts and the index of pandas are left out with a note.
+//! Labels are whole numbers or texts; texts are numbered in their alphabetic order, and -1
+//! throughout, the hub's way to hide labels, means none.
 //!
 //! In a build without the feature `parquet` the files are found and refused.
 #[cfg(feature = "parquet")]
@@ -63,7 +64,8 @@ fn splits_of(folder: &Path, files: Vec<PathBuf>, options: &DataOptions) -> Resul
     Ok([chosen.train, chosen.test].map(|shards| shards.iter().map(|s| folder.join(&s.path)).collect()))
 }
 
-/// The images of the training split of a parquet file or of a folder with some, of any sizes; none if `path` is neither.
+/// The images of the training split of a parquet file or of a folder with some, of any sizes; none
+/// if `path` is neither.
 pub(crate) fn images_at(path: &Path, options: &DataOptions) -> Result<Option<AnyImages>> {
     let files = if path.is_dir() {
         let files = files_below(path)?;

@@ -1,7 +1,7 @@
 //! Column pages, with what the `parquet` crate takes for granted checked first.
 //!
-//! Version 60 panics where a damaged file says that a column lies at a negative offset, and where pages refer to a dictionary
-//! that is not there. Here both are errors.
+//! Version 60 panics where a damaged file says that a column lies at a negative offset, and where
+//! pages refer to a dictionary that is not there. Here both are errors.
 use ::parquet::basic::Encoding;
 use ::parquet::column::page::{Page, PageMetadata, PageReader};
 use ::parquet::column::reader::{ColumnReader, get_column_reader};

@@ -22,7 +22,8 @@ const ROWS_PER_BATCH: usize = 2048;
 /// Images of any sizes that are decoded at a time: they may be large.
 const IMAGES_PER_BATCH: usize = 64;
 
-/// Opens the files of a training split and perhaps a test split; `remedy` says what to do about a damaged one.
+/// Opens the files of a training split and perhaps a test split; `remedy` says what to do about a
+/// damaged one.
 pub(crate) fn open_files(
     at: &str,
     train: &[PathBuf],
@@ -69,7 +70,8 @@ fn no_labels(
         reading.files(files, remedy)?;
         let doubted = reading.plan.filter(|plan| plan.labels_may_be_features).and_then(|plan| plan.labels);
         match (doubted, reading.labels) {
-            // The hub's way to hide labels; and labels that are known of some rows alone are no values.
+            // The hub's way to hide labels; and labels that are known of some rows alone are no
+            // values.
             (Some(_), Some(Found::Numbers(numbers)))
                 if numbers.iter().all(|&n| n == -1.) || numbers.iter().any(|n| n.is_nan()) =>
             {
@@ -165,8 +167,9 @@ impl<'a> Reading<'a> {
 
     fn files(&mut self, files: &[PathBuf], remedy: &dyn Fn(&Path) -> String) -> Result<()> {
         for path in files {
-            // Version 60 of the `parquet` crate indexes some damaged pages without looking; `pages` checks what it can
-            // beforehand. What is being built is dropped with the error, so nothing half-made is seen.
+            // Version 60 of the `parquet` crate indexes some damaged pages without looking; `pages`
+            // checks what it can beforehand. What is being built is dropped with the error, so
+            // nothing half-made is seen.
             caught(|| self.file(path, remedy(path)))
                 .unwrap_or_else(|| Err(Error::format(path.display(), "damaged", remedy(path))))?;
         }

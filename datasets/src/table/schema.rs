@@ -75,7 +75,8 @@ impl Schema {
         Self { columns, class_labels: class_labels(metadata), index: pandas_index(metadata) }
     }
 
-    /// Chooses columns; `at` names the file in errors, and `no_labels` columns that were found to be no labels.
+    /// Chooses columns; `at` names the file in errors, and `no_labels` columns that were found to
+    /// be no labels.
     pub(crate) fn plan(&self, at: &str, options: &DataOptions, no_labels: &[String]) -> Result<Plan> {
         let mut notes = Vec::new();
         let labels = match options.named_labels() {
@@ -236,7 +237,8 @@ impl Schema {
     }
 }
 
-/// The columns that pandas keeps its index in, by `{"index_columns": [NAME, …]}` in the file; a range is not stored as a column.
+/// The columns that pandas keeps its index in, by `{"index_columns": [NAME, …]}` in the file; a
+/// range is not stored as a column.
 fn pandas_index(metadata: &ParquetMetaData) -> Vec<String> {
     #[derive(serde::Deserialize)]
     struct Hint {
@@ -251,8 +253,8 @@ fn pandas_index(metadata: &ParquetMetaData) -> Vec<String> {
         .collect()
 }
 
-/// Reads `{"info": {"features": {NAME: {"_type": "ClassLabel", "names": […]}}}}`, which the hub's `datasets` library
-/// leaves in the file. Anything else is passed over: it is only a hint.
+/// Reads `{"info": {"features": {NAME: {"_type": "ClassLabel", "names": […]}}}}`, which the hub's
+/// `datasets` library leaves in the file. Anything else is passed over: it is only a hint.
 fn class_labels(metadata: &ParquetMetaData) -> Vec<(String, Vec<String>)> {
     #[derive(serde::Deserialize)]
     struct Hint {

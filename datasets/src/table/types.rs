@@ -49,7 +49,8 @@ impl Numeric {
             (Self::Half, &[low, high]) => half::f16::from_le_bytes([low, high]).to_f64(),
             (Self::Decimal(_), [first, ..]) => {
                 let negative = first & 0x80 != 0;
-                // Of a negative number what is missing to -1, so that high bytes without digits are 0.
+                // Of a negative number what is missing to -1, so that high bytes without digits are
+                // 0.
                 let size =
                     bytes.iter().fold(0., |size, &b| 256. * size + f64::from(if negative { !b } else { b }));
                 self.scaled(if negative { -size - 1. } else { size })

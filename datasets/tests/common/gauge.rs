@@ -1,6 +1,8 @@
-//! An allocator that knows how much memory is asked for, so that a test can hold a reader to a bound.
+//! An allocator that knows how much memory is asked for, so that a test can hold a reader to a
+//! bound.
 //!
-//! A test binary that wants it says `#[global_allocator] static GAUGE: gauge::Gauge = gauge::Gauge;`.
+//! A test binary that wants it says
+//! `#[global_allocator] static GAUGE: gauge::Gauge = gauge::Gauge;`.
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -43,8 +45,9 @@ fn take(size: usize) -> bool {
     true
 }
 
-// SAFETY: every call is handed on to the system's allocator with the arguments it came with, or answered by null, which an
-// allocator may do at any time; the counters are atomic and do not allocate.
+// SAFETY: every call is handed on to the system's allocator with the arguments it came with, or
+// answered by null, which an allocator may do at any time; the counters are atomic and do not
+// allocate.
 unsafe impl GlobalAlloc for Gauge {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !take(layout.size()) {
@@ -64,7 +67,8 @@ unsafe impl GlobalAlloc for Gauge {
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller vouches that `place` came from this allocator with this layout, and so from the system's.
+        // SAFETY: the caller vouches that `place` came from this allocator with this layout, and so
+        // from the system's.
         unsafe { System.dealloc(place, layout) }
     }
 

@@ -132,7 +132,8 @@ pub enum Leaf {
     Doubles(Vec<f64>),
 }
 
-/// A parquet file with one row group for each element of `groups`, which holds the leaves in the schema's order.
+/// A parquet file with one row group for each element of `groups`, which holds the leaves in the
+/// schema's order.
 pub fn parquet(
     schema: &str,
     metadata: Option<&str>,

@@ -1,14 +1,15 @@
 //! Damaged files by the thousand: a seeded generator, and a campaign that opens what it makes.
 //!
-//! A test calls [`campaign`] with whole files and a function that opens one. Mutant `i` is a function of the seed and of `i` alone.
-//! Mutants are opened in other processes, so that an abort, an endless loop or an exhausted stack is a failure like any other and
-//! the next mutant follows. The test fails with the list of what went wrong:
+//! A test calls [`campaign`] with whole files and a function that opens one. Mutant `i` is a
+//! function of the seed and of `i` alone. Mutants are opened in other processes, so that an abort,
+//! an endless loop or an exhausted stack is a failure like any other and the next mutant follows.
+//! The test fails with the list of what went wrong:
 //!
 //! - a panic, an abort, a signal;
 //! - an error of more than one line, or one that does not name the folder of the file;
 //! - more than [`MOST_SECONDS`];
-//! - where the test binary has the allocator of `gauge.rs`: an allocation of more than 64 MiB and 64 times the file, or more than
-//!   256 MiB and 2048 times the file held at once.
+//! - where the test binary has the allocator of `gauge.rs`: an allocation of more than 64 MiB and
+//!   64 times the file, or more than 256 MiB and 2048 times the file held at once.
 //!
 //! | variable                 | what                                                                                |
 //! |--------------------------|-------------------------------------------------------------------------------------|
@@ -27,7 +28,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Far above the milliseconds that a whole file takes, so that only what does not end soon is above it, on a busy machine too.
+/// Far above the milliseconds that a whole file takes, so that only what does not end soon is above
+/// it, on a busy machine too.
 pub const MOST_SECONDS: u64 = 5;
 
 /// Processes that open mutants at a time.
@@ -95,7 +97,8 @@ impl Draws {
         of[self.below(of.len())]
     }
 
-    /// A place in `n` bytes; every second time near the beginning or the end, where headers and footers lie.
+    /// A place in `n` bytes; every second time near the beginning or the end, where headers and
+    /// footers lie.
     fn place(&mut self, n: usize) -> usize {
         let near = n.min(128);
         match self.below(4) {
@@ -147,7 +150,8 @@ const NUMBERS: [&str; 12] = [
 const MARKS: [&str; 16] =
     ["(", ")", "[", "]", "{", "}", "'", "\"", ",", ":", "\n", ";", "-", "\u{e9}", "\0", "\\"];
 
-/// Damages `bytes` in one to four ways; `other` is another file, parts of which may get in. Says what was done.
+/// Damages `bytes` in one to four ways; `other` is another file, parts of which may get in. Says
+/// what was done.
 pub fn mutate(bytes: &[u8], other: &[u8], draws: &mut Draws) -> (Vec<u8>, String) {
     let mut bytes = bytes.to_vec();
     let n_ways = if draws.below(2) == 0 { 1 } else { 1 + draws.below(4) };
@@ -241,8 +245,8 @@ fn variable(name: &str) -> Option<u64> {
 
 /// Opens `n` mutants of `wholes`, each with another of its neighbours, in processes of their own.
 ///
-/// `test` is the calling test's name, by which those processes call it again. `open` gets the folder and the file that was damaged
-/// in it; it returns the error's text, if there is one.
+/// `test` is the calling test's name, by which those processes call it again. `open` gets the
+/// folder and the file that was damaged in it; it returns the error's text, if there is one.
 ///
 /// # Panics
 /// When a mutant fails, or a file that is whole is refused.
@@ -296,7 +300,8 @@ struct Tally {
     failures: Vec<String>,
 }
 
-/// Has processes open every `WORKERS`th mutant from `first` to `end`, one process after the other where they die.
+/// Has processes open every `WORKERS`th mutant from `first` to `end`, one process after the other
+/// where they die.
 fn watched(test: &str, first: u64, end: u64) -> Tally {
     let mut tally = Tally::default();
     let mut next = first;

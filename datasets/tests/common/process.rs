@@ -1,4 +1,5 @@
-//! A test's client as a process of its own, since clients of the hub read the environment of the process.
+//! A test's client as a process of its own, since clients of the hub read the environment of the
+//! process.
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 

@@ -7,8 +7,8 @@
 //! | `/api/resolve-cache/ID/COMMIT/FILE` | the file |
 //! | on the other host `/SHA256` | the file |
 //!
-//! `HEAD` and `GET` alike. Asked for gzip, it passes over a `Range`, packs, and says no length. What is not there is an error with the
-//! hub's header `X-Error-Code`. [`Manner`] makes it worse.
+//! `HEAD` and `GET` alike. Asked for gzip, it passes over a `Range`, packs, and says no length.
+//! What is not there is an error with the hub's header `X-Error-Code`. [`Manner`] makes it worse.
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
@@ -115,7 +115,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `files` as the newest commit of `datasets/OWNER/NAME` (its parquet branch) or of the model `OWNER/NAME`.
+    /// Serves `files` as the newest commit of `datasets/OWNER/NAME` (its parquet branch) or of the
+    /// model `OWNER/NAME`.
     pub fn start(page: &str, files: Vec<(&str, Vec<u8>)>) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let listen = |is_hub: bool| -> Result<String> {

@@ -17,7 +17,8 @@ impl Page {
     }
 }
 
-/// A TIFF of grey pages without compression, of either byte order; `next` is what the last page leads to.
+/// A TIFF of grey pages without compression, of either byte order; `next` is what the last page
+/// leads to.
 pub fn tiff(pages: &[Page], big: bool, next: Option<usize>) -> Vec<u8> {
     let u2 = |x: u16| if big { x.to_be_bytes() } else { x.to_le_bytes() };
     let u4 = |x: u32| if big { x.to_be_bytes() } else { x.to_le_bytes() };

@@ -1,4 +1,5 @@
-//! Who may read what, and what there is: tokens, private and gated repositories, names, revisions and files that do not exist.
+//! Who may read what, and what there is: tokens, private and gated repositories, names, revisions
+//! and files that do not exist.
 use super::*;
 
 fn private() -> BoxResult<Server> {

@@ -1,4 +1,5 @@
-//! How the bytes come: redirects, other hosts, parts, packed bytes, servers in trouble and connections that break.
+//! How the bytes come: redirects, other hosts, parts, packed bytes, servers in trouble and
+//! connections that break.
 use super::server::{Bytes, Manner, Range, sha256};
 use super::*;
 use std::path::PathBuf;

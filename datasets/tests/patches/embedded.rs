@@ -41,7 +41,8 @@ fn mnist_sample_holds_the_bytes_that_its_script_made() -> Result<()> {
     Ok(())
 }
 
-/// Share of test digits whose nearest class mean, of the training digits under `label_of(i)`, is their own class.
+/// Share of test digits whose nearest class mean, of the training digits under `label_of(i)`, is
+/// their own class.
 fn accuracy_of_nearest_mean(label_of: impl Fn(usize) -> usize) -> Result<f64> {
     let digits = mnist_sample()?;
     let mut means = vec![[0f64; 784]; 10];

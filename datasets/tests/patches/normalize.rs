@@ -23,7 +23,8 @@ fn minus_mean(row: &[f64]) -> Vec<f64> {
     row.iter().map(|v| v - mean).collect()
 }
 
-/// Flat patches of values that f32 cannot hold exactly, 49 of them so that the mean is not a shift either.
+/// Flat patches of values that f32 cannot hold exactly, 49 of them so that the mean is not a shift
+/// either.
 fn flat() -> Tensor {
     let levels = [0.1f32, 1. / 3., 0.7, 1.].map(|level| [level; 49]).concat();
     Tensor::from_vec(levels, (4, 49), &Cpu).unwrap()

@@ -323,7 +323,8 @@ fn principal_components_are_those_of_a_covariance_known_by_hand() -> Result<()> 
     assert_close("variance", &values(pca.variance()), &[3., 1.], 1e-6);
     let one = Pca::fit(&rows, Some(1))?;
     assert!((one.explained()? - 0.75).abs() < 1e-7 && pca.explained()? == 1.);
-    // Coordinates have the variances, uncorrelated; the back-projection is the nearest point of the line.
+    // Coordinates have the variances, uncorrelated; the back-projection is the nearest point of the
+    // line.
     let mut moments = Moments::new(2, &Cpu)?;
     moments.add(&pca.transform(&rows)?)?;
     assert_close("covariance", &values(&moments.covariance()?), &[3., 0., 0., 1.], 1e-6);

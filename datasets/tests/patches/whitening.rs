@@ -6,8 +6,8 @@ use chandlery_datasets::patches::PatchSampler;
 use chandlery_datasets::preparation::{Moments, Whitening, WhiteningConfig, WhiteningKind, remove_mean};
 use std::collections::HashMap;
 
-/// Of rows that went through a whitening and back in f32: rounding of 6e-8 times values up to 10 in length, stretched and
-/// shrunk by up to 300 where a direction has little variance.
+/// Of rows that went through a whitening and back in f32: rounding of 6e-8 times values up to 10 in
+/// length, stretched and shrunk by up to 300 where a direction has little variance.
 const ROUND_TRIP: f64 = 2e-5;
 
 const KINDS: [WhiteningKind; 2] = [WhiteningKind::Pca, WhiteningKind::Zca];
@@ -32,7 +32,8 @@ fn natural(n: usize, side: usize) -> Result<Tensor> {
 
 #[test]
 fn moments_in_parts_are_the_two_pass_moments_of_the_whole() -> Result<()> {
-    // Far from 0, where E[x²] - E[x]² would lose eight of its sixteen digits; more rows than a block.
+    // Far from 0, where E[x²] - E[x]² would lose eight of its sixteen digits; more rows than a
+    // block.
     let rows = correlated(9001, 3, 1).affine(1., 1e4)?;
     let mut moments = Moments::new(3, &Cpu)?;
     for (start, len) in [(0, 1), (1, 700), (701, 8300)] {
@@ -56,7 +57,8 @@ fn moments_in_parts_are_the_two_pass_moments_of_the_whole() -> Result<()> {
 
 #[test]
 fn a_covariance_known_by_hand_is_whitened_as_by_hand() -> Result<()> {
-    // ±(a, a) and ±(b, -b): C = 2/3 [[a² + b², a² - b²], [a² - b², a² + b²]] = [[2, 1], [1, 2]], λ = 3 and 1.
+    // ±(a, a) and ±(b, -b): C = 2/3 [[a² + b², a² - b²], [a² - b², a² + b²]] = [[2, 1], [1, 2]], λ
+    // = 3 and 1.
     let (a, b) = (2.25f32.sqrt(), 0.75f32.sqrt());
     let rows = Tensor::new(&[[a, a], [-a, -a], [b, -b], [-b, b]], &Cpu)?;
     let half = 0.5f64.sqrt();
@@ -79,11 +81,13 @@ fn without_epsilon_the_covariance_becomes_the_identity() -> Result<()> {
     let c = covariance(&rows)?;
     for kind in KINDS {
         let whitening = Whitening::fit(&rows, &config(kind, 0., None))?;
-        // In f64, W C Wᵀ. The eigenvalues span a factor of about 10⁴, so that 1e-16 becomes 1e-12; 100 to spare.
+        // In f64, W C Wᵀ. The eigenvalues span a factor of about 10⁴, so that 1e-16 becomes 1e-12;
+        // 100 to spare.
         let w = whitening.matrix()?;
         let product = w.matmul(&c)?.matmul(&w.t()?)?;
         assert_close("W C Wᵀ", &values(&product), &identity(n_features), 1e-10);
-        // Of the f32 rows themselves: each is rounded by 1e-7 of rows up to 100 times as long as the result.
+        // Of the f32 rows themselves: each is rounded by 1e-7 of rows up to 100 times as long as
+        // the result.
         let white = whitening.transform(&rows)?;
         assert_close("cov(y)", &values(&covariance(&white)?), &identity(n_features), 1e-5);
         // And it was not the identity before.

@@ -8,9 +8,10 @@
 //! | `mean`    | `[m]` f32      | what was subtracted from the values of the row, 0 where nothing was |
 //! | `dictionary` | `[2]` u32   | a fingerprint of the atoms, so that `decode` notices another dictionary |
 //!
-//! so that row `i` is `mean[i] + Σ_k values[i, k] · dictionary[indices[i, k]]`. The header of a `.safetensors` file also holds, as text,
-//! `n_atoms`, `n_features`, `unit`, and for patches of images `side`, `step` and `images`: a JSON list of `{name, height, width}`, in the order of
-//! the rows. A `.npz` file has no place for these.
+//! so that row `i` is `mean[i] + Σ_k values[i, k] · dictionary[indices[i, k]]`. The header of a
+//! `.safetensors` file also holds, as text, `n_atoms`, `n_features`, `unit`, and for patches of
+//! images `side`, `step` and `images`: a JSON list of `{name, height, width}`, in the order of the
+//! rows. A `.npz` file has no place for these.
 //!
 //! [`csr`] writes the same codes as a sparse matrix of scipy.
 pub mod csr;
@@ -190,7 +191,8 @@ impl CodesFile {
     /// Reads a file that [`write`](Self::write) wrote for this dictionary, or one of another hand.
     ///
     /// # Errors
-    /// When it is missing or cannot be read, lacks an array, or its shapes and indices do not fit each other and the dictionary.
+    /// When it is missing or cannot be read, lacks an array, or its shapes and indices do not fit
+    /// each other and the dictionary.
     pub fn read(path: &Path, dictionary: &Dictionary) -> Result<Self> {
         Self::read_unnamed(path, dictionary).map_err(|err| match err.to_string() {
             // Errors of reading have it already.

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// Square filters at every place of a grid of values, and blocks of their maps that are pooled.
 ///
-/// A row of the grid is `[planes, height, width, depth]`. An image has a plane for each channel and depth 1; the pooled units of a layer of
-/// maps are one plane whose depth is the number of maps. A filter has `planes · depth` channels.
+/// A row of the grid is `[planes, height, width, depth]`. An image has a plane for each channel and
+/// depth 1; the pooled units of a layer of maps are one plane whose depth is the number of maps. A
+/// filter has `planes · depth` channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ConvGrid {
     /// Planes, at least 1: the channels of an image.
@@ -24,7 +25,8 @@ pub struct ConvGrid {
     /// What happens at the border. Default: filters stay within the grid.
     #[serde(default)]
     pub padding: Padding,
-    /// Side of the blocks of a map that are pooled, in places: 1 for no pooling. Blocks tile the maps.
+    /// Side of the blocks of a map that are pooled, in places: 1 for no pooling. Blocks tile the
+    /// maps.
     #[serde(default = "no_pooling")]
     pub pool: usize,
 }
@@ -34,14 +36,16 @@ fn no_pooling() -> usize {
 }
 
 impl ConvGrid {
-    /// `n_filters` filters of `size` by `size` pixels on images, whose channels are planes one after the other; valid, without pooling.
+    /// `n_filters` filters of `size` by `size` pixels on images, whose channels are planes one
+    /// after the other; valid, without pooling.
     pub fn of_image(image: impl Into<[usize; 3]>, size: usize, n_filters: usize) -> Self {
         let [height, width, planes] = image.into();
         Self { planes, height, width, depth: 1, size, n_filters, padding: Padding::Valid, pool: 1 }
     }
 
     /// # Errors
-    /// When a size is 0, filters are larger than the grid, or blocks do not tile the maps; then the message names the nearest sizes that fit.
+    /// When a size is 0, filters are larger than the grid, or blocks do not tile the maps; then the
+    /// message names the nearest sizes that fit.
     pub fn validate(&self, op: &str) -> Result<()> {
         let named = |e: candle::Error| candle::Error::Msg(format!("{op}: {e}"));
         for (name, size) in [("planes", self.planes), ("depth", self.depth)] {
@@ -134,7 +138,8 @@ impl ConvGrid {
         }
     }
 
-    /// Rows `[batch, planes · height · width · depth]` with the channels of a place next to each other, as convolutions read them.
+    /// Rows `[batch, planes · height · width · depth]` with the channels of a place next to each
+    /// other, as convolutions read them.
     pub(crate) fn channels_last(&self, rows: &Tensor) -> Result<Tensor> {
         match self.planes {
             1 => Ok(rows.clone()),

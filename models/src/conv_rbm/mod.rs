@@ -1,5 +1,5 @@
-//! Convolutional restricted Boltzmann machine: filters that lie at every place of an image, and maps of hidden units whose neighbours may be
-//! pooled.
+//! Convolutional restricted Boltzmann machine: filters that lie at every place of an image, and
+//! maps of hidden units whose neighbours may be pooled.
 //!
 //! ```text
 //! x = v ∗ W + c                                     pre-activations: at each place each filter's product with what lies under it
@@ -17,20 +17,26 @@
 //! | `W` | `weight` | `[n_filters, size · size · channels]`, the channels of a pixel next to each other |
 //! | `c`, `b` | `bias`, `visible_bias` | `[n_filters]`, `[channels]` |
 //!
-//! It is an [`Rbm`] whose [`convolution`](RbmConfig::convolution) says where the filters lie: trainer, checkpoints, sparsity, real-valued
-//! visible units of deviation 1 and files are those of any RBM. Its hidden units, as the rest of the library sees them, are the pooled ones.
-//! They form a grid of places with `n_filters` values each, on which the filters of a next layer lie ([`RbmConfig::hidden_conv_grid`]), so
-//! that a [`Dbn`](crate::dbn::Dbn) can hold convolutions, patches and dense layers.
+//! It is an [`Rbm`] whose [`convolution`](RbmConfig::convolution) says where the filters lie:
+//! trainer, checkpoints, sparsity, real-valued visible units of deviation 1 and files are those of
+//! any RBM. Its hidden units, as the rest of the library sees them, are the pooled ones. They form
+//! a grid of places with `n_filters` values each, on which the filters of a next layer lie
+//! ([`RbmConfig::hidden_conv_grid`]), so that a [`Dbn`](crate::dbn::Dbn) can hold convolutions,
+//! patches and dense layers.
 //!
-//! Downwards from pooled units alone, the unit of a block that is on may be any of them: each has `1/pool²` of the pooled unit's value.
-//! Reconstructions and Gibbs sampling in one RBM go through the units of the maps.
+//! Downwards from pooled units alone, the unit of a block that is on may be any of them: each has
+//! `1/pool²` of the pooled unit's value. Reconstructions and Gibbs sampling in one RBM go through
+//! the units of the maps.
 //!
-//! A gradient is the mean over the rows of a minibatch and over the places of a map (for the visible biases, of the image), so that learning
-//! rates do not depend on the size of images. Products are as exact as those of f32 numbers whatever the precision of a trainer is.
+//! A gradient is the mean over the rows of a minibatch and over the places of a map (for the
+//! visible biases, of the image), so that learning rates do not depend on the size of images.
+//! Products are as exact as those of f32 numbers whatever the precision of a trainer is.
 //!
-//! Source: Lee, Grosse, Ranganath and Ng, "Convolutional deep belief networks for scalable unsupervised learning of hierarchical
-//! representations", ICML 2009, sections 3.2 to 3.4; Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
-//! processors", ICML 2009, section 5. Departure: filters are not turned by 180°, see [`convolution`](chandlery_ops::images::convolution()).
+//! Source: Lee, Grosse, Ranganath and Ng, "Convolutional deep belief networks for scalable
+//! unsupervised learning of hierarchical representations", ICML 2009, sections 3.2 to 3.4; Raina,
+//! Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009,
+//! section 5. Departure: filters are not turned by 180°, see
+//! [`convolution`](chandlery_ops::images::convolution()).
 //!
 //! ```
 //! use candle::{Device::Cpu, Module};
@@ -71,7 +77,8 @@ impl RbmConfig {
     /// Maps of the filters of `grid`, pooled as it says.
     ///
     /// # Errors
-    /// When filters do not fit the grid or blocks do not tile the maps; the message names the nearest sizes that fit.
+    /// When filters do not fit the grid or blocks do not tile the maps; the message names the
+    /// nearest sizes that fit.
     pub fn convolution(grid: ConvGrid) -> Result<Self> {
         grid.validate("RbmConfig")?;
         let config = Self { convolution: Some(grid), ..Self::new(grid.n_values(), grid.n_pooled()) };
@@ -79,8 +86,8 @@ impl RbmConfig {
         Ok(config)
     }
 
-    /// `n_filters` filters of `size` places on the grid that the hidden units of patches or of a convolution form; valid, without pooling.
-    /// None for an RBM with neither.
+    /// `n_filters` filters of `size` places on the grid that the hidden units of patches or of a
+    /// convolution form; valid, without pooling. None for an RBM with neither.
     pub fn hidden_conv_grid(&self, size: usize, n_filters: usize) -> Option<ConvGrid> {
         self.hidden_places().map(|[height, width, depth]| ConvGrid {
             planes: 1,

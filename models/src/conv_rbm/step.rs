@@ -73,7 +73,8 @@ impl MapSteps {
         }
     }
 
-    /// Visible units given units of maps, `hidden`, `[batch, n_units]`, to `planes`, `[_, batch, n_visible]`.
+    /// Visible units given units of maps, `hidden`, `[batch, n_units]`, to `planes`,
+    /// `[_, batch, n_visible]`.
     #[expect(clippy::too_many_arguments, reason = "a product and the units of it")]
     pub(crate) fn visible_units(
         &self,
@@ -91,7 +92,8 @@ impl MapSteps {
         units_(&by_place(planes, channels)?, &pre.reshape(((), channels))?, bias, unit, out, draws, None)
     }
 
-    /// Velocity, weights and biases from the states of both phases, `[≥ 2, batch, n_units]` and `[≥ 2, batch, n_visible]`.
+    /// Velocity, weights and biases from the states of both phases, `[≥ 2, batch, n_units]` and
+    /// `[≥ 2, batch, n_visible]`.
     pub(crate) fn update(
         &self,
         to: Contrast<'_>,

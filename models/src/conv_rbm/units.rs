@@ -1,4 +1,5 @@
-//! The units of maps: what an [`Rbm`](crate::rbm::Rbm) with a convolution computes in place of products with one matrix.
+//! The units of maps: what an [`Rbm`](crate::rbm::Rbm) with a convolution computes in place of
+//! products with one matrix.
 use super::ConvGrid;
 use candle::{DType, Result, Tensor};
 use candle_nn::ops::sigmoid;
@@ -9,7 +10,8 @@ use chandlery_ops::images::{
 };
 use chandlery_ops::layers::UnitPlanes;
 
-/// What the probabilities of blocks are made of, `[rows, blocks down, 1, blocks across, 1, n_filters]`, but for `e`.
+/// What the probabilities of blocks are made of,
+/// `[rows, blocks down, 1, blocks across, 1, n_filters]`, but for `e`.
 struct BlockSums {
     /// The largest of 0 and the pre-activations of a block.
     top: Tensor,
@@ -39,7 +41,8 @@ impl ConvGrid {
         Ok(BlockSums { top, e, sum, total })
     }
 
-    /// Means of the pooled units, `[rows, n_pooled]`, from pre-activations `x` with biases. Differentiable.
+    /// Means of the pooled units, `[rows, n_pooled]`, from pre-activations `x` with biases.
+    /// Differentiable.
     pub(crate) fn pooled_mean(&self, x: &Tensor) -> Result<Tensor> {
         if self.pool == 1 {
             return sigmoid(x);
@@ -52,7 +55,8 @@ impl ConvGrid {
         (sum / total)?.reshape((x.dim(0)?, self.n_pooled()))
     }
 
-    /// Means of the units of maps, `[rows, n_units]`, from pre-activations `x` with biases. Differentiable.
+    /// Means of the units of maps, `[rows, n_units]`, from pre-activations `x` with biases.
+    /// Differentiable.
     pub(crate) fn units_mean(&self, x: &Tensor) -> Result<Tensor> {
         if self.pool == 1 {
             return sigmoid(x);
@@ -92,13 +96,14 @@ impl ConvGrid {
         spread_blocks_reference(pooled, self.pools())
     }
 
-    /// Pre-activations of the units of maps, `[batch, n_units]`, from `v`, `[batch, n_visible]`, by filters `weight` with a bias for each
-    /// map.
+    /// Pre-activations of the units of maps, `[batch, n_units]`, from `v`, `[batch, n_visible]`, by
+    /// filters `weight` with a bias for each map.
     pub(crate) fn maps_input(&self, v: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
         of_places(&convolution(&self.channels_last(v)?.contiguous()?, weight, self.shape())?, bias)
     }
 
-    /// What goes into the visible units, `[batch, n_visible]`, from units of maps, `[batch, n_units]`, with a bias for each channel.
+    /// What goes into the visible units, `[batch, n_visible]`, from units of maps,
+    /// `[batch, n_units]`, with a bias for each channel.
     pub(crate) fn visible_input(&self, units: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
         let x = convolution_transposed(&units.contiguous()?, weight, self.shape())?;
         self.planes_first(&of_places(&x, bias)?)

@@ -11,28 +11,32 @@ use chandlery_ops::Precision;
 use chandlery_ops::layers::Corruption;
 use serde::{Deserialize, Serialize};
 
-/// What a [`Dae`](super::Dae) is, the content of `config.json`; nothing here changes while it trains.
+/// What a [`Dae`](super::Dae) is, the content of `config.json`; nothing here changes while it
+/// trains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DaeConfig {
     /// Values that it reads and gives back, at least 1.
     pub n_visible: usize,
     /// Hidden units, at least 1.
     pub n_hidden: usize,
-    /// Whether the decoder has the transposed weights of the encoder. Default `true`: half the weights, and units that cannot
-    /// learn the identity with small weights below and large ones above.
+    /// Whether the decoder has the transposed weights of the encoder. Default `true`: half the
+    /// weights, and units that cannot learn the identity with small weights below and large ones
+    /// above.
     #[serde(default = "yes")]
     pub tied: bool,
     /// What the hidden units make of their input. Default sigmoid.
     #[serde(default = "sigmoid")]
     pub hidden: Activation,
-    /// What the outputs make of theirs. Default sigmoid, for rows in `[0, 1]`; identity for real-valued rows.
+    /// What the outputs make of theirs. Default sigmoid, for rows in `[0, 1]`; identity for
+    /// real-valued rows.
     #[serde(default = "sigmoid")]
     pub output: Activation,
-    /// What reconstructions are held against; cross-entropy is for sigmoid outputs. Default cross-entropy.
+    /// What reconstructions are held against; cross-entropy is for sigmoid outputs. Default
+    /// cross-entropy.
     #[serde(default = "cross_entropy")]
     pub loss: ReconstructionLoss,
-    /// What is done to raw rows before they are corrupted and read. Default: floats as they are, bytes over 255. In a stack the
-    /// stack's stands in its place.
+    /// What is done to raw rows before they are corrupted and read. Default: floats as they are,
+    /// bytes over 255. In a stack the stack's stands in its place.
     #[serde(default, skip_serializing_if = "Preparation::is_default")]
     pub preparation: Preparation,
     /// How the values of a raw row make an image, so that it can be drawn.
@@ -70,8 +74,8 @@ impl DaeConfig {
     }
 
     /// # Errors
-    /// When a size is 0, the loss does not fit the outputs, the preparation gives rows of another width, or the image is not of the
-    /// size of raw rows.
+    /// When a size is 0, the loss does not fit the outputs, the preparation gives rows of another
+    /// width, or the image is not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "DaeConfig";
         at_least_one(OP, "n_visible", self.n_visible)?;

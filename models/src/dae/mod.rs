@@ -20,11 +20,12 @@
 //! | `Vᵀ` | `decoder_weight`, untied weights only | `[n_visible, n_hidden]` |
 //! | `f g` | `hidden`, `output` of [`DaeConfig`] | |
 //!
-//! The update is the gradient of `J`; [`reference`](mod@reference) is the paper's serial program, and [`train`] runs it on
-//! minibatches. `weight` with `bias`, and `decoder_weight` with `visible_bias`, are a [`candle_nn::Linear`] as they stand.
+//! The update is the gradient of `J`; [`reference`](mod@reference) is the paper's serial program,
+//! and [`train`] runs it on minibatches. `weight` with `bias`, and `decoder_weight` with
+//! `visible_bias`, are a [`candle_nn::Linear`] as they stand.
 //!
-//! Sources: Kumar and Giaquinto, "Parallelizing denoising autoencoders"; Vincent, Larochelle, Lajoie, Bengio and Manzagol,
-//! "Stacked denoising autoencoders", JMLR 11, 2010.
+//! Sources: Kumar and Giaquinto, "Parallelizing denoising autoencoders"; Vincent, Larochelle,
+//! Lajoie, Bengio and Manzagol, "Stacked denoising autoencoders", JMLR 11, 2010.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -75,13 +76,15 @@ pub struct Dae {
 pub struct ReconstructionError {
     /// Square root of the mean over all values of `(x − z)²`.
     pub rmse: f64,
-    /// Mean over rows of the cross-entropy in nats, summed over the values; of sigmoid outputs only.
+    /// Mean over rows of the cross-entropy in nats, summed over the values; of sigmoid outputs
+    /// only.
     pub cross_entropy: Option<f64>,
 }
 
 impl Dae {
-    /// A new autoencoder with biases 0, in f32. Weights are uniform, as wide as [`Feedforward::init`] makes them; a decoder of its
-    /// own begins as the transpose of the encoder.
+    /// A new autoencoder with biases 0, in f32. Weights are uniform, as wide as
+    /// [`Feedforward::init`] makes them; a decoder of its own begins as the transpose of the
+    /// encoder.
     ///
     /// [`Feedforward::init`]: crate::feedforward::Feedforward::init
     ///
@@ -101,7 +104,8 @@ impl Dae {
     /// An autoencoder from its parameters; shapes as in the [module](self), one float type.
     ///
     /// # Errors
-    /// When `config` is out of range, a shape differs, or `decoder_weight` is not given exactly when weights are not tied.
+    /// When `config` is out of range, a shape differs, or `decoder_weight` is not given exactly
+    /// when weights are not tied.
     pub fn from_tensors(
         config: DaeConfig,
         weight: Tensor,
@@ -139,7 +143,8 @@ impl Dae {
         product.broadcast_add(&self.visible_bias)
     }
 
-    /// How far what comes back of corrupted prepared rows is from the rows `x` without corruption, `[batch, n_visible]` each.
+    /// How far what comes back of corrupted prepared rows is from the rows `x` without corruption,
+    /// `[batch, n_visible]` each.
     ///
     /// # Errors
     /// When shapes differ or there are no rows.
@@ -201,7 +206,8 @@ impl Model for Dae {
     type Config = DaeConfig;
     const TYPE: ModelType = ModelType::Dae;
 
-    /// `weight`, `bias`, `visible_bias` and, for untied weights, `decoder_weight`, which a new `VarMap` draws like `weight`.
+    /// `weight`, `bias`, `visible_bias` and, for untied weights, `decoder_weight`, which a new
+    /// `VarMap` draws like `weight`.
     fn build(config: DaeConfig, vb: &VarBuilder) -> Result<Self> {
         let (n_visible, n_hidden, drawn) = (config.n_visible, config.n_hidden, config.encoder().drawn());
         let decoder_weight = match config.tied {
@@ -253,7 +259,8 @@ impl Decode for Dae {
     }
 }
 
-/// The hidden units of raw rows, `[batch, n_inputs]`: differentiable, so an autoencoder can be a layer of a larger network.
+/// The hidden units of raw rows, `[batch, n_inputs]`: differentiable, so an autoencoder can be a
+/// layer of a larger network.
 impl Module for Dae {
     fn forward(&self, rows: &Tensor) -> Result<Tensor> {
         self.encode(rows)

@@ -1,7 +1,8 @@
 //! The serial gold standard: Algorithm 1 of the paper in plain loops, on one thread, in f32 or f64.
 //!
-//! One observation at a time, or a minibatch whose observations all read the same weights. The module's six parts are methods
-//! under their names in the paper; everything that is faster is held to them.
+//! One observation at a time, or a minibatch whose observations all read the same weights. The
+//! module's six parts are methods under their names in the paper; everything that is faster is held
+//! to them.
 //!
 //! ```text
 //! corrupt        x̃[n] ← corrupt(x[n])
@@ -20,7 +21,8 @@
 //! | `x x̃` | `rows`, `corrupted` | `[M · n_visible]` |
 //! | `ρ M` | `rate`, rows of a minibatch | |
 //!
-//! With `M > 1` the six parts run over the rows of the minibatch, and weights and biases change at its end.
+//! With `M > 1` the six parts run over the rows of the minibatch, and weights and biases change at
+//! its end.
 //!
 //! Source: Kumar and Giaquinto, "Parallelizing denoising autoencoders", sections 2.2, 3.1 and 4.
 //!
@@ -124,7 +126,8 @@ impl<T: Real> Serial<T> {
     /// The parameters of an autoencoder of tied weights and sigmoid units.
     ///
     /// # Errors
-    /// When it has other units, another loss or weights that are not tied: the paper's program has none of these.
+    /// When it has other units, another loss or weights that are not tied: the paper's program has
+    /// none of these.
     pub fn of(dae: &Dae) -> Result<Self> {
         let config = dae.config();
         let paper = (true, Activation::Sigmoid, Activation::Sigmoid, ReconstructionLoss::CrossEntropy);
@@ -165,7 +168,8 @@ impl<T: Real> Serial<T> {
         rows.iter().enumerate().map(one).collect()
     }
 
-    /// One update from `x` and its corrupted version, `[M · n_visible]` each: for `M = 1` that of Algorithm 1.
+    /// One update from `x` and its corrupted version, `[M · n_visible]` each: for `M = 1` that of
+    /// Algorithm 1.
     ///
     /// # Panics
     /// When the lengths differ, or are not those of whole rows.

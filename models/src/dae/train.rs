@@ -16,13 +16,14 @@
 //! | `ρ μ` | `learning_rate`, `momentum`: schedules over epochs |
 //! | `λ` | `weight_decay` |
 //!
-//! The six modules are those of Kumar and Giaquinto; [`reference`](super::reference) has them as a serial program, which this one
-//! follows to rounding from the same draws. Cost: `10 · batch` FLOP a weight (five products), `8 · batch` for a weight of an untied
-//! network.
+//! The six modules are those of Kumar and Giaquinto; [`reference`](super::reference) has them as a
+//! serial program, which this one follows to rounding from the same draws. Cost: `10 · batch` FLOP
+//! a weight (five products), `8 · batch` for a weight of an untied network.
 //!
-//! Many steps of a small network with the paper's units and update are one op, [`denoising_steps_`](chandlery_ops::layers::denoising_steps_). Other
-//! steps are a load and then, on CUDA, one recorded graph, of several steps where they share a launch; everything is allocated in
-//! [`DaeTrainer::new`].
+//! Many steps of a small network with the paper's units and update are one op,
+//! [`denoising_steps_`](chandlery_ops::layers::denoising_steps_). Other steps are a load and then,
+//! on CUDA, one recorded graph, of several steps where they share a launch; everything is allocated
+//! in [`DaeTrainer::new`].
 use super::step::Buffers;
 use super::{Dae, DaeTrainConfig};
 use crate::check::{all_finite, at_least_one, other_place};
@@ -42,12 +43,14 @@ use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
 
-/// What was gathered on the device since the last report: reconstructions from corrupted rows against the rows.
+/// What was gathered on the device since the last report: reconstructions from corrupted rows
+/// against the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Metrics {
     /// Steps since the last report.
     pub steps: u64,
-    /// Mean loss of a row: the cross-entropy in nats, or half the squared error, summed over its values.
+    /// Mean loss of a row: the cross-entropy in nats, or half the squared error, summed over its
+    /// values.
     pub loss: f64,
     /// Square root of the mean over all values of `(x − z)²`.
     pub rmse: f64,
@@ -62,7 +65,8 @@ pub struct DaeTrainer {
     dae: Dae,
     buffers: Buffers,
     replays: Replays,
-    /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
+    /// For a minibatch that is not full, once there was one: launched step by step, since an epoch
+    /// has one.
     partial: Option<(Buffers, Replays)>,
     /// Of the rows, where they are the targets of sigmoid outputs.
     range: Option<UnitRange>,
@@ -81,8 +85,8 @@ pub struct DaeTrainer {
 const NAME: &str = "denoising-autoencoder";
 
 impl DaeTrainer {
-    /// Takes a copy of `dae` and trains it on raw rows, which go through the [preparation](super::DaeConfig::preparation) of its
-    /// configuration.
+    /// Takes a copy of `dae` and trains it on raw rows, which go through the
+    /// [preparation](super::DaeConfig::preparation) of its configuration.
     ///
     /// `philox` is where the noise begins; its stream should be used for nothing else.
     ///
@@ -92,8 +96,9 @@ impl DaeTrainer {
         Self::above(&[], dae, &dae.config().preparation, config, philox)
     }
 
-    /// The same for an autoencoder on top of others: raw rows go through `preparation` to the lowest of `lower`; the hidden units of
-    /// each, without noise, are recomputed on the way up, and noise is added to what the top one reads.
+    /// The same for an autoencoder on top of others: raw rows go through `preparation` to the
+    /// lowest of `lower`; the hidden units of each, without noise, are recomputed on the way up,
+    /// and noise is added to what the top one reads.
     ///
     /// # Errors
     /// As [`new`](Self::new), and when the sizes of the layers do not fit on each other.
@@ -150,11 +155,12 @@ impl DaeTrainer {
         Ok(trainer)
     }
 
-    /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything
-    /// else stays as it was.
+    /// Takes the schedules of learning rate and momentum from `config`, from the next
+    /// [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything else stays as it was.
     ///
     /// # Errors
-    /// When `config` is out of range, or has a momentum for a trainer that began without and whose steps are one op, which has no velocities.
+    /// When `config` is out of range, or has a momentum for a trainer that began without and whose
+    /// steps are one op, which has no velocities.
     pub fn set_schedules(&mut self, config: &DaeTrainConfig) -> Result<()> {
         config.validate()?;
         if self.buffers.in_one_op() && config.momentum != self.config.momentum {
@@ -236,7 +242,8 @@ impl DaeTrainer {
         Ok(state.map(|(name, t)| (format!("trainer.{name}"), t)).collect())
     }
 
-    /// Puts back what [`stored_state`](Self::stored_state) gave, for a trainer made with the same sizes and configuration.
+    /// Puts back what [`stored_state`](Self::stored_state) gave, for a trainer made with the same
+    /// sizes and configuration.
     ///
     /// # Errors
     /// When a tensor is missing or has another shape.
@@ -263,7 +270,8 @@ fn to_read(
         range.map_or(Ok(()), |range| range.see(&x, scale))?;
         return Ok((x, scale));
     }
-    // A minibatch at a time: sums over many rows at once may be of other bits, and where many steps begin and end is free.
+    // A minibatch at a time: sums over many rows at once may be of other bits, and where many steps
+    // begin and end is free.
     let x = prepared("DaeTrainer", preparation, rows, DType::F32)?;
     let up = |x: Tensor| lower.iter().try_fold(x, |x, layer| layer.encode_prepared(&x));
     let minibatch = |start: usize| up(x.narrow(0, start, batch)?.contiguous()?);
@@ -327,7 +335,8 @@ impl MinibatchTrainer for DaeTrainer {
         }
     }
 
-    /// One op for all steps where the network is small enough for it ([`denoising_steps_fit`](chandlery_ops::layers::denoising_steps_fit)).
+    /// One op for all steps where the network is small enough for it
+    /// ([`denoising_steps_fit`](chandlery_ops::layers::denoising_steps_fit)).
     fn steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
         let batch = self.config.batch;
         if !self.buffers.in_one_op() || rows.dims() != [n * batch, self.n_inputs] {
@@ -341,7 +350,8 @@ impl MinibatchTrainer for DaeTrainer {
     }
 
     fn steps_at_once(&self) -> usize {
-        /// Rows that the device gets at a time: some milliseconds of work, after which the host may look at its clock.
+        /// Rows that the device gets at a time: some milliseconds of work, after which the host may
+        /// look at its clock.
         const ROWS: usize = 4096;
         if self.buffers.in_one_op() { (ROWS / self.config.batch).max(1) } else { self.buffers.at_once() }
     }

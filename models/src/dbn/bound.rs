@@ -6,10 +6,11 @@
 //! ln p(v) ≥ ⟨ln p(v | h) − F(h)⟩_Q + H(Q) − ln Z
 //! ```
 //!
-//! The bound is below `ln p(v)` by the divergence of `Q` from the posterior `p(h | v)`. The mean over `Q` is estimated from
-//! draws; `H(Q)` is computed exactly.
+//! The bound is below `ln p(v)` by the divergence of `Q` from the posterior `p(h | v)`. The mean
+//! over `Q` is estimated from draws; `H(Q)` is computed exactly.
 //!
-//! Source: Salakhutdinov and Murray, "On the quantitative analysis of deep belief networks", ICML 2008, section 4.
+//! Source: Salakhutdinov and Murray, "On the quantitative analysis of deep belief networks", ICML
+//! 2008, section 4.
 use super::Dbn;
 use crate::check::{at_least_one, batch_of};
 use crate::model::Model;
@@ -35,14 +36,15 @@ pub struct Bound {
 }
 
 impl Dbn {
-    /// A lower bound on the average log-likelihood of rows under a network of two layers, from `n_draws` draws of the middle
-    /// layer for each row. In f64.
+    /// A lower bound on the average log-likelihood of rows under a network of two layers, from
+    /// `n_draws` draws of the middle layer for each row. In f64.
     ///
-    /// `v` is `[batch, n_visible]`, 0 and 1 for binary units; `log_z_top` is `ln Z` of the upper RBM.
+    /// `v` is `[batch, n_visible]`, 0 and 1 for binary units; `log_z_top` is `ln Z` of the upper
+    /// RBM.
     ///
     /// # Errors
-    /// When the network does not have two layers or has rectified units, `v` has another shape or no row, or `n_draws` is below
-    /// 2.
+    /// When the network does not have two layers or has rectified units, `v` has another shape or
+    /// no row, or `n_draws` is below 2.
     pub fn log_likelihood_bound(
         &self,
         v: &Tensor,
@@ -60,10 +62,12 @@ impl Dbn {
         Ok(Bound { estimate, standard_error: variance.sqrt() / n as f64 })
     }
 
-    /// The lower bound on the log-likelihood of each raw row, in nats: `[batch, n_inputs]` to f64 `[batch]`, given `ln Z` of the upper RBM.
+    /// The lower bound on the log-likelihood of each raw row, in nats: `[batch, n_inputs]` to f64
+    /// `[batch]`, given `ln Z` of the upper RBM.
     ///
     /// # Errors
-    /// As [`log_likelihood_bound`](Self::log_likelihood_bound), and when `rows` have another type or device.
+    /// As [`log_likelihood_bound`](Self::log_likelihood_bound), and when `rows` have another type
+    /// or device.
     pub fn score_samples(
         &self,
         rows: &Tensor,
@@ -76,7 +80,8 @@ impl Dbn {
         Tensor::cat(&values, 0)? - log_z_top
     }
 
-    /// In blocks of rows: the bound of each row without `ln Z`, f64 `[block]`, and the variance of their sum by the spread of the draws.
+    /// In blocks of rows: the bound of each row without `ln Z`, f64 `[block]`, and the variance of
+    /// their sum by the spread of the draws.
     fn bound_of_rows(
         &self,
         op: &str,

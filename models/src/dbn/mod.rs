@@ -1,4 +1,5 @@
-//! Deep belief network: restricted Boltzmann machines on top of each other, each learning from the one below.
+//! Deep belief network: restricted Boltzmann machines on top of each other, each learning from the
+//! one below.
 //!
 //! ```text
 //! h⁰ = v                                       the data
@@ -11,9 +12,10 @@
 //! | `hˡ` | `features(rows, l)` | `[batch, sizes[l]]` |
 //! | RBM `l` | `layers()[l − 1]` | weights `[sizes[l], sizes[l − 1]]` |
 //!
-//! Sources: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006;
-//! Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009.
-//! Departure: upper RBMs learn from the hidden means of the lower, not from draws (Hinton 2010, section 3).
+//! Sources: Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural
+//! Computation 18, 2006; Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using
+//! graphics processors", ICML 2009. Departure: upper RBMs learn from the hidden means of the lower,
+//! not from draws (Hinton 2010, section 3).
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
@@ -63,8 +65,8 @@ pub type DbnConfig = StackConfig<RbmConfig>;
 pub type Dbn = LayerStack<Rbm>;
 
 impl Dbn {
-    /// Draws `n` rows from the model: `steps` Gibbs steps in the top RBM from fair coins, then the means downwards.
-    /// `[n, n_visible]`.
+    /// Draws `n` rows from the model: `steps` Gibbs steps in the top RBM from fair coins, then the
+    /// means downwards. `[n, n_visible]`.
     ///
     /// # Errors
     /// When the device is out of memory.
@@ -76,7 +78,8 @@ impl Dbn {
         self.down_from_top(&start, steps, philox.advanced(n * size))
     }
 
-    /// The same with the chains begun at the features of raw rows, `[n, n_inputs]`: variations on given rows.
+    /// The same with the chains begun at the features of raw rows, `[n, n_inputs]`: variations on
+    /// given rows.
     ///
     /// # Errors
     /// When `rows` are not `[n, n_inputs]`.

@@ -9,12 +9,13 @@ use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
 
-/// Trains a [`Dbn`] greedily: the lowest RBM on the rows, each other one on the hidden means of those below.
+/// Trains a [`Dbn`] greedily: the lowest RBM on the rows, each other one on the hidden means of
+/// those below.
 pub type DbnTrainer = LayerwiseTrainer<Dbn>;
 
 impl DbnTrainer {
-    /// Sets the visible biases of the lowest layer from the mean of the prepared rows, `[n_visible]`, before its first step; see
-    /// [`RbmTrainer::set_visible_mean`].
+    /// Sets the visible biases of the lowest layer from the mean of the prepared rows,
+    /// `[n_visible]`, before its first step; see [`RbmTrainer::set_visible_mean`].
     ///
     /// # Errors
     /// When another layer is in training or `mean` has another shape.

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
 
-/// Beside the tensors `dictionary`, `best`, `figures` and `counts` (f64, which text would round) and, for NSGK, the codes of the iteration before.
+/// Beside the tensors `dictionary`, `best`, `figures` and `counts` (f64, which text would round)
+/// and, for NSGK, the codes of the iteration before.
 #[derive(Serialize, Deserialize)]
 struct TrainNotes {
     config: DictionaryConfig,

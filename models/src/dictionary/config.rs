@@ -7,7 +7,8 @@ use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::codes::ErrorTarget;
 use serde::{Deserialize, Serialize};
 
-/// The error at which a code is good enough, whatever its number of atoms: an [`ErrorTarget`] that a file can hold.
+/// The error at which a code is good enough, whatever its number of atoms: an [`ErrorTarget`] that
+/// a file can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CodeError {
@@ -38,7 +39,8 @@ pub struct DictionaryConfig {
     /// The pursuit that finds them.
     #[serde(default)]
     pub method: PursuitMethod,
-    /// The error that ends a pursuit before it has `n_nonzero` atoms; none: each has as many as it can use.
+    /// The error that ends a pursuit before it has `n_nonzero` atoms; none: each has as many as it
+    /// can use.
     #[serde(default)]
     pub error: Option<CodeError>,
     /// Whether coefficients must be at least 0; for OMP and OLS.
@@ -58,7 +60,8 @@ pub struct DictionaryConfig {
 crate::model::model_config!(DictionaryConfig, |config: &DictionaryConfig| config.n_features);
 
 impl DictionaryConfig {
-    /// Sizes have no default; everything else does: orthogonal matching pursuit to `n_nonzero` atoms, coefficients of either sign.
+    /// Sizes have no default; everything else does: orthogonal matching pursuit to `n_nonzero`
+    /// atoms, coefficients of either sign.
     pub fn new(n_atoms: usize, n_features: usize, n_nonzero: usize) -> Self {
         Self {
             n_atoms,
@@ -79,8 +82,9 @@ impl DictionaryConfig {
         SparseCoder { method, n_nonzero, error: error.map(Into::into), nonnegative }
     }
 
-    /// The pursuit of a trainer: `coder`, which becomes the configuration's, or without one the configuration's own. Targets of
-    /// [single signals](ErrorTarget::PerSignal) are those of the signals at hand: the configuration keeps none.
+    /// The pursuit of a trainer: `coder`, which becomes the configuration's, or without one the
+    /// configuration's own. Targets of [single signals](ErrorTarget::PerSignal) are those of the
+    /// signals at hand: the configuration keeps none.
     pub(super) fn take_coder(&mut self, coder: Option<&SparseCoder>) -> SparseCoder {
         let Some(coder) = coder else { return self.coder() };
         let SparseCoder { method, n_nonzero, ref error, nonnegative } = *coder;
@@ -94,8 +98,8 @@ impl DictionaryConfig {
     }
 
     /// # Errors
-    /// When a size is 0, `n_nonzero` above `n_atoms`, the error is negative or not finite, the preparation gives signals of another
-    /// size, or the image is not of the size of raw rows.
+    /// When a size is 0, `n_nonzero` above `n_atoms`, the error is negative or not finite, the
+    /// preparation gives signals of another size, or the image is not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "DictionaryConfig";
         at_least_one(OP, "n_atoms", self.n_atoms)?;
@@ -127,9 +131,11 @@ pub enum UpdateRule {
     AkSvd,
     /// The best atom for the coefficients, which stay.
     Sgk,
-    /// The best atom for the codes of the iteration before, in a first-order model of the product of both factors.
+    /// The best atom for the codes of the iteration before, in a first-order model of the product
+    /// of both factors.
     Nsgk,
-    /// All atoms at once by least squares, for comparison: `D = (XᵀX)⁻¹XᵀY`, solved on the CPU in f64.
+    /// All atoms at once by least squares, for comparison: `D = (XᵀX)⁻¹XᵀY`, solved on the CPU in
+    /// f64.
     Mod,
 }
 
@@ -205,26 +211,29 @@ pub struct DictionaryTrainConfig {
     /// How atoms follow from codes. Default AK-SVD; [nonnegative
     /// atoms](DictionaryConfig::nonnegative_atoms) need SGK or NSGK.
     pub rule: UpdateRule,
-    /// Atoms updated at once (ñ), at least 1; 1 is the exact sequential sweep, `n_atoms` or more all at once. Default all, which is
-    /// as good (Irofti 2016, section 3) and keeps every core busy. MOD takes no notice. Nonnegative
-    /// atoms, many of which a signal uses, want 1.
+    /// Atoms updated at once (ñ), at least 1; 1 is the exact sequential sweep, `n_atoms` or more
+    /// all at once. Default all, which is as good (Irofti 2016, section 3) and keeps every core
+    /// busy. MOD takes no notice. Nonnegative atoms, many of which a signal uses, want 1.
     pub group: usize,
     /// Iterations. Default 50.
     pub iterations: usize,
-    /// How signals are coded, in training and by the dictionary that it gives, whose configuration takes it; files have it there. Default: as
-    /// the dictionary's configuration says.
+    /// How signals are coded, in training and by the dictionary that it gives, whose configuration
+    /// takes it; files have it there. Default: as the dictionary's configuration says.
     #[serde(skip)]
     pub coder: Option<SparseCoder>,
     /// What takes the place of bad atoms. Default the worst represented signals.
     pub replace: Replace,
-    /// An atom that fewer signals use is replaced, unless [`replace`](Self::replace) is none. Default 4.
+    /// An atom that fewer signals use is replaced, unless [`replace`](Self::replace) is none.
+    /// Default 4.
     pub min_uses: usize,
-    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1], unless [`replace`](Self::replace) is
-    /// none. Default 0.99.
+    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1],
+    /// unless [`replace`](Self::replace) is none. Default 0.99.
     pub max_coherence: Option<f64>,
-    /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` on the atoms, in squared units of the signals, at least 0. Not for MOD. Default 0.
+    /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` on the atoms, in squared units of the signals, at
+    /// least 0. Not for MOD. Default 0.
     pub coherence_penalty: f64,
-    /// The first atoms, which are used but never changed: a constant one for the mean, say. Default 0.
+    /// The first atoms, which are used but never changed: a constant one for the mean, say. Default
+    /// 0.
     pub n_fixed: usize,
 }
 
@@ -267,23 +276,26 @@ impl DictionaryTrainConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OnlineDictionaryTrainConfig {
-    /// How signals are coded, in training and by the dictionary that it gives, whose configuration takes it; files have it there. Default:
-    /// as the dictionary's configuration says. [Orthogonal least squares](PursuitMethod::Ols) learns better atoms for either pursuit.
+    /// How signals are coded, in training and by the dictionary that it gives, whose configuration
+    /// takes it; files have it there. Default: as the dictionary's configuration says. [Orthogonal
+    /// least squares](PursuitMethod::Ols) learns better atoms for either pursuit.
     #[serde(skip)]
     pub coder: Option<SparseCoder>,
-    /// How fast what was seen is forgotten (`ρ`), at least 0: with batch `t` the statistics of those before weigh `(1 − 1/t)^ρ`,
-    /// so that the last `t/ρ` batches or so count. 0 never forgets. Default 20: the best of 0 to 40 after ten passes over
-    /// 12,288 image patches, in batches of 32 to 2,048; a single pass wants 5.
+    /// How fast what was seen is forgotten (`ρ`), at least 0: with batch `t` the statistics of
+    /// those before weigh `(1 − 1/t)^ρ`, so that the last `t/ρ` batches or so count. 0 never
+    /// forgets. Default 20: the best of 0 to 40 after ten passes over 12,288 image patches, in
+    /// batches of 32 to 2,048; a single pass wants 5.
     pub forgetting: f64,
     /// Sweeps over the atoms for a batch, at least 1. Default 1.
     pub sweeps: usize,
-    /// What takes the place of bad atoms, from the batch at hand. Default the worst represented signals.
+    /// What takes the place of bad atoms, from the batch at hand. Default the worst represented
+    /// signals.
     pub replace: Replace,
-    /// An atom that this many signals in a row did not use is replaced, at least 1, unless [`replace`](Self::replace) is none. Default
-    /// 10,000.
+    /// An atom that this many signals in a row did not use is replaced, at least 1, unless
+    /// [`replace`](Self::replace) is none. Default 10,000.
     pub max_idle: usize,
-    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1], unless [`replace`](Self::replace) is
-    /// none. Default 0.99.
+    /// An atom is replaced when its `|d_i·d_j|` with an earlier one is above this, in (0, 1],
+    /// unless [`replace`](Self::replace) is none. Default 0.99.
     pub max_coherence: Option<f64>,
     /// The first atoms, which are used but never changed. Default 0.
     pub n_fixed: usize,

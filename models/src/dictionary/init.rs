@@ -10,8 +10,8 @@ use std::f64::consts::PI;
 /// The initial atoms.
 #[derive(Debug, Clone)]
 pub enum Init {
-    /// Signals drawn at random, non-zero and distinct (`|cos|` of two is at most 0.99); random directions if there are too few
-    /// such signals.
+    /// Signals drawn at random, non-zero and distinct (`|cos|` of two is at most 0.99); random
+    /// directions if there are too few such signals.
     RandomSignals,
     /// [`overcomplete_dct`] of square patches.
     Dct,
@@ -22,14 +22,15 @@ pub enum Init {
 /// How alike two signals of a start may be.
 const MAX_COHERENCE: f64 = 0.99;
 
-/// Initial atoms of length 1, `[n_atoms, n_features]`, of the type and on the device of `signals`, `[n_samples, n_features]`.
+/// Initial atoms of length 1, `[n_atoms, n_features]`, of the type and on the device of `signals`,
+/// `[n_samples, n_features]`.
 ///
-/// The draws of [`Init::RandomSignals`] start at `philox`; the other starts draw nothing. A given atom of zeros stays zero: no
-/// signal uses it, and the trainers replace it.
+/// The draws of [`Init::RandomSignals`] start at `philox`; the other starts draw nothing. A given
+/// atom of zeros stays zero: no signal uses it, and the trainers replace it.
 ///
 /// # Errors
-/// When `signals` are not a matrix of at least one feature, given atoms have another shape, or `n_features` is not a square for
-/// [`Init::Dct`].
+/// When `signals` are not a matrix of at least one feature, given atoms have another shape, or
+/// `n_features` is not a square for [`Init::Dct`].
 pub fn init(from: &Init, n_atoms: usize, signals: &Tensor, philox: Philox) -> Result<Tensor> {
     const OP: &str = "init";
     let (_, p) = shape_of(OP, signals)?;
@@ -74,11 +75,13 @@ pub(crate) fn drawn(n_features: usize) -> candle_nn::Init {
     candle_nn::Init::Randn { mean: 0., stdev: (n_features as f64).sqrt().recip() }
 }
 
-/// At most `n` of the `signals`, `[n_samples, n_features]`, drawn at random as atoms of length 1, `[≤ n, n_features]`: non-zero
-/// and distinct (`|cos|` of two is at most 0.99). Fewer than `n` if there are not enough such signals.
+/// At most `n` of the `signals`, `[n_samples, n_features]`, drawn at random as atoms of length 1,
+/// `[≤ n, n_features]`: non-zero and distinct (`|cos|` of two is at most 0.99). Fewer than `n` if
+/// there are not enough such signals.
 ///
-/// They are the signals that [`init`] draws for [`Init::RandomSignals`] with the same `philox`. Cost: about `2 n² n_features`
-/// FLOP if few signals are similar; at worst as much for every `n` signals.
+/// They are the signals that [`init`] draws for [`Init::RandomSignals`] with the same `philox`.
+/// Cost: about `2 n² n_features` FLOP if few signals are similar; at worst as much for every `n`
+/// signals.
 ///
 /// # Errors
 /// When `signals` are not a matrix of at least one feature.
@@ -94,12 +97,14 @@ fn shape_of(op: &str, signals: &Tensor) -> Result<(usize, usize)> {
     }
 }
 
-/// The overcomplete discrete cosine dictionary of square patches, `[n_atoms, side²]`, f64 on the CPU.
+/// The overcomplete discrete cosine dictionary of square patches, `[n_atoms, side²]`, f64 on the
+/// CPU.
 ///
-/// Products of one-dimensional waves `cos(π k i / K)`, `k < K = ⌈√n_atoms⌉`, `i < side`, each of mean 0 except the first, scaled
-/// to length 1: the start of Elad and Aharon, "Image denoising via sparse and redundant representations over learned
-/// dictionaries", IEEE Trans. Image Processing 15(12), 2006. The first atom is constant. If `n_atoms` is not a square, the waves
-/// of highest frequency (`k + l`) are dropped.
+/// Products of one-dimensional waves `cos(π k i / K)`, `k < K = ⌈√n_atoms⌉`, `i < side`, each of
+/// mean 0 except the first, scaled to length 1: the start of Elad and Aharon, "Image denoising via
+/// sparse and redundant representations over learned dictionaries", IEEE Trans. Image Processing
+/// 15(12), 2006. The first atom is constant. If `n_atoms` is not a square, the waves of highest
+/// frequency (`k + l`) are dropped.
 ///
 /// # Errors
 /// When a size is 0.

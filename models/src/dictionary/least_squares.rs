@@ -3,10 +3,12 @@ use candle::{DType, Result, Tensor};
 use chandlery_ops::codes::{AtomUses, SparseCodes, StatisticsStep, codes_statistics_};
 use nalgebra::{Cholesky, DMatrix, Dyn};
 
-/// How much of the largest `A_jj` is first added to the diagonal where `A` is singular; a hundred times more at each try.
+/// How much of the largest `A_jj` is first added to the diagonal where `A` is singular; a hundred
+/// times more at each try.
 const RIDGE: f64 = 1e-12;
 
-/// The Cholesky factor of a symmetric matrix without negative eigenvalues; a ridge joins a singular one.
+/// The Cholesky factor of a symmetric matrix without negative eigenvalues; a ridge joins a singular
+/// one.
 ///
 /// # Errors
 /// When a number is not finite; the message names `op` and what the matrix is.
@@ -23,11 +25,14 @@ pub(crate) fn cholesky(op: &str, what: &str, matrix: &DMatrix<f64>) -> Result<Ch
     }
 }
 
-/// `D = (XᵀX)⁻¹ XᵀY` over the atoms that are used and not among the first `n_fixed`; the others stay. Rows have any length.
+/// `D = (XᵀX)⁻¹ XᵀY` over the atoms that are used and not among the first `n_fixed`; the others
+/// stay. Rows have any length.
 ///
-/// Solved on the CPU in f64 by a Cholesky factorisation, `n³/3` FLOP; a ridge joins a singular `XᵀX`.
+/// Solved on the CPU in f64 by a Cholesky factorisation, `n³/3` FLOP; a ridge joins a singular
+/// `XᵀX`.
 ///
-/// Source: Engan, Aase and Hakon Husøy, "Method of optimal directions for frame design", ICASSP 1999.
+/// Source: Engan, Aase and Hakon Husøy, "Method of optimal directions for frame design", ICASSP
+/// 1999.
 pub(super) fn optimal_directions(
     dictionary: &Tensor,
     codes: &SparseCodes,

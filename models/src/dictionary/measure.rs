@@ -31,7 +31,8 @@ impl Measure {
         Self { squares: 0., n_values: 0, count: 0, n_rows: 0, energy: vec![0.; n_atoms] }
     }
 
-    /// Counts the codes of a block of signals, `[b, n_features]`, over atoms, `[n_atoms, n_features]`. Waits for the device.
+    /// Counts the codes of a block of signals, `[b, n_features]`, over atoms,
+    /// `[n_atoms, n_features]`. Waits for the device.
     ///
     /// # Errors
     /// When shapes do not fit.

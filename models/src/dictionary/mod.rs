@@ -24,13 +24,15 @@
 //!
 //! What images gain by it is in [`image`]: denoising, and filling in missing pixels.
 //!
-//! Rows become signals by the [preparation](DictionaryConfig::preparation) of the configuration; without one they are taken as they are, in
-//! any unit: the same ones times a power of two give the same atoms, to the bit. What should not be learned, such as the mean of a patch, is taken out before or
-//! given to a fixed atom ([`DictionaryTrainConfig::n_fixed`]).
+//! Rows become signals by the [preparation](DictionaryConfig::preparation) of the configuration;
+//! without one they are taken as they are, in any unit: the same ones times a power of two give the
+//! same atoms, to the bit. What should not be learned, such as the mean of a patch, is taken out
+//! before or given to a fixed atom ([`DictionaryTrainConfig::n_fixed`]).
 //!
-//! Sources: Aharon, Elad and Bruckstein, "K-SVD: an algorithm for designing overcomplete dictionaries for sparse representation", IEEE
-//! Trans. Signal Processing 54(11), 2006; Irofti, "Efficient dictionary learning implementation on the GPU using OpenCL", 2016;
-//! Dumitrescu and Irofti, "Dictionary learning algorithms and applications", Springer 2018.
+//! Sources: Aharon, Elad and Bruckstein, "K-SVD: an algorithm for designing overcomplete
+//! dictionaries for sparse representation", IEEE Trans. Signal Processing 54(11), 2006; Irofti,
+//! "Efficient dictionary learning implementation on the GPU using OpenCL", 2016; Dumitrescu and
+//! Irofti, "Dictionary learning algorithms and applications", Springer 2018.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -89,7 +91,8 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// A dictionary of random directions: atoms of length 1 in f32. To begin with signals see [`init`](init()).
+    /// A dictionary of random directions: atoms of length 1 in f32. To begin with signals see
+    /// [`init`](init()).
     ///
     /// # Errors
     /// When `config` is out of range or memory is short.
@@ -99,7 +102,8 @@ impl Dictionary {
         Self::from_tensor(config, atoms)
     }
 
-    /// A dictionary with these atoms, `[n_atoms, n_features]` f32 or f64. They need not have length 1.
+    /// A dictionary with these atoms, `[n_atoms, n_features]` f32 or f64. They need not have length
+    /// 1.
     ///
     /// # Errors
     /// When `config` is out of range or the shape or type differs.
@@ -126,7 +130,8 @@ impl Dictionary {
         &self.config
     }
 
-    /// The largest `|d_i·d_j| / (‖d_i‖ ‖d_j‖)` of two atoms: 0 when all are orthogonal, 1 when two are parallel.
+    /// The largest `|d_i·d_j| / (‖d_i‖ ‖d_j‖)` of two atoms: 0 when all are orthogonal, 1 when two
+    /// are parallel.
     ///
     /// # Errors
     /// When the device fails.
@@ -143,7 +148,8 @@ impl Model for Dictionary {
         &WIDE
     }
 
-    /// `dictionary`, `[n_atoms, n_features]`; a new `VarMap` draws normal atoms of length 1 on average.
+    /// `dictionary`, `[n_atoms, n_features]`; a new `VarMap` draws normal atoms of length 1 on
+    /// average.
     fn build(config: DictionaryConfig, vb: &VarBuilder) -> Result<Self> {
         let shape = (config.n_atoms, config.n_features);
         let atoms = vb.get_with_hints(shape, "dictionary", init::drawn(config.n_features))?;
@@ -167,8 +173,8 @@ impl Model for Dictionary {
     }
 }
 
-/// Sparse codes by the pursuit of the configuration, for another see [`SparseCoder`]; there is no gradient. Dense ones are
-/// [`to_dense`](SparseCodes::to_dense) of these. Rows must be finite.
+/// Sparse codes by the pursuit of the configuration, for another see [`SparseCoder`]; there is no
+/// gradient. Dense ones are [`to_dense`](SparseCodes::to_dense) of these. Rows must be finite.
 impl Encode for Dictionary {
     type Codes = SparseCodes;
 

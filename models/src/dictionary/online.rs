@@ -1,7 +1,7 @@
 //! Learning from minibatches, for signals that do not fit into memory or arrive as a stream.
 //!
-//! Each batch is coded and its statistics are added to those of earlier batches, which decay; then each atom moves to the minimum
-//! given these statistics:
+//! Each batch is coded and its statistics are added to those of earlier batches, which decay; then
+//! each atom moves to the minimum given these statistics:
 //!
 //! ```text
 //! A ← β A + XᵀX,  B ← β B + XᵀY           β = (1 − 1/t)^ρ for batch t
@@ -19,8 +19,9 @@
 //! | `ρ` | [`OnlineDictionaryTrainConfig::forgetting`] | |
 //! | `A`, `B` | statistics | `[n_atoms, n_atoms]`, `[n_atoms, n_features]` |
 //!
-//! Source: Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse coding", JMLR 11, 2010, algorithms 1 and 2 and section
-//! 3.4; codes are those of a greedy pursuit instead of the lasso, and atoms have length 1 instead of at most 1.
+//! Source: Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse
+//! coding", JMLR 11, 2010, algorithms 1 and 2 and section 3.4; codes are those of a greedy pursuit
+//! instead of the lasso, and atoms have length 1 instead of at most 1.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -65,10 +66,11 @@ pub struct OnlineDictionaryTrainer {
     pub(super) statistics: Statistics,
     pub(super) idle: Idle,
     pub(super) batches: usize,
-    /// What statistics multiply signals and codes by, so that no sum of squares leaves the range of its type; none before a signal
-    /// that is not zero.
+    /// What statistics multiply signals and codes by, so that no sum of squares leaves the range of
+    /// its type; none before a signal that is not zero.
     pub(super) scale: Option<f64>,
-    /// What is read back of a batch: the figures of its codes, then how much each new atom is like one before it.
+    /// What is read back of a batch: the figures of its codes, then how much each new atom is like
+    /// one before it.
     pub(super) report: Tensor,
     pub(super) gathered: Gathered,
 }
@@ -102,7 +104,8 @@ impl Gathered {
 pub struct OnlineMetrics {
     /// Batches since the last report.
     pub steps: u64,
-    /// `‖Y − X D‖_F / √(signals · n_features)`, with the codes of each batch over the dictionary from before the batch.
+    /// `‖Y − X D‖_F / √(signals · n_features)`, with the codes of each batch over the dictionary
+    /// from before the batch.
     pub rmse: f64,
     /// Mean number of atoms of these codes.
     pub mean_count: f64,
@@ -117,7 +120,8 @@ pub struct OnlineMetrics {
 pub struct OnlineStep {
     /// Batches learned from, including this one.
     pub batch: usize,
-    /// `‖Y − X D‖_F / √(batch · n_features)` with its codes over the dictionary from before the batch.
+    /// `‖Y − X D‖_F / √(batch · n_features)` with its codes over the dictionary from before the
+    /// batch.
     pub rmse: f64,
     /// Mean number of atoms of these codes.
     pub mean_count: f64,
@@ -141,10 +145,11 @@ struct Coded<'a> {
 }
 
 impl OnlineDictionaryTrainer {
-    /// Starts from a copy of `dictionary` with its atoms scaled to length 1. The configuration of the copy keeps its pursuit, unless
-    /// [`OnlineDictionaryTrainConfig::coder`] is another.
+    /// Starts from a copy of `dictionary` with its atoms scaled to length 1. The configuration of
+    /// the copy keeps its pursuit, unless [`OnlineDictionaryTrainConfig::coder`] is another.
     ///
-    /// The draws of [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
+    /// The draws of [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream
+    /// for nothing else.
     ///
     /// # Errors
     /// When `config` is out of range, memory is short, or a fixed atom is negative where atoms must
@@ -169,13 +174,16 @@ impl OnlineDictionaryTrainer {
         })
     }
 
-    /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the dictionary's type, on its device.
+    /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the
+    /// dictionary's type, on its device.
     ///
-    /// A few numbers per atom are read back from the device once, or twice if the signals of the batch are far longer than all
-    /// earlier ones. Cost besides the pursuits: `2n²p` FLOP per sweep, and `n²p` to find atoms that are too similar.
+    /// A few numbers per atom are read back from the device once, or twice if the signals of the
+    /// batch are far longer than all earlier ones. Cost besides the pursuits: `2n²p` FLOP per
+    /// sweep, and `n²p` to find atoms that are too similar.
     ///
     /// # Errors
-    /// When the batch has the wrong shape, type or device, is empty or is not finite; the trainer then does not change.
+    /// When the batch has the wrong shape, type or device, is empty or is not finite; the trainer
+    /// then does not change.
     pub fn partial_fit(&mut self, batch: &Tensor) -> Result<OnlineStep> {
         const OP: &str = "OnlineDictionaryTrainer::partial_fit";
         let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_inputs())?;
@@ -192,8 +200,9 @@ impl OnlineDictionaryTrainer {
 
         let figures = self.report.narrow(0, 0, 2 * FIGURE_PARTS)?;
         let coded = Coded { t, signals: &batch, codes: &codes, uses: &uses };
-        // All squares finite, and in the unit of the statistics: then the device need not wait for an answer, and learns. If not, what
-        // it learned is thrown away, the statistics are as they were, and the answer is found here.
+        // All squares finite, and in the unit of the statistics: then the device need not wait for
+        // an answer, and learns. If not, what it learned is thrown away, the statistics are as they
+        // were, and the answer is found here.
         let bounds = self.scale.map(|scale| Bounds {
             figures: &figures,
             most_error: f64::MAX / FIGURE_PARTS as f64,
@@ -249,8 +258,8 @@ impl OnlineDictionaryTrainer {
         Ok(step)
     }
 
-    /// Lets a batch join the statistics, where its figures are within the bounds, and moves the atoms; gives the new atoms and the report,
-    /// read back.
+    /// Lets a batch join the statistics, where its figures are within the bounds, and moves the
+    /// atoms; gives the new atoms and the report, read back.
     fn learn_from(
         &self,
         coded: &Coded<'_>,
@@ -345,7 +354,8 @@ impl Trainer for OnlineDictionaryTrainer {
 }
 
 impl MinibatchTrainer for OnlineDictionaryTrainer {
-    /// [`partial_fit`](OnlineDictionaryTrainer::partial_fit), whose figures [`metrics`](Trainer::metrics) gathers. Waits for the device.
+    /// [`partial_fit`](OnlineDictionaryTrainer::partial_fit), whose figures
+    /// [`metrics`](Trainer::metrics) gathers. Waits for the device.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
         self.partial_fit(rows).map(drop)
     }

@@ -5,18 +5,20 @@
 //! x − μ ≈ a (B W)                       rows of B W, scaled to length 1, are atoms of pixels
 //! ```
 //!
-//! A basis of whitened patches is thus one of pixels: with pixels as signals, white noise on them stays white. Its codes are not those of the
-//! whitened patches, whose errors count otherwise.
+//! A basis of whitened patches is thus one of pixels: with pixels as signals, white noise on them
+//! stays white. Its codes are not those of the whitened patches, whose errors count otherwise.
 use candle::{DType, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
 
-/// Whether a preparation multiplies rows by a number and takes their means out, and nothing else: its atoms are atoms of pixels as they are.
+/// Whether a preparation multiplies rows by a number and takes their means out, and nothing else:
+/// its atoms are atoms of pixels as they are.
 pub fn keeps_directions(preparation: &Preparation) -> bool {
     let scaled = preparation.without_last_row_mean();
     scaled.as_ref().unwrap_or(preparation).as_scale(DType::U8).is_some()
 }
 
-/// `B W` with rows of length 1; those of length 0 stay: atoms of pixels, `[n_atoms, n_pixels]` f32, of atoms of prepared rows, `[n_atoms, _]`.
+/// `B W` with rows of length 1; those of length 0 stay: atoms of pixels, `[n_atoms, n_pixels]` f32,
+/// of atoms of prepared rows, `[n_atoms, _]`.
 ///
 /// # Errors
 /// When the preparation cannot be inverted, or the atoms do not fit it.

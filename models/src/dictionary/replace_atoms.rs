@@ -7,7 +7,8 @@ use chandlery_ops::Philox;
 use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::codes::{atom_coherence, row_squares};
 
-/// How alike two signals may be that become atoms at the same time, where the configuration sets no limit.
+/// How alike two signals may be that become atoms at the same time, where the configuration sets no
+/// limit.
 const DISTINCT: f64 = 0.99;
 
 /// The largest of some numbers of at least 0; a NaN among them is the answer.
@@ -15,9 +16,9 @@ pub(super) fn largest(x: &[f64]) -> Result<f64> {
     Ok(x.iter().fold(0., |most, &x| if x > most || x.is_nan() { x } else { most }))
 }
 
-/// The first `k` signals in the order of `order` that are neither zero nor like one before them, of length 1; fewer when
-/// there are not so many. `[≤ k, n_features]`. Where `nonnegative`, signals count with 0 for what
-/// is below it.
+/// The first `k` signals in the order of `order` that are neither zero nor like one before them, of
+/// length 1; fewer when there are not so many. `[≤ k, n_features]`. Where `nonnegative`, signals
+/// count with 0 for what is below it.
 pub(super) fn distinct(
     signals: &Tensor,
     order: &[u32],
@@ -127,8 +128,8 @@ impl Care<'_> {
         Ok(CaredFor { atoms, replaced, coherence: None })
     }
 
-    /// [`take_knowing`](Self::take_knowing) after a batch, of atoms that no signal has used for `max_idle`; those that are new have no past.
-    /// `like` counts where [`compares`] says so.
+    /// [`take_knowing`](Self::take_knowing) after a batch, of atoms that no signal has used for
+    /// `max_idle`; those that are new have no past. `like` counts where [`compares`] says so.
     pub(crate) fn take_after_batch(
         &self,
         atoms: Tensor,

@@ -2,12 +2,13 @@
 use candle::{DType, Result, Tensor};
 use chandlery_ops::codes::{SparseCodes, row_squares};
 
-/// Lengths `2^-16..=2^16` of the longest signal whose squares, and sums of many of those, an f32 holds with room to spare: none is
-/// scaled.
+/// Lengths `2^-16..=2^16` of the longest signal whose squares, and sums of many of those, an f32
+/// holds with room to spare: none is scaled.
 const EASY: f64 = 65_536.;
 
-/// Rows times powers of two, which is exact, such that the largest number of each is in `[1, 2)` or near: no square leaves the
-/// range of its type. Rows of zeros stay, as do rows with a number that is not finite.
+/// Rows times powers of two, which is exact, such that the largest number of each is in `[1, 2)` or
+/// near: no square leaves the range of its type. Rows of zeros stay, as do rows with a number that
+/// is not finite.
 pub(super) fn level(rows: &Tensor) -> Result<Tensor> {
     if rows.elem_count() == 0 {
         return Ok(rows.clone());
@@ -40,8 +41,8 @@ fn power(length: f64, dtype: DType) -> f64 {
     (-length.log2().floor()).clamp(-most, most).exp2()
 }
 
-/// The length of the longest signal, from the largest square of one. Where that overflowed, or came to 0, the largest number of the
-/// signals says about as much.
+/// The length of the longest signal, from the largest square of one. Where that overflowed, or came
+/// to 0, the largest number of the signals says about as much.
 pub(super) fn longest(signals: &Tensor, square: f64) -> Result<f64> {
     if square > 0. && square.is_finite() {
         return Ok(square.sqrt());
@@ -54,13 +55,14 @@ pub(super) fn largest_square(signals: &Tensor) -> Result<Tensor> {
     row_squares(signals)?.max(0)
 }
 
-/// What signals are multiplied by before their squares are summed, when the longest has this length: a power of two, 1 for lengths
-/// from `2^-16` to `2^16`.
+/// What signals are multiplied by before their squares are summed, when the longest has this
+/// length: a power of two, 1 for lengths from `2^-16` to `2^16`.
 pub(super) fn scale_of(longest: f64, dtype: DType) -> f64 {
     if (1. / EASY..=EASY).contains(&longest) { 1. } else { power(longest, dtype) }
 }
 
-/// Whether signals of this length, times `scale`, are too long to join sums of signals of that scale.
+/// Whether signals of this length, times `scale`, are too long to join sums of signals of that
+/// scale.
 pub(super) fn outgrows(longest: f64, scale: f64) -> bool {
     longest * scale > EASY
 }

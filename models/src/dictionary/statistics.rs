@@ -5,7 +5,8 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::layers::{Factors, gemm_};
 
-/// `A = Σ aᵀa` and `S = Σ aᵀx` over signals `x` and their codes `a`, both rows: all that the best atoms for these codes depend on.
+/// `A = Σ aᵀa` and `S = Σ aᵀx` over signals `x` and their codes `a`, both rows: all that the best
+/// atoms for these codes depend on.
 ///
 /// `½ Σ ‖x − a B‖² = ½ tr(BᵀAB) − tr(BᵀS) + ½ Σ ‖x‖²` for atoms `B`, `[n_atoms, n_features]`.
 #[derive(Debug, Clone)]
@@ -26,10 +27,12 @@ impl Statistics {
         Ok(Self { gram: zeros(n_atoms)?, signals: zeros(n_features)? })
     }
 
-    /// The statistics after a batch, `β A + aᵀa` and `β S + aᵀx`; `self` stays. With a `beta` of 0 the old ones are not read.
+    /// The statistics after a batch, `β A + aᵀa` and `β S + aᵀx`; `self` stays. With a `beta` of 0
+    /// the old ones are not read.
     ///
-    /// `activations` are `[batch, n_atoms]`, `signals` `[batch, n_features]`, contiguous, of the type and on the device of the statistics.
-    /// Cost: `2 · batch · n_atoms · (n_atoms + n_features)` FLOP; nothing waits for the device.
+    /// `activations` are `[batch, n_atoms]`, `signals` `[batch, n_features]`, contiguous, of the
+    /// type and on the device of the statistics. Cost:
+    /// `2 · batch · n_atoms · (n_atoms + n_features)` FLOP; nothing waits for the device.
     ///
     /// # Errors
     /// When shapes, types or devices do not fit, or the batch is empty.
@@ -44,7 +47,8 @@ impl Statistics {
         Ok(after)
     }
 
-    /// `½ tr(BᵀAB) − tr(BᵀS)`, in f64: half the squared error of the signals less `½ Σ ‖x‖²`. Waits for the device.
+    /// `½ tr(BᵀAB) − tr(BᵀS)`, in f64: half the squared error of the signals less `½ Σ ‖x‖²`. Waits
+    /// for the device.
     ///
     /// # Errors
     /// When `atoms` are not `[n_atoms, n_features]`.

@@ -1,7 +1,8 @@
 //! Learning from signals that fit into memory: sparse coding and updates of the atoms alternate.
 //!
-//! An iteration updates the dictionary with the current codes, replaces bad atoms, and codes all signals again. With `E = Y − X
-//! D` and `F = E_I + x_j d_j` the error without atom `j` over the signals `I` that use it:
+//! An iteration updates the dictionary with the current codes, replaces bad atoms, and codes all
+//! signals again. With `E = Y − X D` and `F = E_I + x_j d_j` the error without atom `j` over the
+//! signals `I` that use it:
 //!
 //! ```text
 //! K-SVD    d_j, x_j ← the best rank-one approximation of F            power method to convergence
@@ -18,16 +19,19 @@
 //! | `ñ`: atoms updated from one `E` | `group` |
 //! | `γ` | `coherence_penalty` |
 //!
-//! NSGK assumes that both factors change little, `X D⁺ ≈ X' D⁺ + X D − X' D`, and solves `min_{D⁺} ‖Y + X' D − X D − X' D⁺‖`
-//! (Sadeghi et al. 2013); its error matrix `Z − X' D = Y − X D` is the current one. Irofti 2016 prints `Z = Y + D⁽ᵏ⁾X⁽ᵏ⁻¹⁾ −
-//! D⁽ᵏ⁻¹⁾X⁽ᵏ⁻¹⁾` (signals as columns) in equation 10. Read literally, with the dictionaries of two iterations and the codes of
-//! the second, that form does not learn (at 20 dB it recovers 21 % of a known dictionary, against 93 % here), so we assume that
-//! the factors were exchanged in print.
+//! NSGK assumes that both factors change little, `X D⁺ ≈ X' D⁺ + X D − X' D`, and solves
+//! `min_{D⁺} ‖Y + X' D − X D − X' D⁺‖` (Sadeghi et al. 2013); its error matrix `Z − X' D = Y − X D`
+//! is the current one. Irofti 2016 prints `Z = Y + D⁽ᵏ⁾X⁽ᵏ⁻¹⁾ − D⁽ᵏ⁻¹⁾X⁽ᵏ⁻¹⁾` (signals as columns)
+//! in equation 10. Read literally, with the dictionaries of two iterations and the codes of the
+//! second, that form does not learn (at 20 dB it recovers 21 % of a known dictionary, against 93 %
+//! here), so we assume that the factors were exchanged in print.
 //!
-//! Sources: Aharon, Elad and Bruckstein 2006 (K-SVD); Rubinstein, Zibulevsky and Elad 2008 (AK-SVD); Sahoo and Makur, "Dictionary training for
-//! sparse representation as generalization of k-means clustering", IEEE SPL 20(6), 2013 (SGK); Sadeghi, Babaie-Zadeh and Jutten, "Dictionary learning
-//! for sparse representation: a novel approach", IEEE SPL 20(12), 2013 (NSGK); Engan, Aase and Hakon Husøy 1999 (MOD); Irofti and Dumitrescu, "GPU
-//! parallel implementation of the approximate K-SVD algorithm using OpenCL", EUSIPCO 2014 (groups).
+//! Sources: Aharon, Elad and Bruckstein 2006 (K-SVD); Rubinstein, Zibulevsky and Elad 2008
+//! (AK-SVD); Sahoo and Makur, "Dictionary training for sparse representation as generalization of
+//! k-means clustering", IEEE SPL 20(6), 2013 (SGK); Sadeghi, Babaie-Zadeh and Jutten, "Dictionary
+//! learning for sparse representation: a novel approach", IEEE SPL 20(12), 2013 (NSGK); Engan, Aase
+//! and Hakon Husøy 1999 (MOD); Irofti and Dumitrescu, "GPU parallel implementation of the
+//! approximate K-SVD algorithm using OpenCL", EUSIPCO 2014 (groups).
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -107,7 +111,8 @@ pub(super) struct Quality {
 }
 
 impl Quality {
-    /// Whether these are better than `others`: to an error target those of fewer atoms, else those of the lower error.
+    /// Whether these are better than `others`: to an error target those of fewer atoms, else those
+    /// of the lower error.
     fn beats(&self, others: &Self, to_error: bool) -> bool {
         if to_error && self.mean_count != others.mean_count {
             return self.mean_count < others.mean_count;
@@ -136,7 +141,8 @@ pub struct DictionaryTrainer {
     pub(super) coder: SparseCoder,
     pub(super) philox: Philox,
     pub(super) signals: Tensor,
-    /// What updates multiply signals and codes by, so that no sum of squares leaves the range of its type.
+    /// What updates multiply signals and codes by, so that no sum of squares leaves the range of
+    /// its type.
     scale: f64,
     pub(super) current: Dictionary,
     pub(super) best: Dictionary,
@@ -147,11 +153,13 @@ pub struct DictionaryTrainer {
 }
 
 impl DictionaryTrainer {
-    /// Starts from `dictionary` with its atoms scaled to length 1, and codes the signals over it by its own pursuit, or by
-    /// [`DictionaryTrainConfig::coder`] where there is one, which then becomes that of the dictionary's configuration.
+    /// Starts from `dictionary` with its atoms scaled to length 1, and codes the signals over it by
+    /// its own pursuit, or by [`DictionaryTrainConfig::coder`] where there is one, which then
+    /// becomes that of the dictionary's configuration.
     ///
-    /// `rows` are raw, `[n_samples, n_inputs]`, u8 or of the type of the dictionary, on its device. The draws of
-    /// [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream for nothing else.
+    /// `rows` are raw, `[n_samples, n_inputs]`, u8 or of the type of the dictionary, on its device.
+    /// The draws of [`Replace::Random`](super::Replace::Random) start at `philox`; use its stream
+    /// for nothing else.
     ///
     /// # Errors
     /// When `config` is out of range, the rule does not keep [nonnegative
@@ -305,8 +313,8 @@ impl DictionaryTrainer {
         &self.current
     }
 
-    /// The best dictionary so far. It is the one with the lowest RMSE or, with an error target, which fixes the RMSE, the one
-    /// with the fewest atoms per code (ties go to the lowest RMSE).
+    /// The best dictionary so far. It is the one with the lowest RMSE or, with an error target,
+    /// which fixes the RMSE, the one with the fewest atoms per code (ties go to the lowest RMSE).
     pub fn best(&self) -> &Dictionary {
         &self.best
     }
@@ -373,7 +381,8 @@ impl Trainer for DictionaryTrainer {
 
 impl FullBatchTrainer for DictionaryTrainer {
     /// One iteration: updates the atoms, replaces bad ones, codes the signals. None after
-    /// [`DictionaryTrainConfig::iterations`]. Reads a few numbers for each atom back from the device.
+    /// [`DictionaryTrainConfig::iterations`]. Reads a few numbers for each atom back from the
+    /// device.
     fn step(&mut self) -> Result<Option<Iteration>> {
         if self.last.iteration >= self.config.iterations {
             return Ok(None);
@@ -387,16 +396,18 @@ impl FullBatchTrainer for DictionaryTrainer {
         Ok(())
     }
 
-    /// The codes are found again, which takes one coding, and which rows are others is told by them.
+    /// The codes are found again, which takes one coding, and which rows are others is told by
+    /// them.
     fn load(path: &Path, rows: &Tensor, device: &Device) -> Result<(Self, Value)> {
         Self::restored(path, rows, device)
     }
 }
 
 impl Dictionary {
-    /// Learns a dictionary from raw `rows`, `[n_samples, n_inputs]`: f64 atoms from f64 rows, else f32 ones. It begins with distinct signals
-    /// that are drawn at random, at `philox`, and gives the best dictionary of [`DictionaryTrainConfig::iterations`]; draws of the training
-    /// are those of the next stream.
+    /// Learns a dictionary from raw `rows`, `[n_samples, n_inputs]`: f64 atoms from f64 rows, else
+    /// f32 ones. It begins with distinct signals that are drawn at random, at `philox`, and gives
+    /// the best dictionary of [`DictionaryTrainConfig::iterations`]; draws of the training are
+    /// those of the next stream.
     ///
     /// ```
     /// # use candle::Device::Cpu;
@@ -411,7 +422,8 @@ impl Dictionary {
     /// ```
     ///
     /// # Errors
-    /// When a configuration is out of range, or rows have the wrong shape, are none or are not finite.
+    /// When a configuration is out of range, or rows have the wrong shape, are none or are not
+    /// finite.
     pub fn fit(
         mut config: DictionaryConfig,
         rows: &Tensor,
@@ -433,7 +445,8 @@ impl Dictionary {
     }
 }
 
-/// Codes in which these atoms have the coefficient 0: an atom that is new did not have those of the one before it.
+/// Codes in which these atoms have the coefficient 0: an atom that is new did not have those of the
+/// one before it.
 fn without(codes: SparseCodes, atoms: &[usize]) -> Result<SparseCodes> {
     if atoms.is_empty() {
         return Ok(codes);

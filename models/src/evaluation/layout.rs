@@ -23,8 +23,8 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Those of a layout, f32 `[n, n_dims]`, of prepared rows, f32 `[n, n_features]`, which are compared by `metric`; `labels` are `[n]`. `next`
-    /// is told what is measured before each.
+    /// Those of a layout, f32 `[n, n_dims]`, of prepared rows, f32 `[n, n_features]`, which are
+    /// compared by `metric`; `labels` are `[n]`. `next` is told what is measured before each.
     ///
     /// Cost: `n²` distances of rows, and of points.
     ///

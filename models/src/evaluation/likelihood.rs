@@ -1,4 +1,5 @@
-//! The log-likelihood of rows under a network of one RBM, or a lower bound on it under a network of two.
+//! The log-likelihood of rows under a network of one RBM, or a lower bound on it under a network of
+//! two.
 //!
 //! | step | what |
 //! |---|---|
@@ -7,8 +8,9 @@
 //! | start | forward annealing begins at the mean of the rows, reverse annealing at the rows themselves or at the ends of forward annealing |
 //! | likelihood | of [test and training rows](Rbm::log_likelihood), or [the bound](Dbn::log_likelihood_bound) of two layers |
 //!
-//! A much higher value on training rows means overfitting; intervals of the two annealings that do not overlap mean that neither is to be
-//! believed. Source: Salakhutdinov and Murray, "On the quantitative analysis of deep belief networks", ICML 2008.
+//! A much higher value on training rows means overfitting; intervals of the two annealings that do
+//! not overlap mean that neither is to be believed. Source: Salakhutdinov and Murray, "On the
+//! quantitative analysis of deep belief networks", ICML 2008.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -50,7 +52,8 @@ pub enum BackFrom {
     /// At training rows, or test rows where there are none.
     #[default]
     Rows,
-    /// At the ends of forward annealing: they have the RBM's proportions of modes, but miss modes that forward annealing never reached.
+    /// At the ends of forward annealing: they have the RBM's proportions of modes, but miss modes
+    /// that forward annealing never reached.
     Samples,
 }
 
@@ -82,9 +85,11 @@ impl std::fmt::Display for Binary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LikelihoodConfig {
-    /// How `ln Z` is computed. None, the default: exactly where one side has at most 25 binary units, else by annealing.
+    /// How `ln Z` is computed. None, the default: exactly where one side has at most 25 binary
+    /// units, else by annealing.
     pub method: Option<Method>,
-    /// Chains of annealing, at least 2; the error bounds shrink with the square root of their number. Default: by the size of the RBM.
+    /// Chains of annealing, at least 2; the error bounds shrink with the square root of their
+    /// number. Default: by the size of the RBM.
     pub chains: Option<usize>,
     /// Temperatures of annealing, at least 3. Default: by the size of the RBM.
     pub temperatures: Option<usize>,
@@ -92,7 +97,8 @@ pub struct LikelihoodConfig {
     pub back_from: BackFrom,
     /// Gibbs steps from there before reverse annealing. Default 1000.
     pub burn_in: usize,
-    /// Whether grey levels are cut at one half for binary units, in place of being drawn. Default false.
+    /// Whether grey levels are cut at one half for binary units, in place of being drawn. Default
+    /// false.
     pub threshold: bool,
     /// Draws of the middle layer of two for each row, at least 2. Default 20.
     pub draws: usize,
@@ -173,13 +179,15 @@ pub enum LogZ {
 pub struct Likelihood {
     /// Partition function of the top RBM.
     pub partition_function: LogZ,
-    /// Average log-likelihood of test rows, or a lower bound on it, with `ln Z` from forward annealing or exact.
+    /// Average log-likelihood of test rows, or a lower bound on it, with `ln Z` from forward
+    /// annealing or exact.
     pub test: Estimate,
     /// The same with `ln Z` from reverse annealing; none if `ln Z` is exact.
     pub test_reverse: Option<Estimate>,
     /// The same as `test` for training rows. None without training rows.
     pub train: Option<Estimate>,
-    /// Standard error of `test` and of `train` from the draws of the middle layer; only for two layers, where both are lower bounds.
+    /// Standard error of `test` and of `train` from the draws of the middle layer; only for two
+    /// layers, where both are lower bounds.
     pub bound_standard_errors: Option<[f64; 2]>,
     /// How grey levels became 0 or 1.
     pub rows: Binary,
@@ -208,12 +216,15 @@ impl LikelihoodConfig {
         Ok(())
     }
 
-    /// Measures the likelihood of raw rows, `[n_test, n_inputs]` and `[n_train, n_inputs]` on the device of the network.
+    /// Measures the likelihood of raw rows, `[n_test, n_inputs]` and `[n_train, n_inputs]` on the
+    /// device of the network.
     ///
-    /// Cost: annealing takes chains × temperatures × weights of the top RBM, twice; an exact sum `2^units` of its smaller side.
+    /// Cost: annealing takes chains × temperatures × weights of the top RBM, twice; an exact sum
+    /// `2^units` of its smaller side.
     ///
     /// # Errors
-    /// As [`check`](Self::check), when shapes or options are out of range, or an exact sum has too many states.
+    /// As [`check`](Self::check), when shapes or options are out of range, or an exact sum has too
+    /// many states.
     pub fn measure(
         &self,
         dbn: &Dbn,
@@ -230,7 +241,8 @@ impl LikelihoodConfig {
         };
         let test = self.binary(dbn, test, draws.rows)?;
         let train = train.map(|train| self.binary(dbn, train, after(draws.rows, 1))).transpose()?;
-        // Rows of the top RBM: forward annealing starts at their mean, reverse annealing at the rows themselves.
+        // Rows of the top RBM: forward annealing starts at their mean, reverse annealing at the
+        // rows themselves.
         let start = train.as_ref().unwrap_or(&test);
         let read_by_top = match below {
             Some(below) => below.sample_hidden(start, after(draws.rows, 2))?,

@@ -1,7 +1,9 @@
-//! The linear read-out: the accuracy of a linear classifier on features, and of the same classifier on the rows that they were made of.
+//! The linear read-out: the accuracy of a linear classifier on features, and of the same classifier
+//! on the rows that they were made of.
 //!
-//! Both classifiers are fitted in the same way ([`Softmax`] with its default configuration) to the same training rows and measured on the same
-//! test rows. Without training rows a classifier learns from each half of the test rows and is measured on the other.
+//! Both classifiers are fitted in the same way ([`Softmax`] with its default configuration) to the
+//! same training rows and measured on the same test rows. Without training rows a classifier learns
+//! from each half of the test rows and is measured on the other.
 //!
 //! ```
 //! use candle::{Device, Error, Module};
@@ -34,7 +36,8 @@ const ROWS: usize = 60_000;
 /// Values of a matrix that is made of them, at most: 1 GiB.
 const VALUES: usize = 1 << 28;
 
-/// The first rows of a split: at most `rows`, and so many that a matrix of `width` values each has at most 2²⁸ values.
+/// The first rows of a split: at most `rows`, and so many that a matrix of `width` values each has
+/// at most 2²⁸ values.
 ///
 /// # Errors
 /// When the rows cannot be selected.
@@ -42,7 +45,8 @@ pub fn some(split: &Split, rows: usize, width: usize) -> Result<Split> {
     split.take(rows.min(VALUES / width.max(1)).max(1)).map_err(Error::wrap)
 }
 
-/// What is made of the rows of a split, `[n_samples, _]` f32 on one device. `E` is the caller's error.
+/// What is made of the rows of a split, `[n_samples, _]` f32 on one device. `E` is the caller's
+/// error.
 pub type Made<'a, E> = &'a dyn Fn(&Split) -> std::result::Result<Tensor, E>;
 
 /// Features, and the rows as the model reads them.
@@ -104,7 +108,8 @@ pub struct Readout {
 impl Readout {
     /// Fits and measures; none without labels, with one class, or where a half has no row.
     ///
-    /// At most 60,000 rows of each split are used, fewer where their matrix would take more than 1 GiB.
+    /// At most 60,000 rows of each split are used, fewer where their matrix would take more than 1
+    /// GiB.
     ///
     /// # Errors
     /// Those of `features`, and when labels or shapes do not fit.

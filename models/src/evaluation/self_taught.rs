@@ -1,8 +1,10 @@
-//! Self-taught learning: what features that were learned without labels are worth where labels are few.
+//! Self-taught learning: what features that were learned without labels are worth where labels are
+//! few.
 //!
-//! Features are learned from rows of some classes without their labels. Linear classifiers of other classes learn from these features, and from
-//! others to compare them with, all from the same labelled rows, and are measured on the same test rows. Everything is repeated with other
-//! seeds: other draws of labelled rows, other features.
+//! Features are learned from rows of some classes without their labels. Linear classifiers of other
+//! classes learn from these features, and from others to compare them with, all from the same
+//! labelled rows, and are measured on the same test rows. Everything is repeated with other seeds:
+//! other draws of labelled rows, other features.
 //!
 //! Source: Raina, Battle, Lee, Packer and Ng, "Self-taught learning", ICML 2007.
 use crate::softmax::{Softmax, SoftmaxTrainConfig};
@@ -60,8 +62,8 @@ pub struct Drawn {
 }
 
 impl SelfTaught {
-    /// Rows of `classes`, at least two, of a training and of a test split; classifiers learn from as many labelled rows as `numbers` say, or from
-    /// all where it is empty.
+    /// Rows of `classes`, at least two, of a training and of a test split; classifiers learn from
+    /// as many labelled rows as `numbers` say, or from all where it is empty.
     ///
     /// # Errors
     /// When rows have no labels or none is of these classes, or there are fewer than two classes.
@@ -92,7 +94,8 @@ impl SelfTaught {
         self.classes.clone().count()
     }
 
-    /// The labelled rows of a seed: as many of each class as there can be, and those of a smaller number among those of a larger one.
+    /// The labelled rows of a seed: as many of each class as there can be, and those of a smaller
+    /// number among those of a larger one.
     ///
     /// # Errors
     /// When rows cannot be selected.
@@ -109,8 +112,9 @@ impl SelfTaught {
         Ok(Drawn { rows: self.train.select(&most).map_err(Error::wrap)?, places })
     }
 
-    /// The shares of test rows that classifiers of what `features` makes of raw rows, `[n, n_features]`, get right: one for each number of labels.
-    /// Features are not standardised, and weights decay by 10⁻⁴, as in the published experiments.
+    /// The shares of test rows that classifiers of what `features` makes of raw rows,
+    /// `[n, n_features]`, get right: one for each number of labels. Features are not standardised,
+    /// and weights decay by 10⁻⁴, as in the published experiments.
     ///
     /// # Errors
     /// Those of `features`, and when what it gives does not fit.
@@ -148,7 +152,8 @@ fn ascending(asked: &[usize], all: usize) -> Vec<usize> {
     numbers
 }
 
-/// Places of rows with these labels such that the first n have as many of each class as there can be, for each n.
+/// Places of rows with these labels such that the first n have as many of each class as there can
+/// be, for each n.
 fn balanced(labels: &[u32], n_classes: usize, philox: Philox) -> Vec<u32> {
     let mut seen = vec![0usize; n_classes];
     let mut order: Vec<(usize, u32)> = Vec::with_capacity(labels.len());
@@ -183,7 +188,8 @@ impl Accuracy {
         Self { each, mean, standard_deviation }
     }
 
-    /// One for each of `n` numbers of labels, of the [accuracies](SelfTaught::accuracies) of each seed.
+    /// One for each of `n` numbers of labels, of the [accuracies](SelfTaught::accuracies) of each
+    /// seed.
     pub fn of_each(of_seeds: &[Vec<f64>], n: usize) -> Vec<Self> {
         (0..n).map(|i| Self::of(of_seeds.iter().map(|of_seed| of_seed[i]).collect())).collect()
     }

@@ -32,13 +32,15 @@ pub struct FeedforwardConfig {
     /// What the inputs hold. Default Bernoulli: numbers in `[0, 1]`.
     #[serde(default)]
     pub visible: VisibleUnit,
-    /// What is done to raw rows before the lowest layer reads them. Default: floats as they are, bytes over 255.
+    /// What is done to raw rows before the lowest layer reads them. Default: floats as they are,
+    /// bytes over 255.
     #[serde(default)]
     pub preparation: Preparation,
     /// How the values of a raw row make an image, so that it can be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageShape>,
-    /// Names of the classes that a classifier tells apart, in the order of its outputs; none where they go by their numbers.
+    /// Names of the classes that a classifier tells apart, in the order of its outputs; none where
+    /// they go by their numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class_names: Option<Vec<String>>,
 }
@@ -55,7 +57,8 @@ impl FeedforwardConfig {
         Some(KnownClasses { names: self.class_names.as_deref(), n })
     }
 
-    /// A classifier of sigmoid units between layers of these sizes, the input's first and the classes last.
+    /// A classifier of sigmoid units between layers of these sizes, the input's first and the
+    /// classes last.
     pub fn classifier(sizes: &[usize]) -> Self {
         let mut layers = layers(sizes, Activation::Sigmoid);
         if let Some(last) = layers.last_mut() {
@@ -72,8 +75,8 @@ impl FeedforwardConfig {
         }
     }
 
-    /// An autoencoder of sigmoid units: layers of these sizes, the input's first and the code last, and the same back down. The
-    /// code is linear.
+    /// An autoencoder of sigmoid units: layers of these sizes, the input's first and the code last,
+    /// and the same back down. The code is linear.
     pub fn autoencoder(sizes: &[usize]) -> Self {
         let mut encoder = layers(sizes, Activation::Sigmoid);
         let back: Vec<usize> = sizes.iter().rev().copied().collect();
@@ -94,8 +97,9 @@ impl FeedforwardConfig {
     }
 
     /// # Errors
-    /// When there is no layer, sizes do not fit on each other or on the grid of a layer, a size is 0, the outputs are not fit for the task,
-    /// the preparation gives rows of another width, the image is not of the size of raw rows, or there are not as many names as classes.
+    /// When there is no layer, sizes do not fit on each other or on the grid of a layer, a size is
+    /// 0, the outputs are not fit for the task, the preparation gives rows of another width, the
+    /// image is not of the size of raw rows, or there are not as many names as classes.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "FeedforwardConfig";
         let (Some(first), Some(last)) = (self.layers.first(), self.layers.last()) else {
@@ -148,7 +152,8 @@ impl FeedforwardConfig {
         check_inputs(OP, &self.preparation, first.n_inputs, self.image).map(drop)
     }
 
-    /// Filters take the channels of a pixel together: an autoencoder must begin and end with them, or do neither, where there are several.
+    /// Filters take the channels of a pixel together: an autoencoder must begin and end with them,
+    /// or do neither, where there are several.
     fn check_order_of_pixels(&self, first: &LayerConfig, last: &LayerConfig) -> Result<()> {
         const OP: &str = "FeedforwardConfig";
         let read = match &first.connections {
@@ -202,7 +207,8 @@ fn layers(sizes: &[usize], activation: Activation) -> Vec<LayerConfig> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Optimizer {
-    /// Each parameter with a rate of its own (Kingma and Ba 2015), with their decays of .9 and .999.
+    /// Each parameter with a rate of its own (Kingma and Ba 2015), with their decays of .9 and
+    /// .999.
     #[default]
     Adam,
     /// Gradient descent with momentum.
@@ -216,7 +222,8 @@ pub enum ReconstructionLoss {
     /// Half the squared error.
     #[default]
     SquaredError,
-    /// The cross-entropy of grey levels, for sigmoid outputs; its gradient does not fade where an output is far off.
+    /// The cross-entropy of grey levels, for sigmoid outputs; its gradient does not fade where an
+    /// output is far off.
     CrossEntropy,
 }
 
@@ -232,19 +239,22 @@ pub struct FeedforwardTrainConfig {
     pub momentum: Schedule,
     /// How parameters follow their gradient. Default Adam.
     pub optimizer: Optimizer,
-    /// Decay of the weights (not the biases), at least 0: an L2 penalty for gradient descent, apart from the gradient for
-    /// Adam (Loshchilov and Hutter 2019). Default 0.
+    /// Decay of the weights (not the biases), at least 0: an L2 penalty for gradient descent, apart
+    /// from the gradient for Adam (Loshchilov and Hutter 2019). Default 0.
     pub weight_decay: f64,
-    /// Share of the values that each layer reads which are left out of a step, in [0, 1), lowest layer first; empty for none,
-    /// the default. Usual: 0.2 of the input, 0.5 of hidden layers (Srivastava et al. 2014).
+    /// Share of the values that each layer reads which are left out of a step, in [0, 1), lowest
+    /// layer first; empty for none, the default. Usual: 0.2 of the input, 0.5 of hidden layers
+    /// (Srivastava et al. 2014).
     pub dropout: Vec<f64>,
-    /// Largest Euclidean norm of a hidden unit's incoming weights; none by default. Usual with dropout: 3 to 4. Not for networks with hidden
-    /// layers of [`Connections::FromPatches`] or [`Connections::FromFilters`].
+    /// Largest Euclidean norm of a hidden unit's incoming weights; none by default. Usual with
+    /// dropout: 3 to 4. Not for networks with hidden layers of [`Connections::FromPatches`] or
+    /// [`Connections::FromFilters`].
     pub max_norm: Option<f64>,
-    /// What the reconstructions of an autoencoder are held against; a classifier has the cross-entropy of its labels. Default
-    /// squared error.
+    /// What the reconstructions of an autoencoder are held against; a classifier has the
+    /// cross-entropy of its labels. Default squared error.
     pub loss: ReconstructionLoss,
-    /// Of the matrix products of dense layers. Those of patches and filters are as exact as f32 products are.
+    /// Of the matrix products of dense layers. Those of patches and filters are as exact as f32
+    /// products are.
     #[serde(with = "precision_name")]
     pub precision: Precision,
 }

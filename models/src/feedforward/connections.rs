@@ -15,15 +15,17 @@ pub enum Connections {
     /// Each output sees all inputs.
     #[default]
     Dense,
-    /// Outputs see overlapping windows of the inputs, as hidden units of a [`patch_rbm`](crate::patch_rbm) do.
+    /// Outputs see overlapping windows of the inputs, as hidden units of a
+    /// [`patch_rbm`](crate::patch_rbm) do.
     Patches(PatchGrid),
-    /// The way back: inputs are hidden units of patches, and an output sees those whose windows it lies in.
+    /// The way back: inputs are hidden units of patches, and an output sees those whose windows it
+    /// lies in.
     FromPatches(PatchGrid),
-    /// Outputs are maps of filters, as hidden units of a [`conv_rbm`](crate::conv_rbm) are. Pooled maps are sigmoid layers: an output is
-    /// the probability that a unit of its block is on.
+    /// Outputs are maps of filters, as hidden units of a [`conv_rbm`](crate::conv_rbm) are. Pooled
+    /// maps are sigmoid layers: an output is the probability that a unit of its block is on.
     Filters(ConvGrid),
-    /// The way back: inputs are maps, whose entries add their filters where they lie. Each place of a pooled block has an equal share of
-    /// the block's value.
+    /// The way back: inputs are maps, whose entries add their filters where they lie. Each place of
+    /// a pooled block has an equal share of the block's value.
     FromFilters(ConvGrid),
 }
 
@@ -105,10 +107,12 @@ pub struct LayerConfig {
 }
 
 impl LayerConfig {
-    /// Random weights of the [shape](Self::weight_shape) of the layer, f32: uniform in `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for
-    /// sigmoid layers, √2 for rectified ones and 1 for others, so that signals neither fade nor grow on their way (Glorot and Bengio,
-    /// "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010; He et al. 2015). Where not all see all,
-    /// the sizes are the mean numbers of inputs of an output, and of outputs of an input.
+    /// Random weights of the [shape](Self::weight_shape) of the layer, f32: uniform in
+    /// `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for sigmoid layers, √2 for rectified ones and
+    /// 1 for others, so that signals neither fade nor grow on their way (Glorot and Bengio,
+    /// "Understanding the difficulty of training deep feedforward neural networks", AISTATS 2010;
+    /// He et al. 2015). Where not all see all, the sizes are the mean numbers of inputs of an
+    /// output, and of outputs of an input.
     pub(crate) fn random_weight(&self, philox: Philox, device: &Device) -> Result<Tensor> {
         let limit = self.limit();
         uniform(self.weight_shape(), device, philox)?.affine(2. * limit, -limit)
@@ -139,7 +143,8 @@ impl LayerConfig {
 }
 
 impl LayerConfig {
-    /// The shape of the weights: `[n_outputs, n_inputs]`, `[n_patches, hidden units of a patch, values of a window]`, or
+    /// The shape of the weights: `[n_outputs, n_inputs]`,
+    /// `[n_patches, hidden units of a patch, values of a window]`, or
     /// `[n_filters, values of a filter]`.
     pub fn weight_shape(&self) -> Vec<usize> {
         let of_patches = |grid: &PatchGrid, hidden: usize| {
@@ -160,7 +165,8 @@ impl LayerConfig {
         self.weight_shape().iter().product()
     }
 
-    /// Biases: one for each output, or for each map, or, on the way back from maps, for each channel.
+    /// Biases: one for each output, or for each map, or, on the way back from maps, for each
+    /// channel.
     pub fn n_biases(&self) -> usize {
         match &self.connections {
             Connections::Dense | Connections::Patches(_) | Connections::FromPatches(_) => self.n_outputs,
@@ -169,7 +175,8 @@ impl LayerConfig {
         }
     }
 
-    /// Mean number of inputs of an output, and of outputs of an input; of a pooled output the inputs of one of its units.
+    /// Mean number of inputs of an output, and of outputs of an input; of a pooled output the
+    /// inputs of one of its units.
     pub(super) fn fans(&self) -> (f64, f64) {
         let (read, made) = (self.n_inputs as f64, self.n_outputs as f64);
         match &self.connections {
@@ -193,8 +200,8 @@ impl LayerConfig {
         }
     }
 
-    /// Refuses sizes that are not those of the grid, and what pooled units cannot be; `place` is where the layer lies: whether it is the
-    /// lowest, and whether it is the topmost.
+    /// Refuses sizes that are not those of the grid, and what pooled units cannot be; `place` is
+    /// where the layer lies: whether it is the lowest, and whether it is the topmost.
     pub(super) fn check_connections(&self, op: &str, i: usize, place: (bool, bool)) -> Result<()> {
         let (lowest, topmost) = place;
         let named = format!("{op}: layers[{i}]");

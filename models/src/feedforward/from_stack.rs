@@ -1,4 +1,5 @@
-//! Conversion of a stack of layers that were trained one by one to a network that can be fine-tuned as a whole.
+//! Conversion of a stack of layers that were trained one by one to a network that can be fine-tuned
+//! as a whole.
 use super::{Activation, Connections, Feedforward, FeedforwardConfig, LayerConfig, Task};
 use crate::dae::{Dae, StackedDae};
 use crate::dbn::Dbn;
@@ -30,7 +31,8 @@ impl Feedforward {
         Encoder::of_dbn(dbn)?.classifier(n_classes)
     }
 
-    /// A classifier: the hidden units of every layer of `stack`, with `n_classes` logits on top, whose weights start at zero.
+    /// A classifier: the hidden units of every layer of `stack`, with `n_classes` logits on top,
+    /// whose weights start at zero.
     ///
     /// # Errors
     /// When there are fewer than 2 classes or the device is out of memory.
@@ -38,9 +40,11 @@ impl Feedforward {
         Encoder::of_stacked_dae(stack)?.classifier(n_classes)
     }
 
-    /// An autoencoder: the layers of `stack` up to its top layer, which is the code, and their decoders in reverse order.
+    /// An autoencoder: the layers of `stack` up to its top layer, which is the code, and their
+    /// decoders in reverse order.
     ///
-    /// It reconstructs as the [`reconstruct`](crate::Decode::reconstruct) of `stack` does until the first training step, which unties weights that were tied.
+    /// It reconstructs as the [`reconstruct`](crate::Decode::reconstruct) of `stack` does until the
+    /// first training step, which unties weights that were tied.
     ///
     /// # Errors
     /// When the device is out of memory.
@@ -56,17 +60,20 @@ impl Feedforward {
         Encoder::of_stacked_dae(stack)?.with(down.collect::<Result<Vec<_>>>()?, task)
     }
 
-    /// An autoencoder: the layers of `dbn` up to its top layer, which is the code, followed by their transposes in reverse order.
+    /// An autoencoder: the layers of `dbn` up to its top layer, which is the code, followed by
+    /// their transposes in reverse order.
     ///
-    /// It reconstructs as the [`reconstruct`](crate::Decode::reconstruct) of `dbn` does until the first training step unties the weights. Pooled units of a convolution give
-    /// downwards an equal share to each unit of their block, as there.
+    /// It reconstructs as the [`reconstruct`](crate::Decode::reconstruct) of `dbn` does until the
+    /// first training step unties the weights. Pooled units of a convolution give downwards an
+    /// equal share to each unit of their block, as there.
     ///
     /// # Errors
     /// When the device is out of memory.
     pub fn unroll(dbn: &Dbn) -> Result<Self> {
         let encoder = Encoder::of_dbn(dbn)?;
         let task = Task::Autoencode { encoder_layers: encoder.layers.len() };
-        // Going down, a layer's units are those of the layer below: hidden ones of an RBM, or the input's.
+        // Going down, a layer's units are those of the layer below: hidden ones of an RBM, or the
+        // input's.
         let hidden = dbn.config().layers.iter().rev().skip(1).map(|layer| layer.hidden.into());
         let units = hidden.chain(dbn.config().layers.first().map(|layer| layer.visible.into()));
         let down = dbn.layers().iter().rev().zip(units).map(|(rbm, unit)| down(rbm, unit));
@@ -119,7 +126,8 @@ fn down(rbm: &Rbm, activation: Activation) -> Result<Layer> {
     Ok((layer, weight, rbm.visible_bias().clone()))
 }
 
-/// Numbers of visible units, `[n_visible]`, as the weights of an RBM meet them: in windows, `[n_patches, 1, window_len]`, if it has patches.
+/// Numbers of visible units, `[n_visible]`, as the weights of an RBM meet them: in windows,
+/// `[n_patches, 1, window_len]`, if it has patches.
 fn of_windows(t: &Tensor, config: &RbmConfig) -> Result<Tensor> {
     let Some(grid) = &config.patches else { return Ok(t.clone()) };
     let (n_patches, window_len) = (grid.n_patches(), grid.window_len());

@@ -28,9 +28,11 @@ pub(super) struct Parameters {
 pub(super) struct LayerStep {
     pub params: Parameters,
     pub activation: Activation,
-    /// What the layer makes, `[batch, n_outputs]`; the top layer's becomes the derivative of the loss.
+    /// What the layer makes, `[batch, n_outputs]`; the top layer's becomes the derivative of the
+    /// loss.
     pub output: Tensor,
-    /// The derivative of the loss by what the layer reads, `[batch, n_inputs]`; none for the lowest.
+    /// The derivative of the loss by what the layer reads, `[batch, n_inputs]`; none for the
+    /// lowest.
     input_delta: Option<Tensor>,
     product: Product,
     /// Where a bias belongs to several outputs: sums over rows for each of these, `[n_units]`.
@@ -51,8 +53,8 @@ enum Product {
 #[derive(Clone)]
 struct Maps {
     grid: ConvGrid,
-    /// Units before they are pooled, `[batch, n_units]`, where they are: pre-activations, or shares of what was pooled; and on the way back
-    /// the derivative by them.
+    /// Units before they are pooled, `[batch, n_units]`, where they are: pre-activations, or shares
+    /// of what was pooled; and on the way back the derivative by them.
     units: Option<Tensor>,
     /// Partial sums of the gradient.
     parts: Tensor,
@@ -110,7 +112,8 @@ impl LayerStep {
         self.sums.is_some()
     }
 
-    /// Writes what goes into the outputs but for the biases, or into the units that are pooled to them.
+    /// Writes what goes into the outputs but for the biases, or into the units that are pooled to
+    /// them.
     pub(super) fn product(&self, x: &Tensor) -> Result<()> {
         let (out, weight) = (&self.output, &self.params.weight);
         match &self.product {
@@ -155,7 +158,8 @@ impl LayerStep {
         t.reshape(((), self.params.bias.elem_count()))
     }
 
-    /// From the derivative by the outputs, `delta`, to that by what [`product`](Self::product) wrote, in the memory of either.
+    /// From the derivative by the outputs, `delta`, to that by what [`product`](Self::product)
+    /// wrote, in the memory of either.
     pub(super) fn through<'a>(
         &'a self,
         delta: &'a Tensor,
@@ -172,7 +176,8 @@ impl LayerStep {
         Ok(units)
     }
 
-    /// The gradient of the parameters from that by what [`product`](Self::product) wrote, where `x` was read.
+    /// The gradient of the parameters from that by what [`product`](Self::product) wrote, where `x`
+    /// was read.
     pub(super) fn gradient(&self, delta: &Tensor, x: &Tensor) -> Result<()> {
         let gradient = &self.params.weight_gradient;
         match &self.product {
@@ -203,8 +208,8 @@ impl LayerStep {
         }
     }
 
-    /// The derivative by what the layer reads, from that by what [`product`](Self::product) wrote; none for the lowest layer. After
-    /// [`gradient`](Self::gradient), whose memory it may take.
+    /// The derivative by what the layer reads, from that by what [`product`](Self::product) wrote;
+    /// none for the lowest layer. After [`gradient`](Self::gradient), whose memory it may take.
     pub(super) fn input_delta(&self, delta: &Tensor) -> Result<Option<&Tensor>> {
         let Some(out) = &self.input_delta else { return Ok(None) };
         let weight = &self.params.weight;

@@ -1,4 +1,5 @@
-//! Feed-forward network: layers on top of each other, made from a deep belief network and fine-tuned as a whole.
+//! Feed-forward network: layers on top of each other, made from a deep belief network and
+//! fine-tuned as a whole.
 //!
 //! ```text
 //! h⁰ = x,   hˡ = f_l(hˡ⁻¹ Wˡᵀ + bˡ)                 forward
@@ -13,15 +14,18 @@
 //! | `bˡ` | `layers.{l−1}.bias` | `[n_outputs]` |
 //! | `E` | `encoder_layers` of [`Task::Autoencode`] | |
 //!
-//! Layers may see windows of an image, or be maps of filters: then [`Connections`] say which entries of `Wˡ` are 0 and which are the same,
-//! and the other ones are stored as an RBM stores them.
+//! Layers may see windows of an image, or be maps of filters: then [`Connections`] say which
+//! entries of `Wˡ` are 0 and which are the same, and the other ones are stored as an RBM stores
+//! them.
 //!
-//! Pre-training puts the weights near a good solution, backpropagation finds it: [`Feedforward::from_dbn`] adds logits
-//! to a stack of RBMs, [`Feedforward::unroll`] turns it into an encoder and a decoder, whose weights are tied
-//! at the start and free after it. [`FeedforwardTrainer`] does the rest.
+//! Pre-training puts the weights near a good solution, backpropagation finds it:
+//! [`Feedforward::from_dbn`] adds logits to a stack of RBMs, [`Feedforward::unroll`] turns it into
+//! an encoder and a decoder, whose weights are tied at the start and free after it.
+//! [`FeedforwardTrainer`] does the rest.
 //!
-//! Sources: Hinton and Salakhutdinov, "Reducing the dimensionality of data with neural networks", Science 313, 2006; Hinton,
-//! Osindero and Teh, "A fast learning algorithm for deep belief nets", Neural Computation 18, 2006.
+//! Sources: Hinton and Salakhutdinov, "Reducing the dimensionality of data with neural networks",
+//! Science 313, 2006; Hinton, Osindero and Teh, "A fast learning algorithm for deep belief nets",
+//! Neural Computation 18, 2006.
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
@@ -74,7 +78,8 @@ pub struct Feedforward {
 }
 
 impl Feedforward {
-    /// A network from its weights, of the [shapes](LayerConfig::weight_shape) of the configuration, and biases, lowest layer first.
+    /// A network from its weights, of the [shapes](LayerConfig::weight_shape) of the configuration,
+    /// and biases, lowest layer first.
     ///
     /// # Errors
     /// When `config` is out of range or a shape differs.
@@ -92,10 +97,11 @@ impl Feedforward {
 
     /// A new network with random weights, biases 0, in f32: what pre-training is compared with.
     ///
-    /// Weights are uniform in `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for sigmoid layers, √2 for rectified ones and 1 for
-    /// others, so that signals neither fade nor grow on their way (Glorot and Bengio, "Understanding the difficulty of training
-    /// deep feedforward neural networks", AISTATS 2010; He et al. 2015). Of patches and filters the sizes are the mean numbers of inputs that
-    /// an output sees, and of outputs that see an input.
+    /// Weights are uniform in `±g √(6 / (n_inputs + n_outputs))`, with `g` 4 for sigmoid layers, √2
+    /// for rectified ones and 1 for others, so that signals neither fade nor grow on their way
+    /// (Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
+    /// networks", AISTATS 2010; He et al. 2015). Of patches and filters the sizes are the mean
+    /// numbers of inputs that an output sees, and of outputs that see an input.
     ///
     /// # Errors
     /// When `config` is out of range or the device is out of memory.
@@ -155,7 +161,8 @@ impl Feedforward {
         &self.config
     }
 
-    /// Weight, of the [shape](LayerConfig::weight_shape) of the configuration, and bias of each layer, lowest first.
+    /// Weight, of the [shape](LayerConfig::weight_shape) of the configuration, and bias of each
+    /// layer, lowest first.
     pub fn layers(&self) -> &[(Tensor, Tensor)] {
         &self.layers
     }
@@ -236,7 +243,8 @@ impl Layered for Feedforward {
     }
 }
 
-/// What the last layer makes of raw rows, logits or a reconstruction: differentiable, so a network can be part of a larger one.
+/// What the last layer makes of raw rows, logits or a reconstruction: differentiable, so a network
+/// can be part of a larger one.
 impl Module for Feedforward {
     fn forward(&self, rows: &Tensor) -> Result<Tensor> {
         self.features(rows, self.layers.len())

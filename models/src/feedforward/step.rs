@@ -1,7 +1,8 @@
 //! One step of backpropagation: its memory and its sequence of ops.
 //!
-//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
-//! recorded as a CUDA graph. For the equations see [`train`](super::train).
+//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that
+//! memory, so that it can be recorded as a CUDA graph. For the equations see
+//! [`train`](super::train).
 use super::layer_step::{LayerStep, Parameters};
 use super::{
     Connections, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Optimizer, ReconstructionLoss, Task,
@@ -17,7 +18,8 @@ use chandlery_ops::layers::{
     output_loss_, sgd_step_, softmax_loss_,
 };
 
-/// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what products like best.
+/// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what
+/// products like best.
 const ALIGNMENT: usize = 64;
 /// Planes of the flat buffer; those above belong to the optimiser.
 const VALUES: usize = 0;
@@ -43,7 +45,8 @@ struct LayerBuffers {
 pub(super) struct Buffers {
     config: FeedforwardTrainConfig,
     loss: Option<OutputLoss>,
-    /// `[planes, n]`: values, gradient, and what the optimiser remembers. Weights come first, biases after them.
+    /// `[planes, n]`: values, gradient, and what the optimiser remembers. Weights come first,
+    /// biases after them.
     pub(super) params: Tensor,
     /// Entries of all weights, which come first.
     n_weights: usize,
@@ -103,7 +106,8 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters and counters; `network` is the one that they are for.
+    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters and
+    /// counters; `network` is the one that they are for.
     pub(super) fn of_fewer(&self, network: &Feedforward, philox: Philox, rows: usize) -> Result<Self> {
         let config = FeedforwardTrainConfig { batch: rows, ..self.config.clone() };
         let Self { params, scalars, steps, counter, .. } = self.clone();

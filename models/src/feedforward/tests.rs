@@ -75,7 +75,8 @@ fn gradients_are_those_of_automatic_differentiation_in_f64() -> Result<()> {
     Ok(())
 }
 
-/// Layers of patches and of filters on images of 6 x 8 pixels with two channels, and on the hidden units of each other.
+/// Layers of patches and of filters on images of 6 x 8 pixels with two channels, and on the hidden
+/// units of each other.
 fn layers_of_windows() -> Vec<Vec<RbmConfig>> {
     use crate::conv_rbm::{ConvGrid, Padding};
     use crate::patch_rbm::PatchGrid;
@@ -120,8 +121,8 @@ fn gradients_of_patches_and_filters_are_those_of_automatic_differentiation_in_f6
     Ok(())
 }
 
-/// The gradient of each weight of patches is that of the weight of a dense network with the same matrix, and that of a weight of filters
-/// the sum over its places.
+/// The gradient of each weight of patches is that of the weight of a dense network with the same
+/// matrix, and that of a weight of filters the sum over its places.
 #[test]
 fn gradients_are_those_of_a_dense_network_with_the_same_matrix() -> Result<()> {
     let (x, y) = (uniform((6, 96), &Cpu, Philox::new(15, 0))?, Tensor::new(&[0u32, 1, 2, 2, 0, 1], &Cpu)?);
@@ -225,7 +226,8 @@ fn assert_gradients(config: &FeedforwardConfig, loss_kind: ReconstructionLoss) -
 
 #[test]
 fn dropout_gradients_are_those_of_the_network_that_was_left() -> Result<()> {
-    // The first step's masks, by hand: those of the input come first, then those of the hidden layer.
+    // The first step's masks, by hand: those of the input come first, then those of the hidden
+    // layer.
     let (batch, sizes, rates) = (5, [8, 12, 3], [0.25, 0.5]);
     let config = FeedforwardConfig::classifier(&sizes);
     let network = Feedforward::init(config, Philox::new(4, 0), &Cpu)?;

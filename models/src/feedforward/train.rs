@@ -13,12 +13,13 @@
 //! | `J` | `loss`, for autoencoders |
 //! | rates | `learning_rate`, `momentum`: schedules over epochs; `optimizer`, `weight_decay`, `max_norm` |
 //!
-//! Sources: Rumelhart, Hinton and Williams, "Learning representations by back-propagating errors", Nature 323, 1986;
-//! Srivastava et al., "Dropout", JMLR 15, 2014.
+//! Sources: Rumelhart, Hinton and Williams, "Learning representations by back-propagating errors",
+//! Nature 323, 1986; Srivastava et al., "Dropout", JMLR 15, 2014.
 //!
-//! A step is a load and then, on CUDA, one recorded graph: three products a layer (two for the lowest), one pass for
-//! each activation either way, one for the loss, one for each bias, and one for all parameters, which lie in one flat buffer with
-//! their gradients. Everything is allocated in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
+//! A step is a load and then, on CUDA, one recorded graph: three products a layer (two for the
+//! lowest), one pass for each activation either way, one for the loss, one for each bias, and one
+//! for all parameters, which lie in one flat buffer with their gradients. Everything is allocated
+//! in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
 //! they have places.
 use super::step::Buffers;
 use super::{Activation, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Task};
@@ -41,7 +42,8 @@ use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// What was gathered on the device since the last report, over training rows with dropout as it was.
+/// What was gathered on the device since the last report, over training rows with dropout as it
+/// was.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Metrics {
     /// Steps since the last report.
@@ -56,8 +58,8 @@ pub struct Metrics {
 
 /// Trains one [`Feedforward`]; see the [module](self) for the equations.
 ///
-/// Owns what a resume needs beside the parameters: what the optimiser remembers, and the places in its steps and
-/// in the random sequence.
+/// Owns what a resume needs beside the parameters: what the optimiser remembers, and the places in
+/// its steps and in the random sequence.
 pub struct FeedforwardTrainer {
     config: FeedforwardTrainConfig,
     /// Shares its memory with `buffers`.
@@ -65,7 +67,8 @@ pub struct FeedforwardTrainer {
     stopping: EarlyStopping<Feedforward>,
     buffers: Buffers,
     replay: Replay,
-    /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
+    /// For a minibatch that is not full, once there was one: launched step by step, since an epoch
+    /// has one.
     partial: Option<(Buffers, Replay)>,
     /// Of the rows, where they are the targets of sigmoid outputs.
     range: Option<UnitRange>,
@@ -88,13 +91,14 @@ struct Notes {
 }
 
 impl FeedforwardTrainer {
-    /// Takes a copy of `network` and trains it on raw rows, which go through the network's preparation.
+    /// Takes a copy of `network` and trains it on raw rows, which go through the network's
+    /// preparation.
     ///
     /// `philox` is where the draws of dropout begin; its stream should be used for nothing else.
     ///
     /// # Errors
-    /// When `config` is out of range or does not fit the network, `philox` is where the weights were drawn and there is dropout, or memory is
-    /// short.
+    /// When `config` is out of range or does not fit the network, `philox` is where the weights
+    /// were drawn and there is dropout, or memory is short.
     pub fn new(network: &Feedforward, config: FeedforwardTrainConfig, philox: Philox) -> Result<Self> {
         Self::with(network, config, philox, true)
     }
@@ -162,9 +166,10 @@ impl FeedforwardTrainer {
         self.model.config()
     }
 
-    /// Trains until the error of `held_out` rows was no better for `patience` epochs in a row, or all `epochs` are made; returns the network
-    /// of the best epoch. The error is the share of wrong classes of a classifier, which needs labels, and the mean squared error of a row
-    /// of an autoencoder.
+    /// Trains until the error of `held_out` rows was no better for `patience` epochs in a row, or
+    /// all `epochs` are made; returns the network of the best epoch. The error is the share of
+    /// wrong classes of a classifier, which needs labels, and the mean squared error of a row of an
+    /// autoencoder.
     ///
     /// A trainer that was [loaded](MinibatchTrainer::load) goes on with the best epoch that it had.
     ///
@@ -188,7 +193,8 @@ impl FeedforwardTrainer {
     /// ```
     ///
     /// # Errors
-    /// As [`fit`](MinibatchTrainer::fit), when held-out rows cannot be read or do not fit the network, and when no error was a number.
+    /// As [`fit`](MinibatchTrainer::fit), when held-out rows cannot be read or do not fit the
+    /// network, and when no error was a number.
     pub fn fit_until(
         &mut self,
         feed: &mut Feed,
@@ -229,14 +235,15 @@ impl FeedforwardTrainer {
         Ok(sum / feed.n_rows() as f64)
     }
 
-    /// Keeps the network of the best epoch, and says when `patience` epochs have passed without a better one; see
-    /// [`observe`](Self::observe).
+    /// Keeps the network of the best epoch, and says when `patience` epochs have passed without a
+    /// better one; see [`observe`](Self::observe).
     pub fn stop_early(mut self, patience: usize) -> Self {
         self.stopping = EarlyStopping::new(patience);
         self
     }
 
-    /// Notes a figure of an epoch that should fall, such as the error of held-out rows; `true` means that training should stop.
+    /// Notes a figure of an epoch that should fall, such as the error of held-out rows; `true`
+    /// means that training should stop.
     ///
     /// # Errors
     /// When memory is short.
@@ -250,8 +257,8 @@ impl FeedforwardTrainer {
         &self.stopping
     }
 
-    /// Takes the learning rate and the momentum of another configuration, from the next epoch on: training that is extended has other
-    /// schedules.
+    /// Takes the learning rate and the momentum of another configuration, from the next epoch on:
+    /// training that is extended has other schedules.
     ///
     /// # Errors
     /// When `config` is out of range or does not fit the network.
@@ -272,7 +279,8 @@ impl FeedforwardTrainer {
         &self.buffers
     }
 
-    /// Puts back the state of a trainer of the same sizes and configuration that has made no step yet.
+    /// Puts back the state of a trainer of the same sizes and configuration that has made no step
+    /// yet.
     fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
         let b = &self.buffers;
         let state = [("params", &b.params), ("steps", &b.steps), ("counter", &b.counter)];
@@ -348,8 +356,9 @@ impl MinibatchTrainer for FeedforwardTrainer {
         set_scalars_(&self.buffers.scalars, &[rate as f32, momentum as f32])
     }
 
-    /// `rows` are raw, `[config.batch, n_inputs]`, or fewer. On a GPU the host does not look at labels: [`check`](Trainer::check) and
-    /// [`metrics`](Trainer::metrics) report one that is no class.
+    /// `rows` are raw, `[config.batch, n_inputs]`, or fewer. On a GPU the host does not look at
+    /// labels: [`check`](Trainer::check) and [`metrics`](Trainer::metrics) report one that is no
+    /// class.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         let n =
             check_minibatch("FeedforwardTrainer", rows, self.config.batch, self.model.config().n_inputs())?;

@@ -8,14 +8,17 @@ use chandlery_datasets::{ImageShape, KnownClasses, Preparation};
 use chandlery_ops::Precision;
 use serde::{Deserialize, Serialize};
 
-/// What a [`LabelledDbn`](super::LabelledDbn) is, the content of `config.json`. All units are binary.
+/// What a [`LabelledDbn`](super::LabelledDbn) is, the content of `config.json`. All units are
+/// binary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabelledDbnConfig {
-    /// Units of each layer, the input's first, the hidden ones of the RBM on top last; at least two layers.
+    /// Units of each layer, the input's first, the hidden ones of the RBM on top last; at least two
+    /// layers.
     pub sizes: Vec<usize>,
     /// Label units beside the last layer but one, at least 2.
     pub n_classes: usize,
-    /// What is done to raw rows before the network reads them. Default: floats as they are, bytes over 255.
+    /// What is done to raw rows before the network reads them. Default: floats as they are, bytes
+    /// over 255.
     #[serde(default)]
     pub preparation: Preparation,
     /// How the values of a raw row make an image, so that it can be drawn.
@@ -50,8 +53,9 @@ impl LabelledDbnConfig {
     }
 
     /// # Errors
-    /// When there are fewer than two layers or classes, a size is 0, the preparation gives rows of another width, the image is not of
-    /// the size of raw rows, or there are not as many names as classes.
+    /// When there are fewer than two layers or classes, a size is 0, the preparation gives rows of
+    /// another width, the image is not of the size of raw rows, or there are not as many names as
+    /// classes.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "LabelledDbnConfig";
         if self.sizes.len() < 2 {
@@ -88,19 +92,22 @@ pub struct LabelledDbnTrainConfig {
     pub stage: Stage,
     /// Rows of a minibatch, at least 1; also the number of persistent chains. Default 100.
     pub batch: usize,
-    /// Step along the mean gradient of a minibatch, at least 0. Default 0.1, that of contrastive divergence; it should fall, since
-    /// recognition must keep up with generation and the other way round.
+    /// Step along the mean gradient of a minibatch, at least 0. Default 0.1, that of contrastive
+    /// divergence; it should fall, since recognition must keep up with generation and the other way
+    /// round.
     pub learning_rate: Schedule,
-    /// What the step of the labels' weights and biases is multiplied by, above 0. Default 10: of ten classes a label is on in
-    /// one row of ten, so that its weights see a tenth of what those of the features do. The paper has 1.
+    /// What the step of the labels' weights and biases is multiplied by, above 0. Default 10: of
+    /// ten classes a label is on in one row of ten, so that its weights see a tenth of what those
+    /// of the features do. The paper has 1.
     pub label_rate: f64,
     /// Share of the last step that is kept, in [0, 1). Default 0.
     pub momentum: Schedule,
-    /// Gibbs steps of the RBM on top, whole numbers of at least 1. Default 3; the paper goes on to 6 and 10.
+    /// Gibbs steps of the RBM on top, whole numbers of at least 1. Default 3; the paper goes on to
+    /// 6 and 10.
     pub k: Schedule,
-    /// Whether the chains of the RBM on top go on from step to step instead of starting at the data. Default `false`, as
-    /// in the paper; `true` makes a model that can be sampled from random states, where few Gibbs steps from the data leave
-    /// modes that no row is near.
+    /// Whether the chains of the RBM on top go on from step to step instead of starting at the
+    /// data. Default `false`, as in the paper; `true` makes a model that can be sampled from random
+    /// states, where few Gibbs steps from the data leave modes that no row is near.
     pub persistent: bool,
     /// L2 decay of all weights, at least 0. Default 0.
     pub l2: f64,

@@ -18,8 +18,9 @@ pub struct LabelledRbm {
 }
 
 impl LabelledRbm {
-    /// Loads `weight`, `bias`, `visible_bias`, `label_weight` and `label_bias` from under `vb`. A new `VarMap` draws weights of the features as
-    /// [`Rbm::init`] does, and has labels without an effect yet.
+    /// Loads `weight`, `bias`, `visible_bias`, `label_weight` and `label_bias` from under `vb`. A
+    /// new `VarMap` draws weights of the features as [`Rbm::init`] does, and has labels without an
+    /// effect yet.
     ///
     /// # Errors
     /// When `vb` lacks one of them or has another shape.
@@ -34,8 +35,9 @@ impl LabelledRbm {
         )
     }
 
-    /// Makes an RBM from its parameters, all of one float type: `weight` `[n_hidden, n_visible]`, `bias` `[n_hidden]`,
-    /// `visible_bias` `[n_visible]`, `label_weight` `[n_hidden, n_classes]` and `label_bias` `[n_classes]`.
+    /// Makes an RBM from its parameters, all of one float type: `weight` `[n_hidden, n_visible]`,
+    /// `bias` `[n_hidden]`, `visible_bias` `[n_visible]`, `label_weight` `[n_hidden, n_classes]`
+    /// and `label_bias` `[n_classes]`.
     ///
     /// # Errors
     /// When the shapes disagree or there are fewer than 2 classes.
@@ -65,7 +67,8 @@ impl LabelledRbm {
         Ok(Self { weight, bias, visible_bias, label_weight, label_bias })
     }
 
-    /// Extends `rbm` by `n_classes` label units. Their weights and biases are 0, so they have no effect yet.
+    /// Extends `rbm` by `n_classes` label units. Their weights and biases are 0, so they have no
+    /// effect yet.
     ///
     /// The hidden units already differ, so no random weights are needed to break symmetry.
     ///
@@ -92,8 +95,8 @@ impl LabelledRbm {
         )
     }
 
-    /// The mean of the hidden units given features `v`, `[batch, n_visible]`, and labels `y`, `[batch, n_classes]`, one-hot rows
-    /// or probabilities. `[batch, n_hidden]`.
+    /// The mean of the hidden units given features `v`, `[batch, n_visible]`, and labels `y`,
+    /// `[batch, n_classes]`, one-hot rows or probabilities. `[batch, n_hidden]`.
     ///
     /// # Errors
     /// When a shape differs.
@@ -122,7 +125,8 @@ impl LabelledRbm {
 
     /// The free energy of features with each of the classes, `[batch, n_classes]`, in nats.
     ///
-    /// The features' input to the hidden units is computed once, so each class costs `O(batch · n_hidden)`.
+    /// The features' input to the hidden units is computed once, so each class costs
+    /// `O(batch · n_hidden)`.
     ///
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
@@ -139,7 +143,8 @@ impl LabelledRbm {
         Tensor::stack(&energies, 1)
     }
 
-    /// Runs `steps` Gibbs steps from features `v`, `[n, n_visible]`, and returns the means of the features in the last step.
+    /// Runs `steps` Gibbs steps from features `v`, `[n, n_visible]`, and returns the means of the
+    /// features in the last step.
     ///
     /// The labels `y`, `[n, n_classes]`, do not change. Both sides are drawn in every step.
     ///

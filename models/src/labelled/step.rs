@@ -1,7 +1,8 @@
 //! One step of the up-down algorithm: its memory and its sequence of ops.
 //!
-//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
-//! recorded as a CUDA graph. For the equations see [`LabelledDbnTrainer`](super::LabelledDbnTrainer).
+//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that
+//! memory, so that it can be recorded as a CUDA graph. For the equations see
+//! [`LabelledDbnTrainer`](super::LabelledDbnTrainer).
 use super::{LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledRbm, Stage};
 use crate::model::Model;
 use candle::{DType, Device, Result, Tensor};
@@ -14,8 +15,9 @@ use chandlery_ops::layers::{
 };
 use chandlery_ops::{Philox, Precision};
 
-/// Planes of the states of a layer, `[2, batch, n]`. Below the top the negative plane holds what the other direction predicts
-/// of the positive one; the layer that the top RBM reads holds its two phases.
+/// Planes of the states of a layer, `[2, batch, n]`. Below the top the negative plane holds what
+/// the other direction predicts of the positive one; the layer that the top RBM reads holds its two
+/// phases.
 const NEG: usize = 0;
 pub(super) const POS: usize = 1;
 /// Planes of the hidden states of the top RBM: `[−h_k; h₀; ĥ]`.
@@ -97,7 +99,8 @@ impl Directed {
         units_(planes, &self.pre, &self.state.get(0)?, Unit::Bernoulli, out, draws, None)
     }
 
-    /// The delta rule: what plane [`POS`] of `planes` held minus what this layer predicted of it in plane [`NEG`].
+    /// The delta rule: what plane [`POS`] of `planes` held minus what this layer predicted of it in
+    /// plane [`NEG`].
     fn learn(
         &self,
         below: &Tensor,
@@ -168,8 +171,8 @@ impl Top {
         )
     }
 
-    /// Both phases: `visible` and the labels hold the data in plane [`POS`] and, after `k` Gibbs steps, draws of the
-    /// model in plane [`NEG`].
+    /// Both phases: `visible` and the labels hold the data in plane [`POS`] and, after `k` Gibbs
+    /// steps, draws of the model in plane [`NEG`].
     fn contrast(
         &self,
         visible: &Tensor,
@@ -305,7 +308,8 @@ pub(super) struct Buffers {
     pub(super) recognition: Vec<Directed>,
     pub(super) generative: Vec<Directed>,
     pub(super) top: Top,
-    /// States of layers 0 to m, `[2, batch, n]` each: inferred from the rows, and fantasies; the latter when all learn.
+    /// States of layers 0 to m, `[2, batch, n]` each: inferred from the rows, and fantasies; the
+    /// latter when all learn.
     pub(super) wake: Vec<Tensor>,
     pub(super) sleep: Vec<Tensor>,
 }
@@ -344,8 +348,9 @@ impl Buffers {
         })
     }
 
-    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters, velocities and counter; `dbn` is the network that
-    /// these buffers are for. Rates are their own, since the mean of a gradient is over the rows.
+    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters, velocities
+    /// and counter; `dbn` is the network that these buffers are for. Rates are their own, since the
+    /// mean of a gradient is over the rows.
     pub(super) fn of_fewer(&self, dbn: &LabelledDbn, rows: usize) -> Result<Self> {
         let own =
             Self::new(dbn, &LabelledDbnTrainConfig { batch: rows, ..self.config.clone() }, self.philox)?;
@@ -381,7 +386,8 @@ impl Buffers {
         LabelledDbn::from_parts(config.clone(), recognition, generative, self.top.rbm()?)
     }
 
-    /// One step with `k` Gibbs steps on top, from the rows in plane [`POS`] of `wake[0]` and of the labels.
+    /// One step with `k` Gibbs steps on top, from the rows in plane [`POS`] of `wake[0]` and of the
+    /// labels.
     pub(super) fn run(&self, k: usize) -> Result<()> {
         let Self { config, rates, recognition, generative, top, wake, sleep, .. } = self;
         let (m, precision) = (recognition.len(), config.precision);
@@ -390,7 +396,8 @@ impl Buffers {
         let sample = UnitPlanes { sample: Some(POS), ..NONE };
         let mean = |plane| UnitPlanes { mean: Some(plane), ..NONE };
 
-        // Wake: up by recognition; what would generation have predicted of each layer from the one above?
+        // Wake: up by recognition; what would generation have predicted of each layer from the one
+        // above?
         for l in 1..=m {
             let (out, place) = match whole {
                 true => (sample, draws.take(&recognition[l - 1].pre)),
@@ -403,7 +410,8 @@ impl Buffers {
             for l in 1..=m {
                 generative[l - 1].infer(&wake[l], &wake[l - 1], mean(NEG), Draws::Mode, precision)?;
             }
-            // Sleep: down by generation from where the chains are; what would recognition have made of each layer?
+            // Sleep: down by generation from where the chains are; what would recognition have made
+            // of each layer?
             scale_into_(&sleep[m].get(POS)?, &wake[m].get(NEG)?, 1.)?;
             for l in (1..=m).rev() {
                 let (out, place) = match l {

@@ -16,24 +16,26 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
 
-/// What was gathered on the device since the last report; squared errors are means over rows, summed over units.
+/// What was gathered on the device since the last report; squared errors are means over rows,
+/// summed over units.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LabelledDbnMetrics {
     /// Steps since the last report.
     pub steps: u64,
-    /// Of what generation predicts of a row from the drawn units above it; none where the layers below the top do not
-    /// learn, or there are none.
+    /// Of what generation predicts of a row from the drawn units above it; none where the layers
+    /// below the top do not learn, or there are none.
     pub generation_error: Option<f64>,
     /// Of what recognition makes of a fantasy's lowest hidden layer; none as above.
     pub recognition_error: Option<f64>,
-    /// Between what the RBM on top reads and where its chain ends. With persistent chains the two have nothing to do with
-    /// each other; then it shows divergence only.
+    /// Between what the RBM on top reads and where its chain ends. With persistent chains the two
+    /// have nothing to do with each other; then it shows divergence only.
     pub top_error: f64,
     /// Share of rows whose label is another at the end of the chain.
     pub label_error: f64,
 }
 
-/// Trains a [`LabelledDbn`] by the up-down algorithm, a contrastive form of wake-sleep, without a word to the host.
+/// Trains a [`LabelledDbn`] by the up-down algorithm, a contrastive form of wake-sleep, without a
+/// word to the host.
 ///
 /// ```text
 /// wake     ĥ⁰ = v,  ĥˡ ~ sigmoid(ĥˡ⁻¹ Rˡᵀ + rˡ)          pˡ⁻¹ = sigmoid(ĥˡ Gˡᵀ + gˡ)
@@ -45,14 +47,16 @@ pub struct LabelledDbnMetrics {
 /// ΔW  = ε/B (h₀ᵀ x₀ − h_kᵀ x_k),  ΔU = ε/B (h₀ᵀ y₀ − h_kᵀ y_k)
 /// ```
 ///
-/// and the biases alike; the labels' `ΔU` and `Δd` times `label_rate`; each `Δ` goes through a velocity with momentum `μ` and
-/// decay `λ₂`. In [`Stage::Top`](super::Stage::Top)
-/// only the last line learns, and `x₀` is the recognition mean.
+/// and the biases alike; the labels' `ΔU` and `Δd` times `label_rate`; each `Δ` goes through a
+/// velocity with momentum `μ` and decay `λ₂`. In [`Stage::Top`](super::Stage::Top) only the last
+/// line learns, and `x₀` is the recognition mean.
 ///
-/// Source: Hinton, Osindero and Teh 2006, section 5 and appendix B. Departures: statistics of the RBM on top are of hidden
-/// means instead of draws, which have the same mean and less noise; chains may persist.
+/// Source: Hinton, Osindero and Teh 2006, section 5 and appendix B. Departures: statistics of the
+/// RBM on top are of hidden means instead of draws, which have the same mean and less noise; chains
+/// may persist.
 ///
-/// A step is two loads and, on CUDA, one recorded graph; everything is allocated in [`new`](Self::new).
+/// A step is two loads and, on CUDA, one recorded graph; everything is allocated in
+/// [`new`](Self::new).
 pub struct LabelledDbnTrainer {
     model: LabelledDbnConfig,
     buffers: Buffers,
@@ -64,7 +68,8 @@ pub struct LabelledDbnTrainer {
     /// Rows with a one for each class, `[n_classes, n_classes]`.
     one_hot: Tensor,
     labels: LabelsSeen,
-    /// For a minibatch that is not full, once there was one: launched step by step, since an epoch has one.
+    /// For a minibatch that is not full, once there was one: launched step by step, since an epoch
+    /// has one.
     partial: Option<(Buffers, Replay)>,
     /// Epochs that are done, whole ones and a part.
     epochs: f64,
@@ -85,8 +90,8 @@ struct Notes {
 }
 
 impl LabelledDbnTrainer {
-    /// Takes a copy of `dbn`. Steps take raw rows, which go through its preparation; `philox` is where the random draws begin, and its stream
-    /// should be used for nothing else.
+    /// Takes a copy of `dbn`. Steps take raw rows, which go through its preparation; `philox` is
+    /// where the random draws begin, and its stream should be used for nothing else.
     ///
     /// # Errors
     /// When `config` is out of range, or memory is short.
@@ -118,8 +123,8 @@ impl LabelledDbnTrainer {
         Ok(trainer)
     }
 
-    /// Takes the learning rate, the momentum and the Gibbs steps of another configuration, from the next epoch on: training that is
-    /// extended has other schedules.
+    /// Takes the learning rate, the momentum and the Gibbs steps of another configuration, from the
+    /// next epoch on: training that is extended has other schedules.
     ///
     /// # Errors
     /// When `config` is out of range.
@@ -142,7 +147,8 @@ impl LabelledDbnTrainer {
         &self.model
     }
 
-    /// Everything that the next step depends on, by name; the tensors share memory with the trainer.
+    /// Everything that the next step depends on, by name; the tensors share memory with the
+    /// trainer.
     fn state(&self) -> Result<Vec<(String, Tensor)>> {
         let (b, top) = (&self.buffers, &self.buffers.top);
         let mut state = vec![
@@ -203,7 +209,8 @@ impl LabelledDbnTrainer {
         Ok(metrics)
     }
 
-    /// Makes the step for a minibatch of `n` rows, fewer than are usual, unless there is one, and sets its rates.
+    /// Makes the step for a minibatch of `n` rows, fewer than are usual, unless there is one, and
+    /// sets its rates.
     fn begin_partial(&mut self, n: usize) -> Result<()> {
         if self.partial.as_ref().is_none_or(|(buffers, _)| buffers.config.batch != n) {
             let buffers = self.buffers.of_fewer(&self.buffers.dbn(&self.model)?, n)?;
@@ -299,8 +306,9 @@ impl MinibatchTrainer for LabelledDbnTrainer {
         Ok(())
     }
 
-    /// `rows` are raw, `[batch, n_inputs]`, or fewer, and labels are below `n_classes`. On a GPU the host does not look at labels:
-    /// [`check`](Trainer::check) and [`metrics`](Trainer::metrics) report one that is out of range.
+    /// `rows` are raw, `[batch, n_inputs]`, or fewer, and labels are below `n_classes`. On a GPU
+    /// the host does not look at labels: [`check`](Trainer::check) and
+    /// [`metrics`](Trainer::metrics) report one that is out of range.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         let Some(labels) = labels else {
             candle::bail!("LabelledDbnTrainer::step: rows must come with labels, got none")

@@ -6,11 +6,12 @@
 //! |φ'(t)| ≤ c₂ |φ'(0)|                curvature
 //! ```
 //!
-//! A bracket is widened until it holds such a step, and then narrowed by the minimum of the cubic through its ends. Every third narrowing
-//! takes the middle, so that the bracket cannot stall.
+//! A bracket is widened until it holds such a step, and then narrowed by the minimum of the cubic
+//! through its ends. Every third narrowing takes the middle, so that the bracket cannot stall.
 //!
-//! Source: Nocedal and Wright, "Numerical Optimization", second edition, 2006, algorithms 3.5 and 3.6 and equation 3.59; the bounds of the
-//! extrapolation are those of Moré and Thuente, "Line search algorithms with guaranteed sufficient decrease", TOMS 20, 1994.
+//! Source: Nocedal and Wright, "Numerical Optimization", second edition, 2006, algorithms 3.5 and
+//! 3.6 and equation 3.59; the bounds of the extrapolation are those of Moré and Thuente, "Line
+//! search algorithms with guaranteed sufficient decrease", TOMS 20, 1994.
 use candle::Result;
 
 /// The function along the line at one step length.
@@ -43,7 +44,8 @@ impl Point {
     }
 }
 
-/// The last point that was evaluated, when it satisfies the conditions; none when no evaluation did.
+/// The last point that was evaluated, when it satisfies the conditions; none when no evaluation
+/// did.
 ///
 /// `start` is the point at 0, with a slope below 0; `first` is the first step to try.
 pub(super) fn search(
@@ -52,7 +54,8 @@ pub(super) fn search(
     rule: Rule,
     mut at: impl FnMut(f64) -> Result<Point>,
 ) -> Result<Option<Point>> {
-    // The lower end satisfies the first condition; a point that satisfies both lies between the ends.
+    // The lower end satisfies the first condition; a point that satisfies both lies between the
+    // ends.
     let (mut low, mut before, mut high) = (start, start, None::<Point>);
     let mut step = first;
     for trial in 0..rule.evaluations {
@@ -79,7 +82,8 @@ pub(super) fn search(
     Ok(None)
 }
 
-/// Where the cubic through two points with their slopes is least; not finite where it has no minimum.
+/// Where the cubic through two points with their slopes is least; not finite where it has no
+/// minimum.
 fn cubic_minimum(a: Point, b: Point) -> f64 {
     let d1 = a.slope + b.slope - 3. * (a.value - b.value) / (a.step - b.step);
     let d2 = (b.step - a.step).signum() * (d1 * d1 - a.slope * b.slope).sqrt();

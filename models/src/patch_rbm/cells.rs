@@ -1,8 +1,9 @@
 //! The order in which a step holds the values of a grid and the entries of its windows.
 //!
-//! Windows that are whole cells of `stride × stride` places are windows of a grid of cells, one cell apart, with the values of a cell as its
-//! depth: the same network, with its units in another order. Then the values of a window lie together in long runs, which products read
-//! several times as fast as runs of `window · depth` values (see `is_straight` in the ops).
+//! Windows that are whole cells of `stride × stride` places are windows of a grid of cells, one
+//! cell apart, with the values of a cell as its depth: the same network, with its units in another
+//! order. Then the values of a window lie together in long runs, which products read several times
+//! as fast as runs of `window · depth` values (see `is_straight` in the ops).
 use super::PatchGrid;
 use crate::rbm::{Rbm, RbmConfig};
 use candle::{Result, Tensor};

@@ -1,5 +1,5 @@
-//! Restricted Boltzmann machine of overlapping patches: square windows on a grid of visible units, each fully connected to hidden units
-//! of its own. No weights are shared.
+//! Restricted Boltzmann machine of overlapping patches: square windows on a grid of visible units,
+//! each fully connected to hidden units of its own. No weights are shared.
 //!
 //! ```text
 //! E(v, h) = −b·v − c·h − Σ_p h_p W_p v[π_p]ᵀ             π_p: the window of patch p
@@ -14,14 +14,18 @@
 //! | `W` | `weight` | `[n_patches, hidden, planes · window · window · depth]` |
 //! | `b`, `c` | `visible_bias`, `bias` | `[n_visible]`, `[n_hidden]` |
 //!
-//! It is an [`Rbm`] whose [`patches`](RbmConfig::patches) say where the windows lie: trainer, checkpoints, sparsity, real-valued units,
-//! likelihoods and files are those of any RBM. The hidden units form a grid of positions with `hidden` values each, on which the
-//! windows of a next layer lie ([`RbmConfig::hidden_grid`]), so that a [`Dbn`](crate::dbn::Dbn) can hold patches and dense layers.
+//! It is an [`Rbm`] whose [`patches`](RbmConfig::patches) say where the windows lie: trainer,
+//! checkpoints, sparsity, real-valued units, likelihoods and files are those of any RBM. The hidden
+//! units form a grid of positions with `hidden` values each, on which the windows of a next layer
+//! lie ([`RbmConfig::hidden_grid`]), so that a [`Dbn`](crate::dbn::Dbn) can hold patches and dense
+//! layers.
 //!
-//! The same network with one matrix would have `n_patches` times as many weights, nearly all of them 0.
+//! The same network with one matrix would have `n_patches` times as many weights, nearly all of
+//! them 0.
 //!
-//! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009, section 5 and figure 2;
-//! sparsity as in Lee, Ekanadham and Ng, "Sparse deep belief net model for visual area V2", 2007.
+//! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
+//! processors", ICML 2009, section 5 and figure 2; sparsity as in Lee, Ekanadham and Ng, "Sparse
+//! deep belief net model for visual area V2", 2007.
 //!
 //! ```
 //! use candle::{Device::Cpu, Module};
@@ -67,8 +71,8 @@ impl RbmConfig {
         Ok(config)
     }
 
-    /// Windows of `window` places every `stride` on the grid that the hidden units of patches or of a convolution form. None for an RBM
-    /// with neither.
+    /// Windows of `window` places every `stride` on the grid that the hidden units of patches or of
+    /// a convolution form. None for an RBM with neither.
     pub fn hidden_grid(&self, window: usize, stride: usize) -> Option<PatchGrid> {
         self.hidden_places().map(|[height, width, depth]| PatchGrid {
             planes: 1,

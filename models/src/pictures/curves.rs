@@ -1,6 +1,7 @@
 //! Curves as one SVG or PNG: panels side by side, each with labelled axes and a legend.
 //!
-//! The letters of an SVG are its viewer's; those of a PNG are of the one size that the crate brings ([`Raster`]).
+//! The letters of an SVG are its viewer's; those of a PNG are of the one size that the crate brings
+//! ([`Raster`]).
 use super::raster::Raster;
 use candle::{Error, Result};
 use image::{Rgb, RgbImage};
@@ -15,7 +16,8 @@ use std::ops::Range;
 pub struct Curve {
     /// What the legend calls it.
     pub name: String,
-    /// Points `(x, y)` in the order of `x`. A point that is not finite breaks nothing: it is left out.
+    /// Points `(x, y)` in the order of `x`. A point that is not finite breaks nothing: it is left
+    /// out.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -153,7 +155,8 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel, le
     }
     if !curves.is_empty() {
         let longest = curves.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) as f64;
-        // A mark of 30 pixels, letters about half as wide as they are high, and lines a third apart.
+        // A mark of 30 pixels, letters about half as wide as they are high, and lines a third
+        // apart.
         let (width, height) = chart.plotting_area().dim_in_pixel();
         let size = f64::from(legend);
         let of_legend = (45. + 0.55 * size * longest, 15. + 1.35 * size * curves.len() as f64);
@@ -178,8 +181,8 @@ fn place(value: f64, range: &Range<f64>) -> f64 {
     (value - range.start) / (range.end - range.start)
 }
 
-/// The place of a legend in a panel, both of so many pixels, that hides least of the lines, whose points are shares of the panel from
-/// its lower left.
+/// The place of a legend in a panel, both of so many pixels, that hides least of the lines, whose
+/// points are shares of the panel from its lower left.
 fn emptiest_place(lines: &[Vec<(f64, f64)>], legend: (f64, f64), panel: (f64, f64)) -> SeriesLabelPosition {
     use SeriesLabelPosition::*;
     const STEPS: u32 = 20;
@@ -253,8 +256,8 @@ fn marks(range: &Range<f64>) -> Vec<f64> {
     RangedCoordf64::from(range.clone()).key_points(BoldPoints(MARKS))
 }
 
-/// Logarithms, in a range of logarithms, of powers of ten, with 2 and 5 times them where there is room; of round values where the range
-/// is too narrow for three of those.
+/// Logarithms, in a range of logarithms, of powers of ten, with 2 and 5 times them where there is
+/// room; of round values where the range is too narrow for three of those.
 fn log_marks(range: &Range<f64>) -> Vec<f64> {
     let decades = range.start.floor() as i32..=range.end.ceil() as i32;
     let of = |digits: &[f64]| -> Vec<f64> {
@@ -347,7 +350,8 @@ mod tests {
         assert!(matches!(place(&falling), SeriesLabelPosition::UpperRight));
         let rising = [vec![(0., 0.05), (0.3, 0.3), (0.8, 0.8), (1., 0.95)]];
         assert!(matches!(place(&rising), SeriesLabelPosition::LowerRight));
-        // From side to side with no point between: along the top and the bottom, and a third one that leaves room above it.
+        // From side to side with no point between: along the top and the bottom, and a third one
+        // that leaves room above it.
         let level = |ys: &[f64]| ys.iter().map(|&y| vec![(0., y), (1., y)]).collect::<Vec<_>>();
         assert!(matches!(place(&level(&[0.05, 0.95])), SeriesLabelPosition::MiddleRight));
         let SeriesLabelPosition::Coordinate(x, y) = place(&level(&[0.05, 0.4, 0.95])) else {

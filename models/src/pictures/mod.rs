@@ -1,5 +1,6 @@
-//! Pictures of models and of what they make: tiles of filters, samples and reconstructions, learning curves, layouts of points as a scatter, an
-//! animation or an interactive page, image files as tensors. With the feature `pictures`.
+//! Pictures of models and of what they make: tiles of filters, samples and reconstructions,
+//! learning curves, layouts of points as a scatter, an animation or an interactive page, image
+//! files as tensors. With the feature `pictures`.
 //!
 //! | module | what |
 //! |---|---|
@@ -10,7 +11,8 @@
 //! | [`planes`] | image files as planes of grey levels |
 //! | [`raster`] | letters that need no font of the machine |
 //!
-//! Nothing is shown or printed: functions return pictures and texts, or write the file that they are given.
+//! Nothing is shown or printed: functions return pictures and texts, or write the file that they
+//! are given.
 //!
 //! ```
 //! use candle::{Device, Tensor};

@@ -9,7 +9,8 @@ use std::path::Path;
 /// Of 100; differences to the image are then about a grey level.
 const JPEG_QUALITY: u8 = 95;
 
-/// Reads an image: `[1, height, width]` for grey, `[3, height, width]` for colour, f32 grey levels from 0 to 255 on the CPU.
+/// Reads an image: `[1, height, width]` for grey, `[3, height, width]` for colour, f32 grey levels
+/// from 0 to 255 on the CPU.
 ///
 /// 16 bits a channel keep their precision; transparency is dropped.
 ///
@@ -42,7 +43,8 @@ fn level_of_16(value: u16) -> f32 {
 /// is told by the name. Returns the planes that the file holds.
 ///
 /// # Errors
-/// When the planes are neither 1 nor 3, the name's ending is no format that can be written, or the disk refuses.
+/// When the planes are neither 1 nor 3, the name's ending is no format that can be written, or the
+/// disk refuses.
 pub fn write_planes(planes: &Tensor, path: &Path) -> Result<Tensor> {
     let format = format_of(path)?;
     let picture = picture(planes)?;
@@ -101,7 +103,8 @@ pub fn picture(planes: &Tensor) -> Result<DynamicImage> {
 /// White pixels between a caption and what stands around it.
 const CAPTION_MARGIN: usize = 3;
 
-/// Images of one height side by side, each below its caption, with a gap of four white pixels between.
+/// Images of one height side by side, each below its caption, with a gap of four white pixels
+/// between.
 ///
 /// An image that is narrower than its caption stands in the middle of it.
 ///

@@ -1,7 +1,8 @@
 //! A plotting surface of pixels whose letters come with the crate.
 //!
-//! Letters of an SVG are drawn by its viewer; those of a PNG need a font, and a machine without a screen often has none. Here all text of a
-//! plot has one size, Noto Sans Mono of 16 pixels, whatever is asked for; [`write_text`] has a larger one, too.
+//! Letters of an SVG are drawn by its viewer; those of a PNG need a font, and a machine without a
+//! screen often has none. Here all text of a plot has one size, Noto Sans Mono of 16 pixels,
+//! whatever is asked for; [`write_text`] has a larger one, too.
 use image::{GrayImage, Luma, Rgb, RgbImage};
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 use plotters_backend::text_anchor::{HPos, VPos};
@@ -137,7 +138,8 @@ pub fn line_of_text(text: &str) -> GrayImage {
     picture
 }
 
-/// Writes a line of text whose upper left is `(x, y)`; what lies outside of the picture is left out.
+/// Writes a line of text whose upper left is `(x, y)`; what lies outside of the picture is left
+/// out.
 pub fn write_text(picture: &mut RgbImage, (x, y): (i32, i32), text: &str, size: Letters, rgb: [u8; 3]) {
     let (r, g, b) = rgb.into();
     let mut surface = Raster::new(picture);
@@ -147,7 +149,8 @@ pub fn write_text(picture: &mut RgbImage, (x, y): (i32, i32), text: &str, size: 
     });
 }
 
-/// Calls `paint` with place and ink, 0 to 255, of every pixel of every letter; the upper left of the text is (0, 0).
+/// Calls `paint` with place and ink, 0 to 255, of every pixel of every letter; the upper left of
+/// the text is (0, 0).
 fn letters(text: &str, size: Letters, mut paint: impl FnMut(i32, i32, u8)) {
     let raster_of = |letter| get_raster(letter, WEIGHT, size.raster());
     for (i, letter) in text.chars().enumerate() {

@@ -1,7 +1,7 @@
 //! Pictures of rows: filters, samples, originals over their reconstructions.
 //!
-//! A row of a tensor is one tile, laid out as [`ImageShape`] says: planes one after the other, each by
-//! lines. One plane gives grey, three give colour.
+//! A row of a tensor is one tile, laid out as [`ImageShape`] says: planes one after the other, each
+//! by lines. One plane gives grey, three give colour.
 use candle::{DType, Error, Result, Tensor, bail};
 use chandlery_datasets::ImageShape;
 use chandlery_datasets::whole::write_whole;
@@ -85,7 +85,8 @@ pub fn originals_over_reconstructions(
     lines_of(&[originals, reconstructions], tile, columns, shades, zoom)
 }
 
-/// Matrices of tiles below each other: a line of tiles of each in turn, as many times as it takes; what does not fill a line is left out.
+/// Matrices of tiles below each other: a line of tiles of each in turn, as many times as it takes;
+/// what does not fill a line is left out.
 ///
 /// Each is `[n, height·width·channels]`; all are shaded alike.
 ///

@@ -50,7 +50,8 @@ pub enum HiddenUnit {
     Bernoulli,
     /// `max(0, x + N(0, sigmoid(x)))`: noisy rectified units (Nair and Hinton 2010).
     Rectified,
-    /// `x + N(0, 1)`: real numbers, for the code layer of an autoencoder (Hinton and Salakhutdinov 2006).
+    /// `x + N(0, 1)`: real numbers, for the code layer of an autoencoder (Hinton and Salakhutdinov
+    /// 2006).
     Gaussian,
 }
 
@@ -82,12 +83,12 @@ pub struct RbmConfig {
     pub n_visible: usize,
     /// Hidden units, at least 1.
     pub n_hidden: usize,
-    /// The windows of a grid of visible units, each seen by hidden units of its own; none where every hidden unit sees every visible
-    /// one. See [`patch_rbm`](crate::patch_rbm).
+    /// The windows of a grid of visible units, each seen by hidden units of its own; none where
+    /// every hidden unit sees every visible one. See [`patch_rbm`](crate::patch_rbm).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patches: Option<PatchGrid>,
-    /// Filters that lie at every place of a grid of visible units, and the maps of hidden units that they give; none where weights are not
-    /// shared. See [`conv_rbm`](crate::conv_rbm).
+    /// Filters that lie at every place of a grid of visible units, and the maps of hidden units
+    /// that they give; none where weights are not shared. See [`conv_rbm`](crate::conv_rbm).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convolution: Option<ConvGrid>,
     /// What the visible units hold.
@@ -96,12 +97,12 @@ pub struct RbmConfig {
     /// What the hidden units hold.
     #[serde(default)]
     pub hidden: HiddenUnit,
-    /// Standard deviation of the initial weights, above 0. Default 0.01: small enough that hidden units start near a fair
-    /// coin, large enough to tell them apart (Hinton 2010, section 8).
+    /// Standard deviation of the initial weights, above 0. Default 0.01: small enough that hidden
+    /// units start near a fair coin, large enough to tell them apart (Hinton 2010, section 8).
     #[serde(default = "default_weight_stdev")]
     pub weight_stdev: f64,
-    /// What is done to raw rows before the visible units hold them. Default: floats as they are, bytes over 255. In a network the
-    /// network's stands in its place.
+    /// What is done to raw rows before the visible units hold them. Default: floats as they are,
+    /// bytes over 255. In a network the network's stands in its place.
     #[serde(default, skip_serializing_if = "Preparation::is_default")]
     pub preparation: Preparation,
 }
@@ -127,7 +128,8 @@ impl RbmConfig {
         }
     }
 
-    /// The shape of the weights: `[n_hidden, n_visible]`, `[n_patches, hidden units of a patch, values of a window]`, or
+    /// The shape of the weights: `[n_hidden, n_visible]`,
+    /// `[n_patches, hidden units of a patch, values of a window]`, or
     /// `[n_filters, values of a filter]`.
     pub fn weight_shape(&self) -> Vec<usize> {
         match (&self.patches, &self.convolution) {
@@ -137,8 +139,9 @@ impl RbmConfig {
         }
     }
 
-    /// The grid that the hidden units form, as height, width and units of a place: a place for each patch, or for each block of pooled
-    /// units of a convolution's maps. None for an RBM with neither.
+    /// The grid that the hidden units form, as height, width and units of a place: a place for each
+    /// patch, or for each block of pooled units of a convolution's maps. None for an RBM with
+    /// neither.
     pub fn hidden_places(&self) -> Option<[usize; 3]> {
         match (&self.patches, &self.convolution) {
             (Some(grid), _) => Some([grid.down(), grid.across(), self.n_hidden / grid.n_patches()]),
@@ -149,7 +152,8 @@ impl RbmConfig {
         }
     }
 
-    /// The grid on which patches or filters lie, as planes, height, width and depth. None for an RBM with neither.
+    /// The grid on which patches or filters lie, as planes, height, width and depth. None for an
+    /// RBM with neither.
     pub fn visible_places(&self) -> Option<[usize; 4]> {
         match (&self.patches, &self.convolution) {
             (Some(grid), _) => Some([grid.planes, grid.height, grid.width, grid.depth]),
@@ -178,15 +182,17 @@ impl RbmConfig {
         weights + self.n_hidden_biases() + self.n_visible_biases() + variances
     }
 
-    /// Hidden units of a row that are drawn: those of the maps of a convolution, before they are pooled.
+    /// Hidden units of a row that are drawn: those of the maps of a convolution, before they are
+    /// pooled.
     pub(crate) fn n_units(&self) -> usize {
         self.convolution.map_or(self.n_hidden, |grid| grid.n_units())
     }
 
     /// # Errors
-    /// When a size is 0, `weight_stdev` is not a finite number above 0, the preparation gives rows of another width, patches do not tile
-    /// their grid or blocks of pooled units their maps (then the message names the nearest sizes that fit), they have other numbers of
-    /// units, or a convolution has units that it cannot have.
+    /// When a size is 0, `weight_stdev` is not a finite number above 0, the preparation gives rows
+    /// of another width, patches do not tile their grid or blocks of pooled units their maps (then
+    /// the message names the nearest sizes that fit), they have other numbers of units, or a
+    /// convolution has units that it cannot have.
     pub fn validate(&self) -> Result<()> {
         at_least_one("RbmConfig", "n_visible", self.n_visible)?;
         at_least_one("RbmConfig", "n_hidden", self.n_hidden)?;
@@ -283,8 +289,8 @@ pub struct SparsityConfig {
     pub target: f64,
     /// Weight of the wish against the likelihood's gradient, above 0. Typical: .1 to 5.
     pub cost: f64,
-    /// Decay of the running mean activation that is compared with the target, in [0, 1). 0.9 steadies small minibatches;
-    /// 0 takes each by itself, as in the paper.
+    /// Decay of the running mean activation that is compared with the target, in [0, 1). 0.9
+    /// steadies small minibatches; 0 takes each by itself, as in the paper.
     pub decay: f64,
 }
 
@@ -296,14 +302,18 @@ pub enum WeightStorage {
     #[default]
     F32,
     /// As bf16 numbers, which products read as they are; each update rounds them stochastically
-    /// ([`round_stochastic`](chandlery_ops::layers::round_stochastic)) and stores a bf16 velocity. 4 bytes a weight in place of 8, and updates of large
-    /// layers move 8 bytes a weight in place of 14.
+    /// ([`round_stochastic`](chandlery_ops::layers::round_stochastic)) and stores a bf16 velocity.
+    /// 4 bytes a weight in place of 8, and updates of large layers move 8 bytes a weight in place
+    /// of 14.
     ///
-    /// For dense layers (fast ones have sizes that are multiples of 4), with [`Precision::Bf16`] and without `max_norm`. Updates far below the spacing of bf16 numbers add
-    /// noise: on MNIST, 500 hidden units trained by PCD-5 for 64 epochs with a learning rate that falls from 0.05 to 0.0005 reach a test log-likelihood of
-    /// −88.0 nats (mean of three seeds), with f32 weights −87.6; if it falls to 0.005, both are the same within seeds. In an emulation before this was
-    /// built, a linear classifier on features of CD-1 with momentum 0.9 had 5.1 ± 0.3 % errors, with f32 weights 5.0 ± 0.1 %, and 83 % with rounding to
-    /// nearest in place of stochastic rounding.
+    /// For dense layers (fast ones have sizes that are multiples of 4), with [`Precision::Bf16`]
+    /// and without `max_norm`. Updates far below the spacing of bf16 numbers add noise: on MNIST,
+    /// 500 hidden units trained by PCD-5 for 64 epochs with a learning rate that falls from 0.05 to
+    /// 0.0005 reach a test log-likelihood of −88.0 nats (mean of three seeds), with f32 weights
+    /// −87.6; if it falls to 0.005, both are the same within seeds. In an emulation before this was
+    /// built, a linear classifier on features of CD-1 with momentum 0.9 had 5.1 ± 0.3 % errors,
+    /// with f32 weights 5.0 ± 0.1 %, and 83 % with rounding to nearest in place of stochastic
+    /// rounding.
     Bf16Stochastic,
 }
 
@@ -315,23 +325,27 @@ impl WeightStorage {
 
 /// How an RBM is trained: contrastive divergence and its surroundings.
 ///
-/// The defaults are those of Hinton, "A practical guide to training restricted Boltzmann machines", 2010, for binary
-/// units. Gaussian units want a rate 10 to 100 times lower (section 13.2).
+/// The defaults are those of Hinton, "A practical guide to training restricted Boltzmann machines",
+/// 2010, for binary units. Gaussian units want a rate 10 to 100 times lower (section 13.2).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RbmTrainConfig {
-    /// Rows of a minibatch, at least 1; also the number of persistent chains. Default 100 (section 4).
+    /// Rows of a minibatch, at least 1; also the number of persistent chains. Default 100 (section
+    /// 4).
     pub batch: usize,
     /// Step along the mean gradient of a minibatch, at least 0. Default 0.1.
     pub learning_rate: Schedule,
-    /// Share of the last step that is kept, in [0, 1). Default 0.5, from epoch 5 on 0.9 (section 9).
+    /// Share of the last step that is kept, in [0, 1). Default 0.5, from epoch 5 on 0.9 (section
+    /// 9).
     pub momentum: Schedule,
     /// Gibbs steps before the negative statistics are taken, at least 1. Default 1.
     pub k: usize,
-    /// Whether the negative phase goes on from the last minibatch's states instead of the data (PCD, Tieleman 2008).
+    /// Whether the negative phase goes on from the last minibatch's states instead of the data
+    /// (PCD, Tieleman 2008).
     pub persistent: bool,
-    /// Whether the visible units of the last Gibbs step are drawn (`true`) or their means are used. Default `false`: less noise
-    /// (section 3.2). With `persistent` they are always drawn, and so are those of all steps before the last.
+    /// Whether the visible units of the last Gibbs step are drawn (`true`) or their means are used.
+    /// Default `false`: less noise (section 3.2). With `persistent` they are always drawn, and so
+    /// are those of all steps before the last.
     pub sample_visible: bool,
     /// L1 decay of the weights, at least 0.
     pub l1: f64,
@@ -341,8 +355,9 @@ pub struct RbmTrainConfig {
     pub max_norm: Option<f64>,
     /// A wish for the mean activation of the hidden units; none by default.
     pub sparsity: Option<SparsityConfig>,
-    /// Whether rows are probabilities and every minibatch draws its binary rows afresh, so that the RBM learns the
-    /// distribution of binary rows, to which a likelihood refers. Default `false`: grey levels stand for states (section 3.1).
+    /// Whether rows are probabilities and every minibatch draws its binary rows afresh, so that the
+    /// RBM learns the distribution of binary rows, to which a likelihood refers. Default `false`:
+    /// grey levels stand for states (section 3.1).
     pub binarize: bool,
     /// Of the matrix products.
     #[serde(with = "precision_name")]
@@ -409,7 +424,8 @@ impl RbmTrainConfig {
     /// [`validate`](Self::validate), and whether `rbm` can be trained so.
     ///
     /// # Errors
-    /// When a field is out of its range, or weights are to be stored as those of such an RBM cannot be.
+    /// When a field is out of its range, or weights are to be stored as those of such an RBM cannot
+    /// be.
     pub(crate) fn validate_for(&self, rbm: &RbmConfig) -> Result<()> {
         self.validate()?;
         let dense = rbm.patches.is_none() && rbm.convolution.is_none();

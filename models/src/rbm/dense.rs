@@ -5,9 +5,10 @@ use candle::{Result, Tensor};
 use chandlery_ops::images::{PatchDirection, convolution_transposed, patch_product};
 
 impl Rbm {
-    /// The same network with one matrix of weights, `[n_hidden, n_visible]`, in which those outside the windows of patches or the places of
-    /// filters are 0; itself for an RBM that has one. For small networks: the matrix has `n_patches` times as many weights as patches or
-    /// more, and as many times those of filters as they have places.
+    /// The same network with one matrix of weights, `[n_hidden, n_visible]`, in which those outside
+    /// the windows of patches or the places of filters are 0; itself for an RBM that has one. For
+    /// small networks: the matrix has `n_patches` times as many weights as patches or more, and as
+    /// many times those of filters as they have places.
     ///
     /// # Errors
     /// When units are pooled, or memory is short.

@@ -6,7 +6,8 @@ use chandlery_ops::Philox;
 impl Rbm {
     /// The free energy of each row, `[batch]`, in nats: `p(v) ∝ exp(−F(v))`.
     ///
-    /// For rectified hidden units the sum over replicas stops at the first term below 1e-8 of the first term.
+    /// For rectified hidden units the sum over replicas stops at the first term below 1e-8 of the
+    /// first term.
     ///
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
@@ -38,8 +39,8 @@ impl Rbm {
 
     /// Mean free energy of held-out rows minus that of training rows, in nats.
     ///
-    /// It is near 0 while the RBM generalises, and grows when the RBM overfits (Hinton 2010, section 6). Both are `[_,
-    /// n_visible]`.
+    /// It is near 0 while the RBM generalises, and grows when the RBM overfits (Hinton 2010,
+    /// section 6). Both are `[_, n_visible]`.
     ///
     /// # Errors
     /// When a shape differs.
@@ -47,13 +48,15 @@ impl Rbm {
         Ok(mean(&self.free_energy(held_out)?)? - mean(&self.free_energy(training)?)?)
     }
 
-    /// The pseudo-log-likelihood of binary rows, in nats per row, estimated from one unit drawn for each row: `n_visible · ln
-    /// sigmoid(F(ṽ) − F(v))`, where `ṽ` is `v` with that unit flipped. At most 0.
+    /// The pseudo-log-likelihood of binary rows, in nats per row, estimated from one unit drawn for
+    /// each row: `n_visible · ln sigmoid(F(ṽ) − F(v))`, where `ṽ` is `v` with that unit flipped. At
+    /// most 0.
     ///
     /// `v` is `[batch, n_visible]` of 0 and 1; grey levels `g` are flipped to `1 − g`.
     ///
     /// # Errors
-    /// When `v` has another shape or the visible units are real-valued, for which it is not defined.
+    /// When `v` has another shape or the visible units are real-valued, for which it is not
+    /// defined.
     pub fn pseudo_likelihood(&self, v: &Tensor, philox: Philox) -> Result<f64> {
         let n_visible = self.config.n_visible;
         let v = &self.values("v", v, n_visible)?;
@@ -86,10 +89,12 @@ impl Rbm {
         grid.planes_first(&each.contiguous()?.reshape((1, ()))?)?.squeeze(0)
     }
 
-    /// The visible biases, `[n_visible]`, that give units without weights the mean `mean`: its log-odds (Hinton 2010, section 8),
-    /// or `mean` itself for real-valued units. Of a convolution `[channels]`, from the mean over the places of the image.
+    /// The visible biases, `[n_visible]`, that give units without weights the mean `mean`: its
+    /// log-odds (Hinton 2010, section 8), or `mean` itself for real-valued units. Of a convolution
+    /// `[channels]`, from the mean over the places of the image.
     ///
-    /// Means of binary units are first clipped to `[0.01, 0.99]`, so that a unit that is always off can still turn on.
+    /// Means of binary units are first clipped to `[0.01, 0.99]`, so that a unit that is always off
+    /// can still turn on.
     ///
     /// # Errors
     /// When `mean` has another shape.
@@ -103,7 +108,8 @@ pub(crate) fn softplus(x: &Tensor) -> Result<Tensor> {
     x.relu()? + x.abs()?.neg()?.exp()?.affine(1., 1.)?.log()?
 }
 
-/// `Σ_{i ≥ 1} softplus(x − i + ½)`, each term of which falls like `e^(x − i)` once `i` is above `x`.
+/// `Σ_{i ≥ 1} softplus(x − i + ½)`, each term of which falls like `e^(x − i)` once `i` is above
+/// `x`.
 fn replicas(x: &Tensor) -> Result<Tensor> {
     const TAIL: f64 = 20.;
     let top = x.flatten_all()?.max(0)?.to_dtype(DType::F64)?.to_scalar::<f64>()?;

@@ -22,7 +22,8 @@ pub(super) struct Place {
 /// A layer below the one that is trained, and where its hidden means go.
 #[derive(Clone)]
 pub(super) struct LowerLayer {
-    /// `[n_hidden, n_visible]`, or parts of it, `[parts, ..]`, in the 16-bit formats of a stack with patches.
+    /// `[n_hidden, n_visible]`, or parts of it, `[parts, ..]`, in the 16-bit formats of a stack
+    /// with patches.
     weight: Tensor,
     patches: Option<PatchGrid>,
     convolution: Option<ConvGrid>,
@@ -62,8 +63,8 @@ impl LowerLayer {
         })
     }
 
-    /// Writes the hidden means given `x`, `[batch, n_visible]` or `[2, batch, n_visible]` in two parts, and gives them as the next layer
-    /// reads them.
+    /// Writes the hidden means given `x`, `[batch, n_visible]` or `[2, batch, n_visible]` in two
+    /// parts, and gives them as the next layer reads them.
     pub(super) fn rise(&self, x: &Tensor) -> Result<Tensor> {
         let Self { weight, bias, unit, pre, place: Place { planes, plane, low }, .. } = self;
         let out = UnitPlanes { mean: Some(*plane), low: *low, ..UnitPlanes::default() };

@@ -1,4 +1,5 @@
-//! Restricted Boltzmann machine: learns the distribution of its input, one layer of features at a time.
+//! Restricted Boltzmann machine: learns the distribution of its input, one layer of features at a
+//! time.
 //!
 //! ```text
 //! E(v, h) = −b·v − c·h − h W vᵀ                    energy, binary visible and hidden units
@@ -9,11 +10,12 @@
 //! ΔW = ε/B (h₀ᵀ v₀ − h_kᵀ v_k) + …                 contrastive divergence, see [`train`]
 //! ```
 //!
-//! Gaussian visible units have `(v − b)²/2σ²` in place of `−b·v`, read `v/σ²` in place of `v`, and have
-//! mean `h W + b` and deviation `σ`. Rectified hidden units have mean `max(0, v Wᵀ + c)` and stand for the sum of
-//! infinitely many binary ones with biases `c − ½, c − 1½, …`, so their free energy is
-//! `−Σ_j Σ_i softplus(x_j − i + ½)`. Gaussian hidden units add `½h²` to the energy, have mean `v Wᵀ + c` and deviation 1, and
-//! their free energy is `−½Σ_j x_j²` (less a constant, `½ ln 2π` each).
+//! Gaussian visible units have `(v − b)²/2σ²` in place of `−b·v`, read `v/σ²` in place of `v`, and
+//! have mean `h W + b` and deviation `σ`. Rectified hidden units have mean `max(0, v Wᵀ + c)` and
+//! stand for the sum of infinitely many binary ones with biases `c − ½, c − 1½, …`, so their free
+//! energy is `−Σ_j Σ_i softplus(x_j − i + ½)`. Gaussian hidden units add `½h²` to the energy, have
+//! mean `v Wᵀ + c` and deviation 1, and their free energy is `−½Σ_j x_j²` (less a constant,
+//! `½ ln 2π` each).
 //!
 //! | symbol | field | shape |
 //! |---|---|---|
@@ -28,11 +30,13 @@
 //!
 //! `weight` and `bias` are those of a [`candle_nn::Linear`] as they stand.
 //!
-//! Sources: Hinton, "Training products of experts by minimizing contrastive divergence", Neural Computation 14(8), 2002;
-//! Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009, section 3.1;
-//! Nair and Hinton, "Rectified linear units improve restricted Boltzmann machines", ICML 2010; Cho, Ilin and Raiko, "Improved
-//! learning of Gaussian-Bernoulli restricted Boltzmann machines", ICANN 2011; Hinton and Salakhutdinov, "Reducing the
-//! dimensionality of data with neural networks", Science 313, 2006 (Gaussian hidden units).
+//! Sources: Hinton, "Training products of experts by minimizing contrastive divergence", Neural
+//! Computation 14(8), 2002; Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using
+//! graphics processors", ICML 2009, section 3.1; Nair and Hinton, "Rectified linear units improve
+//! restricted Boltzmann machines", ICML 2010; Cho, Ilin and Raiko, "Improved learning of
+//! Gaussian-Bernoulli restricted Boltzmann machines", ICANN 2011; Hinton and Salakhutdinov,
+//! "Reducing the dimensionality of data with neural networks", Science 313, 2006 (Gaussian hidden
+//! units).
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
@@ -116,7 +120,8 @@ impl Rbm {
     /// An RBM from its parameters; shapes as in the [module](self), one float type.
     ///
     /// # Errors
-    /// When `config` is out of range, a shape differs, or `log_variance` is not given exactly when deviations are learned.
+    /// When `config` is out of range, a shape differs, or `log_variance` is not given exactly when
+    /// deviations are learned.
     pub fn from_tensors(
         config: RbmConfig,
         weight: Tensor,
@@ -149,8 +154,8 @@ impl Rbm {
         values_of("Rbm", name, t, want, self.weight.dtype())
     }
 
-    /// What goes into the hidden units: `v Wᵀ + c`, or `(v/σ²) Wᵀ + c`. `[batch, n_hidden]`; of a convolution what goes into the units of
-    /// its maps, before they are pooled.
+    /// What goes into the hidden units: `v Wᵀ + c`, or `(v/σ²) Wᵀ + c`. `[batch, n_hidden]`; of a
+    /// convolution what goes into the units of its maps, before they are pooled.
     ///
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
@@ -168,8 +173,8 @@ impl Rbm {
         product.broadcast_add(&self.bias)
     }
 
-    /// What goes into the visible units: `h W + b`. `[batch, n_visible]`. Of a convolution `h` are pooled units, see
-    /// [`conv_rbm`](crate::conv_rbm).
+    /// What goes into the visible units: `h W + b`. `[batch, n_visible]`. Of a convolution `h` are
+    /// pooled units, see [`conv_rbm`](crate::conv_rbm).
     ///
     /// # Errors
     /// When `h` is not `[batch, n_hidden]`.
@@ -181,7 +186,8 @@ impl Rbm {
         }
     }
 
-    /// The same from all hidden units, `[batch, n_units]`: those of the maps of a convolution, before they are pooled.
+    /// The same from all hidden units, `[batch, n_units]`: those of the maps of a convolution,
+    /// before they are pooled.
     fn visible_input_of_units(&self, h: &Tensor) -> Result<Tensor> {
         let product = match (&self.config.patches, &self.config.convolution) {
             (None, None) => h.matmul(&self.weight)?,
@@ -289,7 +295,8 @@ impl Rbm {
         }
     }
 
-    /// Runs `steps` steps of Gibbs sampling from visible states and returns the visible means of the last.
+    /// Runs `steps` steps of Gibbs sampling from visible states and returns the visible means of
+    /// the last.
     ///
     /// Both sides are drawn in every step. `v` is `[batch, n_visible]`, and so is the result.
     ///
@@ -318,7 +325,8 @@ impl Rbm {
         &self.config
     }
 
-    /// The weights, of the [shape](RbmConfig::weight_shape) of the configuration: the last dimension is what a hidden unit looks for.
+    /// The weights, of the [shape](RbmConfig::weight_shape) of the configuration: the last
+    /// dimension is what a hidden unit looks for.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
@@ -391,8 +399,8 @@ impl Encode for Rbm {
     }
 }
 
-/// By the [visible means](Rbm::visible_mean); rows come back through the means of all hidden units, of a convolution those of its maps
-/// before they are pooled.
+/// By the [visible means](Rbm::visible_mean); rows come back through the means of all hidden units,
+/// of a convolution those of its maps before they are pooled.
 impl Decode for Rbm {
     fn decode(&self, h: &Tensor) -> Result<Tensor> {
         self.visible_mean(h)
@@ -404,7 +412,8 @@ impl Decode for Rbm {
     }
 }
 
-/// The hidden means of raw rows, `[batch, n_inputs]`: differentiable, so an RBM can be a layer of a larger network.
+/// The hidden means of raw rows, `[batch, n_inputs]`: differentiable, so an RBM can be a layer of a
+/// larger network.
 impl Module for Rbm {
     fn forward(&self, rows: &Tensor) -> Result<Tensor> {
         self.encode(rows)

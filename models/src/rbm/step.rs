@@ -1,7 +1,8 @@
 //! One step of contrastive divergence: its memory and its sequence of ops.
 //!
-//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
-//! recorded as a CUDA graph. For the equations see [`train`](super::train).
+//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that
+//! memory, so that it can be recorded as a CUDA graph. For the equations see
+//! [`train`](super::train).
 mod minibatches;
 
 use self::minibatches::{input_of, inputs_of, minibatches_at_once};
@@ -23,8 +24,9 @@ use chandlery_ops::layers::{
 };
 use chandlery_ops::{Philox, Precision};
 
-/// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts the second ones follow. Where several
-/// minibatches are loaded at once, the reconstruction of each takes the place of the minibatch before: `[v_k; v₀; v₀; …]`.
+/// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts
+/// the second ones follow. Where several minibatches are loaded at once, the reconstruction of each
+/// takes the place of the minibatch before: `[v_k; v₀; v₀; …]`.
 const V_NEG: usize = 0;
 const V_POS: usize = 1;
 const V_PLANES: usize = 2;
@@ -45,12 +47,15 @@ pub(super) struct Buffers {
     pub(super) philox: Philox,
     /// How states and weights are stored for products.
     format: Format,
-    /// Where the weights are those of patches; then `[.., n_hidden, n_visible]` below is `[.., n_patches, hidden, window_len]`.
+    /// Where the weights are those of patches; then `[.., n_hidden, n_visible]` below is
+    /// `[.., n_patches, hidden, window_len]`.
     patches: Option<PatchGrid>,
-    /// Where they are those of filters; then hidden units below are those of maps, and biases are those of maps and channels.
+    /// Where they are those of filters; then hidden units below are those of maps, and biases are
+    /// those of maps and channels.
     pub(super) maps: Option<MapSteps>,
-    /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone, which are bf16 where they are rounded stochastically, and i16 where they
-    /// are the lower halves of weights whose upper halves are `copy`.
+    /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone, which are bf16 where
+    /// they are rounded stochastically, and i16 where they are the lower halves of weights whose
+    /// upper halves are `copy`.
     params: Tensor,
     /// `[n_hidden, n_visible]` bf16, where the velocity is stored apart.
     pub(super) velocity: Option<Tensor>,
@@ -61,12 +66,14 @@ pub(super) struct Buffers {
     pub(super) scalars: Tensor,
     /// Blocks of random draws used so far.
     pub(super) counter: Tensor,
-    /// `[parts · 3, batch, n_hidden]` and `[parts · (at_once + 1), batch, n_visible]`: states of both phases, and drawn hidden states.
+    /// `[parts · 3, batch, n_hidden]` and `[parts · (at_once + 1), batch, n_visible]`: states of
+    /// both phases, and drawn hidden states.
     pub(super) hidden: Tensor,
     pub(super) visible: Tensor,
     pub(super) hidden_pre: Tensor,
     pub(super) visible_pre: Tensor,
-    /// `[parts, n_hidden, n_visible]`: the weights as products read them, where that is not f32; `params` themselves where those are bf16.
+    /// `[parts, n_hidden, n_visible]`: the weights as products read them, where that is not f32;
+    /// `params` themselves where those are bf16.
     pub(super) copy: Option<Tensor>,
     /// Where the draws begin by which bf16 weights are rounded.
     rounding: Option<Philox>,
@@ -81,8 +88,8 @@ pub(super) struct Buffers {
     lowest: Option<ConvGrid>,
     /// Of the lowest RBM, whose rows are then loaded cell by cell.
     cells: Option<Cells>,
-    /// Where rows are loaded to, `[parts, at_once · batch, n_input]`: the inputs of all steps, or f32 probabilities, in one part, from which
-    /// these are drawn.
+    /// Where rows are loaded to, `[parts, at_once · batch, n_input]`: the inputs of all steps, or
+    /// f32 probabilities, in one part, from which these are drawn.
     rows: Tensor,
 }
 
@@ -228,8 +235,8 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// `[1, n_hidden, n_visible]`: the weights, or `[2, n_hidden, n_visible]` where the velocity is stored with them. They share memory with the
-    /// buffers unless the weights are in halves.
+    /// `[1, n_hidden, n_visible]`: the weights, or `[2, n_hidden, n_visible]` where the velocity is
+    /// stored with them. They share memory with the buffers unless the weights are in halves.
     pub(super) fn params(&self) -> Result<Tensor> {
         match &self.copy {
             Some(upper) if self.in_halves() => {
@@ -241,7 +248,8 @@ impl Buffers {
         }
     }
 
-    /// Brings what products read up to date with `params`, which [`params`](Self::params) gave and which has changed.
+    /// Brings what products read up to date with `params`, which [`params`](Self::params) gave and
+    /// which has changed.
     pub(super) fn set_params(&self, params: &Tensor) -> Result<()> {
         match &self.copy {
             Some(upper) if self.in_halves() => halves_into_(upper, &self.params, params),
@@ -270,7 +278,8 @@ impl Buffers {
         )
     }
 
-    /// Terms of the sum that a gradient of weights is the mean of: rows, or rows and the places of filters.
+    /// Terms of the sum that a gradient of weights is the mean of: rows, or rows and the places of
+    /// filters.
     pub(super) fn n_terms(&self) -> usize {
         self.config.batch * self.maps.as_ref().map_or(1, MapSteps::n_positions)
     }
@@ -319,8 +328,9 @@ impl Buffers {
         self.config.sample_visible || self.config.persistent
     }
 
-    /// Makes the second part of the negative visible states 0, where states are drawn to the first part in which the step before left means,
-    /// or a minibatch: draws of Bernoulli units write no second part.
+    /// Makes the second part of the negative visible states 0, where states are drawn to the first
+    /// part in which the step before left means, or a minibatch: draws of Bernoulli units write no
+    /// second part.
     fn clear_second_part(&self) -> Result<()> {
         if self.config.k == 1 || self.draws_last() || self.format.parts() == 1 {
             return Ok(());
@@ -421,7 +431,8 @@ impl Buffers {
         }
     }
 
-    /// Velocity, weights, biases and variances from the states of both phases; `advance` blocks of draws are used up.
+    /// Velocity, weights, biases and variances from the states of both phases; `advance` blocks of
+    /// draws are used up.
     fn update(&self, variance: Option<&Moments>, advance: i64) -> Result<()> {
         let RbmTrainConfig { batch, precision, l1, l2, .. } = self.config;
         let hidden = self.by_part(&self.hidden, H_PLANES)?;

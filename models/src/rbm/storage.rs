@@ -1,12 +1,14 @@
 //! The storage formats of states and weights for the products of a step.
 //!
-//! The master weights are f32 in each format, but for [`WeightStorage::Bf16Stochastic`](super::WeightStorage): then bf16 weights are all
-//! there is, and products read them. On CUDA, if all units are binary, states and a copy of the weights are f16: one f16
-//! number for TF32, since both have ten bits of mantissa, and for f32 the sum of two, with 22 bits, if a product of such sums is
-//! one kernel ([`two_part_products_fuse`]; if it is not, it takes many launches, and plain f32 is faster). Products then run in
-//! the tensor cores at twice the rate of TF32 and many times that of f32. f16 has full accuracy from 6e-5 to 65,504.
-//! Probabilities are stored unscaled and weights times 64, so weights may grow to 1,023; beyond that they overflow to infinity,
-//! and training reports it.
+//! The master weights are f32 in each format, but for
+//! [`WeightStorage::Bf16Stochastic`](super::WeightStorage): then bf16 weights are all there is, and
+//! products read them. On CUDA, if all units are binary, states and a copy of the weights are f16:
+//! one f16 number for TF32, since both have ten bits of mantissa, and for f32 the sum of two, with
+//! 22 bits, if a product of such sums is one kernel ([`two_part_products_fuse`]; if it is not, it
+//! takes many launches, and plain f32 is faster). Products then run in the tensor cores at twice
+//! the rate of TF32 and many times that of f32. f16 has full accuracy from 6e-5 to 65,504.
+//! Probabilities are stored unscaled and weights times 64, so weights may grow to 1,023; beyond
+//! that they overflow to infinity, and training reports it.
 //!
 //! | precision | binary units on CUDA from capability 9.0 on | binary units on CUDA below | otherwise |
 //! |---|---|---|---|
@@ -14,15 +16,19 @@
 //! | TF32 | f16 | f16 | f32, rounded by the product |
 //! | bf16 | bf16 | bf16 | bf16 |
 //!
-//! A layer whose sizes are not multiples of four, for which [`contrast_step_fuses`] is false, is stored as in the last column.
+//! A layer whose sizes are not multiples of four, for which [`contrast_step_fuses`] is false, is
+//! stored as in the last column.
 //!
 //! Convolutions, and all layers below another where there is one among them, are stored in f32.
 //!
-//! Large matrices with bf16 states, on GPUs of capability 9.0, have no copy beside the masters: their masters are stored in halves of 16 bits, of which
-//! products read the upper ones ([`halves_into_`](chandlery_ops::arrays::halves_into_)). Models and checkpoints hold f32 weights all the same.
+//! Large matrices with bf16 states, on GPUs of capability 9.0, have no copy beside the masters:
+//! their masters are stored in halves of 16 bits, of which products read the upper ones
+//! ([`halves_into_`](chandlery_ops::arrays::halves_into_)). Models and checkpoints hold f32 weights
+//! all the same.
 //!
-//! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every GPU: their products have two parts on all
-//! of them. Their visible units may be real-valued with deviation 1 too: an f16 number is as close to such a value as TF32's.
+//! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every
+//! GPU: their products have two parts on all of them. Their visible units may be real-valued with
+//! deviation 1 too: an f16 number is as close to such a value as TF32's.
 use super::{HiddenUnit, RbmConfig, RbmTrainConfig, VisibleUnit};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
@@ -81,8 +87,9 @@ impl Format {
         }
     }
 
-    /// The format of the layers below, which are only read: that of `self` where one of them has patches, whose f32 products are slow, and
-    /// all could be trained in it; f32 where one is a convolution.
+    /// The format of the layers below, which are only read: that of `self` where one of them has
+    /// patches, whose f32 products are slow, and all could be trained in it; f32 where one is a
+    /// convolution.
     pub(super) fn below(self, lower: &[RbmConfig], precision: Precision, device: &Device) -> Self {
         if lower.iter().any(|layer| layer.convolution.is_some()) {
             return Self::F32;

@@ -20,15 +20,18 @@
 //! | `λ₁ λ₂` | `l1`, `l2` |
 //! | `ρ κ` | `sparsity.target`, `sparsity.cost`; `q` is the running mean activation |
 //!
-//! Of shared filters ([`conv_rbm`](crate::conv_rbm)) every gradient is the mean over their places, too.
+//! Of shared filters ([`conv_rbm`](crate::conv_rbm)) every gradient is the mean over their places,
+//! too.
 //!
-//! Sources: Hinton 2002 (CD); Tieleman, "Training restricted Boltzmann machines using approximations to the likelihood
-//! gradient", ICML 2008 (PCD); Lee, Ekanadham and Ng 2007 (sparsity). Learned variances (Cho et al. 2011) take a tenth
-//! of the rate and stay above 1e-4.
+//! Sources: Hinton 2002 (CD); Tieleman, "Training restricted Boltzmann machines using
+//! approximations to the likelihood gradient", ICML 2008 (PCD); Lee, Ekanadham and Ng 2007
+//! (sparsity). Learned variances (Cho et al. 2011) take a tenth of the rate and stay above 1e-4.
 //!
-//! A step is a load and then, on CUDA, one recorded graph, of several steps where they can be loaded together: two products for each Gibbs step, one for the positive phase, one for the
-//! gradient of both phases, and one pass for each of units, weights and biases. Everything is allocated in
-//! [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
+//! A step is a load and then, on CUDA, one recorded graph, of several steps where they can be
+//! loaded together: two products for each Gibbs step, one for the positive phase, one for the
+//! gradient of both phases, and one pass for each of units, weights and biases. Everything is
+//! allocated in [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of
+//! `n_visible · n_hidden · batch` FLOP.
 use super::step::{Buffers, H_DRAWN};
 use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
 use crate::check::{all_finite, at_least_one, other_place};
@@ -54,21 +57,23 @@ use std::path::Path;
 pub struct Metrics {
     /// Steps since the last report.
     pub steps: u64,
-    /// Mean over rows of `Σ_i (v₀ − v_k)²`, the squared error of the (last) reconstruction, summed over visible units.
-    /// With persistent chains `v_k` has nothing to do with `v₀`: then it shows divergence only, and
-    /// [`Decode::reconstruction_error`](crate::Decode::reconstruction_error) measures.
+    /// Mean over rows of `Σ_i (v₀ − v_k)²`, the squared error of the (last) reconstruction, summed
+    /// over visible units. With persistent chains `v_k` has nothing to do with `v₀`: then it shows
+    /// divergence only, and [`Decode::reconstruction_error`](crate::Decode::reconstruction_error)
+    /// measures.
     pub reconstruction_error: f64,
 }
 
 /// Trains one [`Rbm`]; see the [module](self) for the equations.
 ///
-/// Owns what a resume needs beside the parameters: velocities, persistent chains, the place in the random
-/// sequence and the running means.
+/// Owns what a resume needs beside the parameters: velocities, persistent chains, the place in the
+/// random sequence and the running means.
 pub struct RbmTrainer {
     config: RbmTrainConfig,
     /// Of the RBM in training.
     own: RbmConfig,
-    /// The order of its visible units in `buffers`, where it has patches that are trained in this order.
+    /// The order of its visible units in `buffers`, where it has patches that are trained in this
+    /// order.
     cells: Option<Cells>,
     buffers: Buffers,
     replays: Replays,
@@ -98,8 +103,8 @@ struct Partial {
 const NAME: &str = "rbm";
 
 impl RbmTrainer {
-    /// Takes a copy of `rbm` and trains it on raw rows, which go through the [preparation](crate::rbm::RbmConfig::preparation) of its
-    /// configuration.
+    /// Takes a copy of `rbm` and trains it on raw rows, which go through the
+    /// [preparation](crate::rbm::RbmConfig::preparation) of its configuration.
     ///
     /// `philox` is where the random draws begin; its stream should be used for nothing else.
     ///
@@ -109,8 +114,9 @@ impl RbmTrainer {
         Self::above(&[], rbm, &rbm.config().preparation, config, philox)
     }
 
-    /// The same for an RBM on top of others: raw rows go through `preparation` to the lowest of `lower`, and the hidden means
-    /// of each are recomputed on the way up, so no activation is ever stored.
+    /// The same for an RBM on top of others: raw rows go through `preparation` to the lowest of
+    /// `lower`, and the hidden means of each are recomputed on the way up, so no activation is ever
+    /// stored.
     ///
     /// # Errors
     /// As [`new`](Self::new), and when the sizes of the layers do not fit on each other.
@@ -154,7 +160,8 @@ impl RbmTrainer {
         let device = rbm.weight().device();
         let replays = match step.variance {
             None => Replays::new(device, buffers.at_once, move |n| step.run(n)),
-            // Learned variances are rare and small: their update is written with candle's ops, which allocate.
+            // Learned variances are rare and small: their update is written with candle's ops,
+            // which allocate.
             Some(_) => Replays::unrecorded(device, move |n| step.run(n)),
         };
         let bernoulli = lowest.config().visible == VisibleUnit::Bernoulli;
@@ -182,8 +189,8 @@ impl RbmTrainer {
         Ok(trainer)
     }
 
-    /// Sets the visible biases to [`Rbm::base_rate_bias`] of `mean` (`[n_visible]`) before the first step. Without it the
-    /// first epochs are spent on the mean image.
+    /// Sets the visible biases to [`Rbm::base_rate_bias`] of `mean` (`[n_visible]`) before the
+    /// first step. Without it the first epochs are spent on the mean image.
     ///
     /// # Errors
     /// When `mean` has another shape.
@@ -193,8 +200,8 @@ impl RbmTrainer {
         scale_into_(&self.buffers.visible_state.get(0)?, &bias.contiguous()?, 1.)
     }
 
-    /// Takes the schedules of learning rate and momentum from `config`, from the next [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything
-    /// else stays as it was.
+    /// Takes the schedules of learning rate and momentum from `config`, from the next
+    /// [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything else stays as it was.
     ///
     /// # Errors
     /// When `config` is out of range.
@@ -215,7 +222,8 @@ impl RbmTrainer {
         &self.lower
     }
 
-    /// Everything that the next step depends on, by name; the tensors share memory with the trainer, but for weights in halves.
+    /// Everything that the next step depends on, by name; the tensors share memory with the
+    /// trainer, but for weights in halves.
     fn state(&self) -> Result<Vec<(&'static str, Tensor)>> {
         let b = &self.buffers;
         let mut state = vec![
@@ -239,7 +247,8 @@ impl RbmTrainer {
         state.map(|one: Result<_>| one.map(|(name, t)| (format!("trainer.{name}"), t))).collect()
     }
 
-    /// Puts back what [`stored_state`](Self::stored_state) gave, for a trainer made with the same sizes and configuration.
+    /// Puts back what [`stored_state`](Self::stored_state) gave, for a trainer made with the same
+    /// sizes and configuration.
     ///
     /// # Errors
     /// When a tensor is missing or has another shape.
@@ -253,7 +262,8 @@ impl RbmTrainer {
         self.buffers.set_params(params)
     }
 
-    /// A tensor of the state in another order of visible units: checkpoints hold them in lines of the grid.
+    /// A tensor of the state in another order of visible units: checkpoints hold them in lines of
+    /// the grid.
     fn reordered(
         &self,
         name: &str,
@@ -274,7 +284,8 @@ impl RbmTrainer {
         self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
     }
 
-    /// A step on fewer rows than a minibatch has. Of persistent chains as many take it as there are rows, the first.
+    /// A step on fewer rows than a minibatch has. Of persistent chains as many take it as there are
+    /// rows, the first.
     fn partial_step(&mut self, rows: &Tensor) -> Result<()> {
         let n = rows.dim(0)?;
         if self.partial.as_ref().is_none_or(|partial| partial.buffers.config.batch != n) {
@@ -304,7 +315,8 @@ impl RbmTrainer {
         Ok(())
     }
 
-    /// The error summed over the steps since the last report, of rows that the visible units can take.
+    /// The error summed over the steps since the last report, of rows that the visible units can
+    /// take.
     fn gathered_error(&self) -> Result<f64> {
         self.range.as_ref().map_or(Ok(()), |range| range.check("RbmTrainer"))?;
         let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
@@ -371,8 +383,8 @@ impl MinibatchTrainer for RbmTrainer {
         self.buffers.set_rates(self.rates.0, self.rates.1)
     }
 
-    /// `rows` are raw, `[config.batch, n_inputs]`, or fewer. Where the preparation only scales and the minibatch is full, nothing is
-    /// allocated, copied or waited for.
+    /// `rows` are raw, `[config.batch, n_inputs]`, or fewer. Where the preparation only scales and
+    /// the minibatch is full, nothing is allocated, copied or waited for.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
         let n = check_minibatch("RbmTrainer", rows, self.config.batch, self.n_inputs)?;
         if n == self.config.batch {

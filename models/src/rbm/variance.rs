@@ -3,7 +3,8 @@ use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::images::{PatchDirection, PatchGrid, patch_product};
 
-/// Log-variances learn at this share of the rate (Cho et al. 2011 lower it too) and stay above this.
+/// Log-variances learn at this share of the rate (Cho et al. 2011 lower it too) and stay above
+/// this.
 const VARIANCE_RATE: f64 = 0.1;
 const MIN_LOG_VARIANCE: f64 = -9.21;
 
@@ -29,12 +30,14 @@ impl Variance {
         Ok(Moments { inverse: log_variance.neg()?.exp()?, stdev: (log_variance * 0.5)?.exp()? })
     }
 
-    /// `scaled ← states / σ²` in one plane, for hidden units and the gradient; `states` are `[batch, n_visible]`.
+    /// `scaled ← states / σ²` in one plane, for hidden units and the gradient; `states` are
+    /// `[batch, n_visible]`.
     pub(super) fn scale(&self, plane: usize, states: &Tensor, moments: &Moments) -> Result<()> {
         scale_into_(&self.scaled.get(plane)?, &states.broadcast_mul(&moments.inverse)?, 1.)
     }
 
-    /// One step of the log-variances `z`: `∂ ln p/∂z = ½ e^−z (⟨(v₀ − b)²⟩ − ⟨(v_k − b)²⟩) − Σ_j W_j ∘ gradient_j`.
+    /// One step of the log-variances `z`:
+    /// `∂ ln p/∂z = ½ e^−z (⟨(v₀ − b)²⟩ − ⟨(v_k − b)²⟩) − Σ_j W_j ∘ gradient_j`.
     ///
     /// `scalars` are those of the weights.
     pub(super) fn step(&self, moments: &Moments, phases: &Phases<'_>, scalars: &Tensor) -> Result<()> {

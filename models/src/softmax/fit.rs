@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SoftmaxTrainConfig {
-    /// Factor on half the sum of squared weights, at least 0. None, the default, is one over the number of samples: the posterior
-    /// mode where each weight has a normal prior of variance 1, which suits standardised features and weighs less the more samples
-    /// there are. Other programs call it `C = 1`.
+    /// Factor on half the sum of squared weights, at least 0. None, the default, is one over the
+    /// number of samples: the posterior mode where each weight has a normal prior of variance 1,
+    /// which suits standardised features and weighs less the more samples there are. Other programs
+    /// call it `C = 1`.
     pub l2: Option<f64>,
     /// Most iterations of L-BFGS, at least 1. Default 200.
     pub iterations: usize,
-    /// Whether features are standardised to mean 0 and variance 1 for the fit, by default. The resulting weights apply to the
-    /// original features; a constant feature gets the weight 0.
+    /// Whether features are standardised to mean 0 and variance 1 for the fit, by default. The
+    /// resulting weights apply to the original features; a constant feature gets the weight 0.
     pub standardise: bool,
 }
 
@@ -47,8 +48,9 @@ pub struct Fit {
 
 /// Values of `x` up to which the fit computes in f64: the minimum is then the same on every device.
 const F64_VALUES: usize = 1 << 22;
-/// Norm of the gradient at which the minimum counts as reached, and the decrease, in nats, of which an iteration is the last: in f64 the
-/// minimum itself, in f32 far below what moves an accuracy and above rounding.
+/// Norm of the gradient at which the minimum counts as reached, and the decrease, in nats, of which
+/// an iteration is the last: in f64 the minimum itself, in f32 far below what moves an accuracy and
+/// above rounding.
 const TOLERANCES: [(f64, f64); 2] = [(1e-7, 1e-10), (1e-5, 5e-5)];
 
 pub(super) fn fit(
@@ -129,8 +131,8 @@ fn minimum(
     Ok((softmax.weight().clone(), softmax.bias().clone(), done))
 }
 
-/// `(x - mean) · scale` for each feature, both `[n_features]` f64; the scale is one over the standard deviation, or 0 where nothing
-/// varies.
+/// `(x - mean) · scale` for each feature, both `[n_features]` f64; the scale is one over the
+/// standard deviation, or 0 where nothing varies.
 struct Scaling {
     mean: Tensor,
     scale: Tensor,
@@ -141,7 +143,8 @@ const ROWS: usize = 4096;
 
 impl Scaling {
     fn of(x: &Tensor) -> Result<Self> {
-        // In f64 and about the mean: f32 sums would lose what varies little. A block of rows at a time.
+        // In f64 and about the mean: f32 sums would lose what varies little. A block of rows at a
+        // time.
         let mean = mean_of(x, Ok)?;
         let variance = mean_of(x, |rows| rows.broadcast_sub(&mean)?.sqr())?.to_vec1::<f64>()?;
         let scale = |(variance, mean): (&f64, f64)| {

@@ -14,8 +14,9 @@
 //! | `b`    | `bias`     | `[n_classes]`             |
 //! | `l2`   | `l2`       | scalar                    |
 //!
-//! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 4.3.4; minimised by [L-BFGS](crate::optim::Lbfgs) on all
-//! samples, over features that are standardised first, so that one `l2` suits features of any units.
+//! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 4.3.4; minimised by
+//! [L-BFGS](crate::optim::Lbfgs) on all samples, over features that are standardised first, so that
+//! one `l2` suits features of any units.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -73,8 +74,8 @@ impl SoftmaxConfig {
     }
 
     /// # Errors
-    /// When there are fewer than 2 classes or no features, the preparation gives rows of another width, or there are not as many names as
-    /// classes.
+    /// When there are fewer than 2 classes or no features, the preparation gives rows of another
+    /// width, or there are not as many names as classes.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "SoftmaxConfig";
         at_least_one(OP, "n_features", self.n_features)?;
@@ -107,8 +108,9 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// A classifier with random weights, uniform as those of a [linear layer](crate::feedforward::Feedforward::init), and biases 0, in
-    /// f32. A [fit](Self::fit) needs none.
+    /// A classifier with random weights, uniform as those of a [linear
+    /// layer](crate::feedforward::Feedforward::init), and biases 0, in f32. A [fit](Self::fit)
+    /// needs none.
     ///
     /// # Errors
     /// When `config` is out of range or memory is short.
@@ -139,9 +141,10 @@ impl Softmax {
     /// Fits a classifier to features `x`, `[n_samples, n_features]` f32 and finite, and their
     /// labels, `[n_samples]` u32 below `n_classes`, starting from zero weights.
     ///
-    /// The objective has one minimum where `l2` is above 0, so that devices agree to rounding; the same arguments on the same device
-    /// give the same bits. Cost: an iteration is `4 n_samples · n_features · n_classes` FLOP, and a copy of the features stands
-    /// beside them: in f64 up to 4 million values, in f32 above.
+    /// The objective has one minimum where `l2` is above 0, so that devices agree to rounding; the
+    /// same arguments on the same device give the same bits. Cost: an iteration is
+    /// `4 n_samples · n_features · n_classes` FLOP, and a copy of the features stands beside them:
+    /// in f64 up to 4 million values, in f32 above.
     ///
     /// # Errors
     /// When shapes, types or labels are not as said, `config` is out of range, or the objective
@@ -171,7 +174,8 @@ impl Softmax {
         fit::fit(x, labels, n_classes, config, progress)
     }
 
-    /// `ln p(y = c | x)`: `[n_samples, n_features]` in, `[n_samples, n_classes]` out, all at most 0.
+    /// `ln p(y = c | x)`: `[n_samples, n_features]` in, `[n_samples, n_classes]` out, all at most
+    /// 0.
     ///
     /// # Errors
     /// When `x` has another width, type or device.
@@ -270,7 +274,8 @@ impl Module for Softmax {
     }
 }
 
-/// Checks that `labels` is `[n_samples]` u32 for the rows of `x`, and returns `n_samples`, at least 1.
+/// Checks that `labels` is `[n_samples]` u32 for the rows of `x`, and returns `n_samples`, at least
+/// 1.
 fn check_samples(op: &str, x: &Tensor, labels: &Tensor) -> Result<usize> {
     let n_samples = x.dim(0)?;
     if labels.dims() != [n_samples] || labels.dtype() != DType::U32 {

@@ -51,7 +51,8 @@ fn the_fit_ends_where_the_gradient_of_the_objective_vanishes() -> Result<()> {
     for c in 0..3 {
         let excess = |i: usize| f64::from(p[i][c]) - f64::from(u8::from(ys[i] as usize == c));
         let bias_gradient = (0..xs.len()).map(excess).sum::<f64>() / n;
-        // The decrease of the last step, 1e-10, is about g²/2 over a curvature below 10; weights and features are f32.
+        // The decrease of the last step, 1e-10, is about g²/2 over a curvature below 10; weights
+        // and features are f32.
         assert!(bias_gradient.abs() < 1e-4, "bias of class {c}: {bias_gradient}");
         for f in 0..2 {
             let data = (0..xs.len()).map(|i| excess(i) * f64::from(xs[i][f])).sum::<f64>() / n;

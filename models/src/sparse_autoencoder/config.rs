@@ -38,7 +38,8 @@ pub struct SparseAutoencoderConfig {
     /// What the outputs are. Default sigmoid.
     #[serde(default)]
     pub decoder: Decoder,
-    /// What is done to raw rows before the model reads them. Default: floats as they are, bytes over 255.
+    /// What is done to raw rows before the model reads them. Default: floats as they are, bytes
+    /// over 255.
     #[serde(default, skip_serializing_if = "Preparation::is_default")]
     pub preparation: Preparation,
     /// How the values of a raw row make an image, so that it can be drawn.
@@ -98,10 +99,12 @@ pub struct CostConfig {
     pub weight_decay: f64,
     /// `β`, the factor on the sparsity penalty, at least 0. Default 3.
     pub sparsity_weight: f64,
-    /// `ρ`, the mean activation that is wanted of each feature, in (0, 1). Default 0.01; 0.1 for digits.
+    /// `ρ`, the mean activation that is wanted of each feature, in (0, 1). Default 0.01; 0.1 for
+    /// digits.
     pub sparsity_target: f64,
-    /// Of the matrix products of f32 rows. Default f32, on a GPU also by numbers in two parts ([`gemm_split_`](chandlery_ops::layers::gemm_split_));
-    /// small networks have f32 products in place of TF32 ones.
+    /// Of the matrix products of f32 rows. Default f32, on a GPU also by numbers in two parts
+    /// ([`gemm_split_`](chandlery_ops::layers::gemm_split_)); small networks have f32 products in
+    /// place of TF32 ones.
     #[serde(with = "precision_name")]
     pub precision: Precision,
 }

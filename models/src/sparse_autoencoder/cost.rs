@@ -10,13 +10,14 @@
 //!                ∂J/∂W' = δ'ᵀ a + λ W',  ∂J/∂c = Σ_rows δ'
 //! ```
 //!
-//! See the [module above](super) for the symbols. Rows come in chunks of `c`. With one chunk the features of the first pass serve in the
-//! second; with more they are computed again, so that the memory is that of one chunk. Within a chunk the deltas are `m/c` times as large,
-//! and what is added to the gradient has the factor `c/m`.
+//! See the [module above](super) for the symbols. Rows come in chunks of `c`. With one chunk the
+//! features of the first pass serve in the second; with more they are computed again, so that the
+//! memory is that of one chunk. Within a chunk the deltas are `m/c` times as large, and what is
+//! added to the gradient has the factor `c/m`.
 //!
-//! f32 rows run on the ops that train the other models, those of small networks in one op, [`sparse_cost_`], if they are all on the device;
-//! f64 rows, for checks, have the products of the same crate and candle's elementwise ops. Costs are summed in f64. Nothing waits for the
-//! device.
+//! f32 rows run on the ops that train the other models, those of small networks in one op,
+//! [`sparse_cost_`], if they are all on the device; f64 rows, for checks, have the products of the
+//! same crate and candle's elementwise ops. Costs are summed in f64. Nothing waits for the device.
 //!
 //! Cost: `10 m n_visible n_hidden` FLOP with one chunk, and 12 with more.
 use super::{CostConfig, Decoder, SparseAutoencoderConfig};
@@ -47,7 +48,8 @@ pub struct CostParts {
     pub divergence: f64,
 }
 
-/// The cost over given rows as a function of the parameters; see the [module](self) for the equations.
+/// The cost over given rows as a function of the parameters; see the [module](self) for the
+/// equations.
 ///
 /// ```
 /// use candle::{DType, Device::Cpu, Tensor};
@@ -103,14 +105,16 @@ struct Gathered {
 }
 
 impl Cost {
-    /// The cost over raw `rows`, `[m, n_inputs]` u8 or float, which go through the model's preparation, in `dtype`, f32 or f64, on `device`.
+    /// The cost over raw `rows`, `[m, n_inputs]` u8 or float, which go through the model's
+    /// preparation, in `dtype`, f32 or f64, on `device`.
     ///
-    /// With `chunk` the rows stay where they are, and so many at a time are taken to the device, in both passes of every evaluation: for
-    /// data larger than its memory. Without it they are prepared once and stay there.
+    /// With `chunk` the rows stay where they are, and so many at a time are taken to the device, in
+    /// both passes of every evaluation: for data larger than its memory. Without it they are
+    /// prepared once and stay there.
     ///
     /// # Errors
-    /// When a setting is out of range, rows do not fit the model or lie outside 0 to 1 where outputs are sigmoid, or memory is short. Looks
-    /// at all rows, and waits for the device.
+    /// When a setting is out of range, rows do not fit the model or lie outside 0 to 1 where
+    /// outputs are sigmoid, or memory is short. Looks at all rows, and waits for the device.
     pub fn new(
         model: SparseAutoencoderConfig,
         config: CostConfig,
@@ -182,10 +186,12 @@ impl Cost {
         Ok(cost)
     }
 
-    /// `J` at `theta`, a scalar f64 on the device, and its gradient, `[n_parameters]` in the type of `theta`.
+    /// `J` at `theta`, a scalar f64 on the device, and its gradient, `[n_parameters]` in the type
+    /// of `theta`.
     ///
     /// # Errors
-    /// When `theta` is not `[n_parameters]` of the type and on the device of the cost, or memory is short.
+    /// When `theta` is not `[n_parameters]` of the type and on the device of the cost, or memory is
+    /// short.
     pub fn evaluate(&self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
         let views = self.views(theta)?;
         if let Some((figures, gradient)) = self.of_small(theta)? {
@@ -340,7 +346,8 @@ impl Cost {
         }
     }
 
-    /// Second pass over one chunk, from its features: the sum over rows of half the squared error, f64; adds to `gradient`.
+    /// Second pass over one chunk, from its features: the sum over rows of half the squared error,
+    /// f64; adds to `gradient`.
     fn backward(
         &self,
         x: &Tensor,
@@ -366,7 +373,8 @@ impl Cost {
         Ok(squares)
     }
 
-    /// `(h − x) ∘ f'(h)` over the rows of the chunk, from the product of the decoder, and the sum of half the squared error.
+    /// `(h − x) ∘ f'(h)` over the rows of the chunk, from the product of the decoder, and the sum
+    /// of half the squared error.
     fn output_delta(&self, x: &Tensor, pre: Tensor, bias: &Tensor) -> Result<(Tensor, Tensor)> {
         let f: Activation = self.model.decoder.into();
         let rows = x.dim(0)?;

@@ -1,9 +1,11 @@
 //! Training over all rows at once by L-BFGS.
 //!
-//! An iteration is a step along a direction of [`Lbfgs`], most often one evaluation of the [`Cost`] over all rows. A run can be
-//! looked at after each iteration, ended, written to a checkpoint and taken up again bit for bit.
+//! An iteration is a step along a direction of [`Lbfgs`], most often one evaluation of the [`Cost`]
+//! over all rows. A run can be looked at after each iteration, ended, written to a checkpoint and
+//! taken up again bit for bit.
 //!
-//! Source: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, which trains by L-BFGS for 400 iterations.
+//! Source: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, which trains by L-BFGS for 400
+//! iterations.
 //!
 //! ```
 //! use candle::Device::Cpu;
@@ -111,7 +113,8 @@ struct Notes {
 }
 
 impl SparseAutoencoderLbfgsTrainer {
-    /// A run from `model`, on its device, over raw `rows`, `[m, n_inputs]`, which go through the model's preparation.
+    /// A run from `model`, on its device, over raw `rows`, `[m, n_inputs]`, which go through the
+    /// model's preparation.
     ///
     /// # Errors
     /// When `config` is out of range, rows do not fit the model, or memory is short.
@@ -154,7 +157,8 @@ impl SparseAutoencoderLbfgsTrainer {
 }
 
 impl SparseAutoencoder {
-    /// Learns an autoencoder from raw `rows`, `[m, n_inputs]`, on their device; the first weights are drawn at `philox`.
+    /// Learns an autoencoder from raw `rows`, `[m, n_inputs]`, on their device; the first weights
+    /// are drawn at `philox`.
     ///
     /// ```
     /// # use candle::Device::Cpu;
@@ -169,7 +173,8 @@ impl SparseAutoencoder {
     /// ```
     ///
     /// # Errors
-    /// When a configuration is out of range, rows do not fit it, the cost becomes NaN or infinite, or memory is short.
+    /// When a configuration is out of range, rows do not fit it, the cost becomes NaN or infinite,
+    /// or memory is short.
     pub fn fit(
         config: SparseAutoencoderConfig,
         rows: &Tensor,
@@ -224,10 +229,11 @@ impl Trainer for SparseAutoencoderLbfgsTrainer {
 }
 
 impl FullBatchTrainer for SparseAutoencoderLbfgsTrainer {
-    /// One iteration of L-BFGS, most often one evaluation of the cost; where there is none, [`outcome`](Self::outcome) says why.
+    /// One iteration of L-BFGS, most often one evaluation of the cost; where there is none,
+    /// [`outcome`](Self::outcome) says why.
     ///
-    /// Fails when the cost becomes NaN or infinite: the message names the evaluation and the iteration, and the model stays at the last
-    /// iteration that was finite.
+    /// Fails when the cost becomes NaN or infinite: the message names the evaluation and the
+    /// iteration, and the model stays at the last iteration that was finite.
     fn step(&mut self) -> Result<Option<Iteration>> {
         let Self { lbfgs, cost, .. } = self;
         match lbfgs.step(&mut |theta| cost.evaluate(theta))? {

@@ -17,11 +17,12 @@
 //! | `c` | `visible_bias` | `[n_visible]` |
 //! | `λ β ρ` | [`CostConfig`] | |
 //!
-//! The gradient of `J` is in [`cost`], the training over all rows by L-BFGS in [`fit`], and the training by minibatches in [`train`].
-//! [`serial`] is the same cost in plain loops.
+//! The gradient of `J` is in [`cost`], the training over all rows by L-BFGS in [`fit`], and the
+//! training by minibatches in [`train`]. [`serial`] is the same cost in plain loops.
 //!
-//! Sources: Ng, "Sparse autoencoder", CS294A lecture notes, 2011; Klaus and Welles, "Parallelizing a sparse autoencoder", whose passes
-//! over the rows these are: the mean activation first, then forward and back.
+//! Sources: Ng, "Sparse autoencoder", CS294A lecture notes, 2011; Klaus and Welles, "Parallelizing
+//! a sparse autoencoder", whose passes over the rows these are: the mean activation first, then
+//! forward and back.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -118,7 +119,8 @@ impl SparseAutoencoder {
         Ok(Self { config, weight, bias, decoder_weight, visible_bias })
     }
 
-    /// The autoencoder whose parameters are one vector, in the order of [`flat`](Self::flat); shares its memory.
+    /// The autoencoder whose parameters are one vector, in the order of [`flat`](Self::flat);
+    /// shares its memory.
     ///
     /// # Errors
     /// When `config` is out of range or `theta` has another length.
@@ -127,7 +129,8 @@ impl SparseAutoencoder {
         Self::from_tensors(config, weight, bias, decoder_weight, visible_bias)
     }
 
-    /// All parameters as one vector, `[weight, decoder_weight, bias, visible_bias]`, each row by row; a copy.
+    /// All parameters as one vector, `[weight, decoder_weight, bias, visible_bias]`, each row by
+    /// row; a copy.
     ///
     /// # Errors
     /// When memory is short.
@@ -137,7 +140,8 @@ impl SparseAutoencoder {
         Tensor::cat(&parts, 0)
     }
 
-    /// The inputs of norm 1 that activate each feature most, `[n_hidden, n_visible]`: the rows of `weight` over their norms.
+    /// The inputs of norm 1 that activate each feature most, `[n_hidden, n_visible]`: the rows of
+    /// `weight` over their norms.
     ///
     /// # Errors
     /// When the device is out of memory.
@@ -219,7 +223,8 @@ impl Decode for SparseAutoencoder {
     }
 }
 
-/// The features of raw rows, `[batch, n_inputs]` to `[batch, n_hidden]`: differentiable, so that it can be a layer of a network.
+/// The features of raw rows, `[batch, n_inputs]` to `[batch, n_hidden]`: differentiable, so that it
+/// can be a layer of a network.
 impl Module for SparseAutoencoder {
     fn forward(&self, rows: &Tensor) -> Result<Tensor> {
         self.encode(rows)

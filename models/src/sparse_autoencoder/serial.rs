@@ -1,13 +1,16 @@
-//! The cost and its gradient in plain loops on one thread: the standard that the parallel code is measured by.
+//! The cost and its gradient in plain loops on one thread: the standard that the parallel code is
+//! measured by.
 //!
-//! One row after the other, as the paper's serial program goes: a pass for the mean activations, then for each row forward, back, and its
-//! share of the gradient. No blocks, no vectors, no libraries. See the [module above](super) for the equations.
+//! One row after the other, as the paper's serial program goes: a pass for the mean activations,
+//! then for each row forward, back, and its share of the gradient. No blocks, no vectors, no
+//! libraries. See the [module above](super) for the equations.
 use super::{CostConfig, Decoder, SparseAutoencoderConfig};
 use chandlery_ops::layers::LEAST_ACTIVATION;
 use nalgebra::{RealField, convert};
 
-/// `J` and its gradient at `theta`, in the order of [`flat`](super::SparseAutoencoder::flat), over prepared rows, `[m, n_visible]` row by
-/// row; f32 or f64. None when the lengths do not fit the sizes.
+/// `J` and its gradient at `theta`, in the order of [`flat`](super::SparseAutoencoder::flat), over
+/// prepared rows, `[m, n_visible]` row by row; f32 or f64. None when the lengths do not fit the
+/// sizes.
 ///
 /// Cost: `12 m n_visible n_hidden` FLOP.
 pub fn serial_cost<T: RealField + Copy>(

@@ -1,10 +1,10 @@
 //! Training by minibatches, where all rows at once are too many.
 //!
-//! A step is one evaluation of the [`Cost`] over a minibatch, whose own mean activation stands for that of all rows, and a step of Adam or
-//! of gradient descent with momentum along its gradient.
+//! A step is one evaluation of the [`Cost`] over a minibatch, whose own mean activation stands for
+//! that of all rows, and a step of Adam or of gradient descent with momentum along its gradient.
 //!
-//! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the steps are those of
-//! [`adam_step_`] and [`sgd_step_`].
+//! Sources: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; the steps are
+//! those of [`adam_step_`] and [`sgd_step_`].
 use super::cost::target_range;
 use super::{Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig};
 use crate::check::{all_finite, at_least_one};
@@ -26,7 +26,8 @@ use std::path::Path;
 pub struct SparseAutoencoderTrainConfig {
     /// What the cost weighs.
     pub cost: CostConfig,
-    /// Rows of a minibatch, at least 1. Default 1000, so that the mean activation of a minibatch is worth a target of 0.01.
+    /// Rows of a minibatch, at least 1. Default 1000, so that the mean activation of a minibatch is
+    /// worth a target of 0.01.
     pub batch: usize,
     /// Step size, at least 0. Default 0.003, Adam's; gradient descent wants some 100 times more.
     pub learning_rate: Schedule,

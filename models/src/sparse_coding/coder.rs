@@ -22,7 +22,8 @@ pub(super) struct Coded {
 pub(super) const TOTALS: usize = 3;
 
 impl Coded {
-    /// Activations of the signals `x`, `[m, n_features]`, `m ≥ 1`, contiguous, and what they leave of the signals.
+    /// Activations of the signals `x`, `[m, n_features]`, `m ≥ 1`, contiguous, and what they leave
+    /// of the signals.
     pub(super) fn of(model: &SparseCoding, x: &Tensor) -> Result<Self> {
         let Activations { dense: activations, gaps, .. } = model.activations_prepared(x)?;
         let (error, factors) = (x.copy()?, Factors::Host { alpha: -1., beta: 1. });
@@ -30,8 +31,8 @@ impl Coded {
         Ok(Self { activations, gaps, squares: row_squares(&error)? })
     }
 
-    /// `Σ ‖x − a B‖²`, `Σ |a|` and the largest relative gap; then for each atom the signals that use it: f64 `[TOTALS + n_atoms]`, on the
-    /// device.
+    /// `Σ ‖x − a B‖²`, `Σ |a|` and the largest relative gap; then for each atom the signals that
+    /// use it: f64 `[TOTALS + n_atoms]`, on the device.
     pub(super) fn report(&self) -> Result<Tensor> {
         let (n, device) = (self.activations.dim(1)?, self.activations.device());
         let wide = |t: Tensor| t.to_dtype(DType::F64)?.reshape(1);
@@ -95,6 +96,7 @@ pub struct Figures {
     pub rmse: f64,
     /// Share of the activations that are not 0.
     pub nonzero_fraction: f64,
-    /// The largest relative duality gap of a signal: its objective is at most this share above the least there is.
+    /// The largest relative duality gap of a signal: its objective is at most this share above the
+    /// least there is.
     pub max_relative_gap: f64,
 }

@@ -16,13 +16,14 @@ pub struct SparseCodingConfig {
     pub n_atoms: usize,
     /// Numbers in a signal, at least 1.
     pub n_features: usize,
-    /// `β`, the penalty on the sum of the magnitudes of activations, at least 0, in the unit of the signals: activations of a signal `x` are
-    /// all 0 where `β ≥ max_j |x·b_j|`.
+    /// `β`, the penalty on the sum of the magnitudes of activations, at least 0, in the unit of the
+    /// signals: activations of a signal `x` are all 0 where `β ≥ max_j |x·b_j|`.
     pub beta: f64,
     /// Whether activations must be at least 0. Default `false`.
     #[serde(default)]
     pub nonnegative: bool,
-    /// The relative duality gap at which the activations of a signal are good enough, above 0. Default 1e-4.
+    /// The relative duality gap at which the activations of a signal are good enough, above 0.
+    /// Default 1e-4.
     #[serde(default = "tolerance")]
     pub tolerance: f64,
     /// What makes signals of raw rows. Default: floats as they are, bytes over 255.
@@ -40,7 +41,8 @@ fn tolerance() -> f64 {
 }
 
 impl SparseCodingConfig {
-    /// Sizes and the penalty, which depends on the unit of the signals, have no default; everything else does.
+    /// Sizes and the penalty, which depends on the unit of the signals, have no default; everything
+    /// else does.
     pub fn new(n_atoms: usize, n_features: usize, beta: f64) -> Self {
         Self {
             n_atoms,
@@ -54,7 +56,8 @@ impl SparseCodingConfig {
     }
 
     /// # Errors
-    /// When a size is 0, `beta` or `tolerance` is out of range, or the preparation or the image is for rows of another width.
+    /// When a size is 0, `beta` or `tolerance` is out of range, or the preparation or the image is
+    /// for rows of another width.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "SparseCodingConfig";
         at_least_one(OP, "n_atoms", self.n_atoms)?;
@@ -80,19 +83,23 @@ impl SparseCodingConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SparseCodingTrainConfig {
-    /// How the basis follows from the statistics of activations. Default one iteration of block coordinate descent.
+    /// How the basis follows from the statistics of activations. Default one iteration of block
+    /// coordinate descent.
     pub basis: BasisUpdate,
-    /// How fast earlier batches are forgotten (`ρ`), at least 0: with batch `t` the statistics of those before weigh `(1 − 1/t)^ρ`, so that
-    /// the last `t/ρ` batches or so count. 0 never forgets. Default 5: over 20,000 whitened patches in batches of 500 the objective is 3.19
-    /// during the first pass and 2.959 after ten, with 2 it is 3.17 and 2.977, with 20 3.29 and 2.954.
+    /// How fast earlier batches are forgotten (`ρ`), at least 0: with batch `t` the statistics of
+    /// those before weigh `(1 − 1/t)^ρ`, so that the last `t/ρ` batches or so count. 0 never
+    /// forgets. Default 5: over 20,000 whitened patches in batches of 500 the objective is 3.19
+    /// during the first pass and 2.959 after ten, with 2 it is 3.17 and 2.977, with 20 3.29 and
+    /// 2.954.
     pub forgetting: f64,
-    /// What takes the place of unused atoms, from the batch at hand. Default the worst represented signals.
+    /// What takes the place of unused atoms, from the batch at hand. Default the worst represented
+    /// signals.
     pub replace: Replace,
-    /// An atom that this many signals in a row did not use is replaced, at least 1, unless [`replace`](Self::replace) is none. Default
-    /// 10,000.
+    /// An atom that this many signals in a row did not use is replaced, at least 1, unless
+    /// [`replace`](Self::replace) is none. Default 10,000.
     pub max_idle: usize,
-    /// An atom is replaced when its `|b_i·b_j| / (‖b_i‖ ‖b_j‖)` with an earlier one is above this, in (0, 1], unless
-    /// [`replace`](Self::replace) is none. Default 0.99.
+    /// An atom is replaced when its `|b_i·b_j| / (‖b_i‖ ‖b_j‖)` with an earlier one is above this,
+    /// in (0, 1], unless [`replace`](Self::replace) is none. Default 0.99.
     pub max_coherence: Option<f64>,
 }
 

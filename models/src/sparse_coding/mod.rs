@@ -1,4 +1,5 @@
-//! Sparse coding: a basis such that each signal is a combination of few of its atoms, by a penalty on the activations.
+//! Sparse coding: a basis such that each signal is a combination of few of its atoms, by a penalty
+//! on the activations.
 //!
 //! ```text
 //! min_{B, a} Σ ½ ‖x − a B‖² + β Σ_j |a_j|    ‖b_j‖ ≤ 1 for every row of B
@@ -14,9 +15,10 @@
 //! | `a` | result of `encode` | `[n_samples, n_atoms]` |
 //! | `β` | [`SparseCodingConfig::beta`] | |
 //!
-//! Sources: Olshausen and Field, "Emergence of simple-cell receptive field properties by learning a sparse code for natural images",
-//! Nature 381, 1996; Lee, Battle, Raina and Ng, "Efficient sparse coding algorithms", NIPS 2006; Raina, Madhavan and Ng, "Large-scale
-//! deep unsupervised learning using graphics processors", ICML 2009, section 6.
+//! Sources: Olshausen and Field, "Emergence of simple-cell receptive field properties by learning a
+//! sparse code for natural images", Nature 381, 1996; Lee, Battle, Raina and Ng, "Efficient sparse
+//! coding algorithms", NIPS 2006; Raina, Madhavan and Ng, "Large-scale deep unsupervised learning
+//! using graphics processors", ICML 2009, section 6.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -70,10 +72,12 @@ impl SparseCoding {
         Self::from_tensor(config, basis)
     }
 
-    /// A model with this basis, `[n_atoms, n_features]`, f32 or f64. Atoms of any length are taken as they are.
+    /// A model with this basis, `[n_atoms, n_features]`, f32 or f64. Atoms of any length are taken
+    /// as they are.
     ///
     /// # Errors
-    /// When `config` is out of range, the basis has another shape or type, or the square of an atom's length does not fit it.
+    /// When `config` is out of range, the basis has another shape or type, or the square of an
+    /// atom's length does not fit it.
     pub fn from_tensor(config: SparseCodingConfig, basis: Tensor) -> Result<Self> {
         config.validate()?;
         let want = [config.n_atoms, config.n_features];
@@ -93,8 +97,9 @@ impl SparseCoding {
         Ok(Self { config, basis: basis.contiguous()? })
     }
 
-    /// A model that begins with atoms of length 1 made of prepared `signals`, `[n_samples, n_features]`, or without them; see
-    /// [`init`](crate::dictionary::init()). The draws start at `philox`.
+    /// A model that begins with atoms of length 1 made of prepared `signals`,
+    /// `[n_samples, n_features]`, or without them; see [`init`](crate::dictionary::init()). The
+    /// draws start at `philox`.
     ///
     /// # Errors
     /// When `config` is out of range, the signals do not fit, or memory is short.
@@ -104,7 +109,8 @@ impl SparseCoding {
         Self::from_tensor(config, basis)
     }
 
-    /// The activations of prepared rows `x`, `[batch, n_features]`, with their relative duality gaps.
+    /// The activations of prepared rows `x`, `[batch, n_features]`, with their relative duality
+    /// gaps.
     ///
     /// # Errors
     /// When `x` has another shape, type or device, or is not finite.
@@ -113,7 +119,8 @@ impl SparseCoding {
         self.config.lasso().solve(&x, &self.basis, None)
     }
 
-    /// How well activations represent raw rows, `[n_samples, n_inputs]`, at least one. Waits for the device.
+    /// How well activations represent raw rows, `[n_samples, n_inputs]`, at least one. Waits for
+    /// the device.
     ///
     /// # Errors
     /// When `rows` have another shape, type or device, there are none, or they are not finite.

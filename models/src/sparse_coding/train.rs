@@ -11,11 +11,11 @@
 //! | `ρ` | [`SparseCodingTrainConfig::forgetting`] |
 //! | `A`, `S` | [`Statistics`] |
 //!
-//! Atoms that no signal has used for a while, and those nearly parallel to an earlier atom, become the signals of the batch that are
-//! represented worst, and their statistics 0.
+//! Atoms that no signal has used for a while, and those nearly parallel to an earlier atom, become
+//! the signals of the batch that are represented worst, and their statistics 0.
 //!
-//! Sources: Raina, Madhavan and Ng, ICML 2009, section 6; Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and
-//! sparse coding", JMLR 11, 2010, for the statistics.
+//! Sources: Raina, Madhavan and Ng, ICML 2009, section 6; Mairal, Bach, Ponce and Sapiro, "Online
+//! learning for matrix factorization and sparse coding", JMLR 11, 2010, for the statistics.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -68,7 +68,8 @@ pub(super) struct Gathered {
     replaced: u64,
 }
 
-/// Metrics of the batches since the last report; activations are those over the basis from before each batch.
+/// Metrics of the batches since the last report; activations are those over the basis from before
+/// each batch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Metrics {
     /// Batches since the last report.
@@ -96,7 +97,8 @@ pub struct SparseCodingStep {
 impl SparseCodingTrainer {
     /// Starts from a copy of `model` whose atoms that are longer than 1 are scaled to length 1.
     ///
-    /// The draws of [`Replace::Random`](crate::dictionary::Replace::Random) start at `philox`; use its stream for nothing else.
+    /// The draws of [`Replace::Random`](crate::dictionary::Replace::Random) start at `philox`; use
+    /// its stream for nothing else.
     ///
     /// # Errors
     /// When `config` is out of range or memory is short.
@@ -115,14 +117,16 @@ impl SparseCodingTrainer {
         })
     }
 
-    /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the type of the basis, on its device.
+    /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the type of
+    /// the basis, on its device.
     ///
-    /// Some numbers for each atom are read back from the device once; in a batch with atoms to replace, the errors of its signals too. Cost beside the
-    /// activations: `2 · batch · n_atoms · (n_atoms + 2 n_features)` FLOP, and the update of the basis.
+    /// Some numbers for each atom are read back from the device once; in a batch with atoms to
+    /// replace, the errors of its signals too. Cost beside the activations:
+    /// `2 · batch · n_atoms · (n_atoms + 2 n_features)` FLOP, and the update of the basis.
     ///
     /// # Errors
-    /// When the batch has the wrong shape, type or device, is empty or is not finite, or what is learned from it is not; the trainer then
-    /// does not change.
+    /// When the batch has the wrong shape, type or device, is empty or is not finite, or what is
+    /// learned from it is not; the trainer then does not change.
     pub fn partial_fit(&mut self, batch: &Tensor) -> Result<SparseCodingStep> {
         const OP: &str = "SparseCodingTrainer::partial_fit";
         let m = batch_of(OP, "batch", batch, self.model.config.n_inputs())?;
@@ -190,12 +194,14 @@ impl SparseCodingTrainer {
 
 /// Passes over the rows that [`SparseCoding::fit`] makes.
 const PASSES: usize = 10;
-/// Rows that first atoms are drawn from, at least, and for each atom: many a row is flat, or like others.
+/// Rows that first atoms are drawn from, at least, and for each atom: many a row is flat, or like
+/// others.
 const CANDIDATES: (usize, usize) = (1024, 16);
 
 impl SparseCoding {
-    /// Learns a basis from ten passes over a feed of raw rows, f64 from f64 rows, else f32, as [`SparseCodingTrainConfig::default`] says;
-    /// another training is a [`SparseCodingTrainer`]'s. It begins with distinct signals among the first rows, drawn at `philox`.
+    /// Learns a basis from ten passes over a feed of raw rows, f64 from f64 rows, else f32, as
+    /// [`SparseCodingTrainConfig::default`] says; another training is a [`SparseCodingTrainer`]'s.
+    /// It begins with distinct signals among the first rows, drawn at `philox`.
     ///
     /// ```
     /// # use candle::Device::Cpu;
@@ -263,7 +269,8 @@ impl Trainer for SparseCodingTrainer {
 }
 
 impl MinibatchTrainer for SparseCodingTrainer {
-    /// [`partial_fit`](SparseCodingTrainer::partial_fit), whose figures [`metrics`](Trainer::metrics) gathers. Waits for the device.
+    /// [`partial_fit`](SparseCodingTrainer::partial_fit), whose figures
+    /// [`metrics`](Trainer::metrics) gathers. Waits for the device.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
         self.partial_fit(rows).map(drop)
     }

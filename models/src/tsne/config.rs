@@ -6,8 +6,8 @@ use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::tsne::{Metric, RepulsionMethod, grid_sides};
 use serde::{Deserialize, Serialize};
 
-/// The fewest nodes of a side of a grid on a GPU, where fewer take no less time: they leave multiprocessors idle, and their cells hold more
-/// points.
+/// The fewest nodes of a side of a grid on a GPU, where fewer take no less time: they leave
+/// multiprocessors idle, and their cells hold more points.
 const GPU_NODES: usize = 256;
 
 /// The most nodes of a side of a grid.
@@ -34,14 +34,16 @@ pub enum Method {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
-    /// The principal components of the rows, scaled to a standard deviation of 1e-4; keeps the large-scale order of the data.
+    /// The principal components of the rows, scaled to a standard deviation of 1e-4; keeps the
+    /// large-scale order of the data.
     #[default]
     Pca,
     /// Normal with a standard deviation of 1e-4.
     Random,
 }
 
-/// How a layout is found, and what an [`Embedding`](super::Embedding) holds as the content of `config.json`.
+/// How a layout is found, and what an [`Embedding`](super::Embedding) holds as the content of
+/// `config.json`.
 ///
 /// ```
 /// use chandlery::tsne::TsneConfig;
@@ -54,26 +56,31 @@ pub enum Start {
 pub struct TsneConfig {
     /// Dimensions of the layout, 2 or 3. Default 2.
     pub n_dims: usize,
-    /// The number of neighbours that a point effectively has, at least 1. Default 30. A run over few rows lowers it to a third of a row's
-    /// neighbours, `(n − 1) / 3`, but not below 1 ([`lowered`](Self::lowered)).
+    /// The number of neighbours that a point effectively has, at least 1. Default 30. A run over
+    /// few rows lowers it to a third of a row's neighbours, `(n − 1) / 3`, but not below 1
+    /// ([`lowered`](Self::lowered)).
     pub perplexity: f64,
-    /// More perplexities, whose affinities are averaged with those of [`perplexity`](Self::perplexity): small ones show local, large ones
-    /// global structure. At most 7. Default none.
+    /// More perplexities, whose affinities are averaged with those of
+    /// [`perplexity`](Self::perplexity): small ones show local, large ones global structure. At
+    /// most 7. Default none.
     pub further_perplexities: Vec<f64>,
     /// How rows are compared. Default Euclidean.
     #[serde(with = "StoredMetric")]
     pub metric: Metric,
-    /// Neighbours of each row that get an affinity, at least the largest perplexity. Default three times the largest perplexity.
+    /// Neighbours of each row that get an affinity, at least the largest perplexity. Default three
+    /// times the largest perplexity.
     pub neighbours: Option<usize>,
-    /// Whether neighbours may be searched in the nearest cells of rows only; [`TsneTrainer::recall`](super::TsneTrainer::recall) says how many of the nearest
-    /// were found. Default: with more than 150,000 rows.
+    /// Whether neighbours may be searched in the nearest cells of rows only;
+    /// [`TsneTrainer::recall`](super::TsneTrainer::recall) says how many of the nearest were found.
+    /// Default: with more than 150,000 rows.
     pub approximate: Option<bool>,
-    /// How repulsion is found. Default: every pair for up to 2,000 points (10,000 on a GPU), beyond that FFT in 2 dimensions and a tree
-    /// in 3.
+    /// How repulsion is found. Default: every pair for up to 2,000 points (10,000 on a GPU), beyond
+    /// that FFT in 2 dimensions and a tree in 3.
     pub method: Option<Method>,
     /// How coarse the tree is: 0 (every pair) to 1. Default 0.5.
     pub theta: f32,
-    /// The largest distance of the grid's nodes, in units of the layout, above 0. Default 0.5. The grid has at most 2,048 nodes a side.
+    /// The largest distance of the grid's nodes, in units of the layout, above 0. Default 0.5. The
+    /// grid has at most 2,048 nodes a side.
     pub node_distance: f32,
     /// Iterations with [`early_exaggeration`](Self::early_exaggeration). Default 250.
     pub early_iterations: usize,
@@ -83,14 +90,16 @@ pub struct TsneConfig {
     pub iterations: usize,
     /// The factor on the attraction in these, above 0. Default 1; more makes clusters denser.
     pub exaggeration: f64,
-    /// Above 0. Default the number of points over the exaggeration of the phase (Belkina et al. 2019).
+    /// Above 0. Default the number of points over the exaggeration of the phase (Belkina et al.
+    /// 2019).
     pub learning_rate: Option<f64>,
     /// In `[0, 1)`. Default 0.8.
     pub early_momentum: f64,
     /// In `[0, 1)`. Default 0.8.
     pub momentum: f64,
-    /// `α` of the kernel `(1 + d²/α)^−α`, above 0. Default 1; less shows finer clusters (Kobak et al. 2019). It is the kernel of openTSNE; that of
-    /// scikit-learn, `(1 + d²/ν)^−((ν + 1)/2)`, is the same for `α = (ν + 1)/2` but for the unit of the layout.
+    /// `α` of the kernel `(1 + d²/α)^−α`, above 0. Default 1; less shows finer clusters (Kobak et
+    /// al. 2019). It is the kernel of openTSNE; that of scikit-learn, `(1 + d²/ν)^−((ν + 1)/2)`, is
+    /// the same for `α = (ν + 1)/2` but for the unit of the layout.
     pub degrees_of_freedom: f32,
     /// Where points begin. Default PCA.
     pub start: Start,
@@ -99,8 +108,9 @@ pub struct TsneConfig {
     /// What is done to raw rows first. Default: floats as they are, bytes over 255.
     #[serde(skip_serializing_if = "Preparation::is_default")]
     pub preparation: Preparation,
-    /// What was subtracted from each column of the data, in f64, before they were rounded to the f32 of raw rows; empty: nothing. Whoever has new
-    /// rows subtracts the same. The library only keeps it.
+    /// What was subtracted from each column of the data, in f64, before they were rounded to the
+    /// f32 of raw rows; empty: nothing. Whoever has new rows subtracts the same. The library only
+    /// keeps it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub centre: Vec<f64>,
     /// How the values of a raw row make an image, so that it can be drawn.
@@ -216,8 +226,9 @@ impl TsneConfig {
         }
     }
 
-    /// The same for `n` rows, with perplexities that these have: one above a third of a row's neighbours, `(n − 1) / 3`, is lowered to that, but not
-    /// below 1. Every run does so first; [`TsneTrainer::notes`](super::TsneTrainer::notes) says it.
+    /// The same for `n` rows, with perplexities that these have: one above a third of a row's
+    /// neighbours, `(n − 1) / 3`, is lowered to that, but not below 1. Every run does so first;
+    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) says it.
     ///
     /// ```
     /// # use chandlery::tsne::TsneConfig;
@@ -304,7 +315,8 @@ impl TsneConfig {
         }
     }
 
-    /// Nodes of a side of a grid whose nodes are near enough to each other until the layout is looked at again.
+    /// Nodes of a side of a grid whose nodes are near enough to each other until the layout is
+    /// looked at again.
     fn nodes(&self, span: f64, device: &Device) -> usize {
         /// The layout may grow so much in between.
         const GROWTH: f64 = 1.1;

@@ -11,8 +11,8 @@
 //! |d(i, j) − p_ij| ≤ (γ + 8 u) p_ij + m 2^-120      Manhattan, Chebyshev; p_ij the distance in f32
 //! ```
 //!
-//! The last terms of both are what numbers too small for f32 may lose. Whether a row is nearer than another is told by the bounds where they
-//! suffice, else from the differences of the rows in f64.
+//! The last terms of both are what numbers too small for f32 may lose. Whether a row is nearer than
+//! another is told by the bounds where they suffice, else from the differences of the rows in f64.
 use super::Metric;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
@@ -38,7 +38,8 @@ pub(super) struct Distances {
     rows: Tensor,
     /// The same on the host.
     host: Vec<f32>,
-    /// For angles what is subtracted from each row and 1 over the length that is left, which is 0 where there is none.
+    /// For angles what is subtracted from each row and 1 over the length that is left, which is 0
+    /// where there is none.
     angles: Vec<(f64, f64)>,
     bounds: OnceLock<Bounds>,
 }
@@ -49,7 +50,8 @@ enum Bounds {
     Distances,
 }
 
-/// How many rows are nearer to a row than another one, and how many are as far as that one, which is one of them.
+/// How many rows are nearer to a row than another one, and how many are as far as that one, which
+/// is one of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Rank {
     pub nearer: u64,
@@ -70,7 +72,8 @@ impl Rank {
 
 /// Whether distances differ by no more than the rounding of their sums.
 pub(super) struct Tolerance {
-    /// For angles what 1 less a cosine does not tell apart in f64, which is how others compute them; else 0.
+    /// For angles what 1 less a cosine does not tell apart in f64, which is how others compute
+    /// them; else 0.
     absolute: f64,
 }
 
@@ -148,8 +151,8 @@ impl Distances {
         }
     }
 
-    /// A number for each of `rows`, which equal ones share: the place of the first of them; none where a distance of 0 is that of an angle, not
-    /// of equal rows.
+    /// A number for each of `rows`, which equal ones share: the place of the first of them; none
+    /// where a distance of 0 is that of an angle, not of equal rows.
     pub(super) fn equals(&self, rows: &[u32]) -> Option<Vec<u32>> {
         if !self.angles.is_empty() {
             return None;
@@ -237,7 +240,8 @@ impl Distances {
             each.iter().map(|&d| (d - tolerance.of(d), d + tolerance.of(d))).collect();
         edges.sort_by(|a, b| a.0.total_cmp(&b.0));
         let Some(&(_, farthest)) = edges.last() else { return vec![] };
-        // Rows between the edges, by how many of the others are nearer; and those as far as one of the others.
+        // Rows between the edges, by how many of the others are nearer; and those as far as one of
+        // the others.
         let mut between = vec![0u64; edges.len() + 1];
         let mut as_far = vec![0u64; edges.len()];
         let mut count = |j: usize, low: f64, high: f64| {
@@ -326,7 +330,8 @@ fn added(a: &[f32], b: &[f32], limit: f64, term: impl Fn(f64, f64) -> f64) -> f6
     sums.iter().sum()
 }
 
-/// Rows of `d` values minus the means of their columns, times a power of two that brings the largest entry near 1; and that power.
+/// Rows of `d` values minus the means of their columns, times a power of two that brings the
+/// largest entry near 1; and that power.
 pub(super) fn centred_and_scaled(rows: &[f32], d: usize) -> (Vec<f32>, f64) {
     /// Rows of a task.
     const TASK: usize = 512;

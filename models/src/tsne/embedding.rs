@@ -38,7 +38,8 @@ impl Known {
 }
 
 impl Embedding {
-    /// A layout, f32 `[n, n_dims]`, and the raw rows that it is of, `[n, n_inputs]`, where there are any.
+    /// A layout, f32 `[n, n_dims]`, and the raw rows that it is of, `[n, n_inputs]`, where there
+    /// are any.
     ///
     /// # Errors
     /// When shapes do not fit each other or `config`.
@@ -46,7 +47,8 @@ impl Embedding {
         Self::of(config, layout, rows.map(Known::Raw))
     }
 
-    /// The same with prepared rows, f32 `[n, n_features]`, in place of raw ones: of sparse rows, which are small only once they are prepared.
+    /// The same with prepared rows, f32 `[n, n_features]`, in place of raw ones: of sparse rows,
+    /// which are small only once they are prepared.
     ///
     /// # Errors
     /// When shapes do not fit each other or `config`.
@@ -84,7 +86,8 @@ impl Embedding {
         }
     }
 
-    /// The prepared rows that it is of, f32 `[n, n_features]`; none where it was made from affinities.
+    /// The prepared rows that it is of, f32 `[n, n_features]`; none where it was made from
+    /// affinities.
     ///
     /// # Errors
     /// When the rows do not fit the preparation.
@@ -110,9 +113,11 @@ impl Embedding {
         self.rows.as_ref().map(n_inputs).transpose()
     }
 
-    /// Where new raw rows, `[m, n_inputs]`, belong in the layout, f32 `[m, n_dims]`; the points of the layout stay.
+    /// Where new raw rows, `[m, n_inputs]`, belong in the layout, f32 `[m, n_dims]`; the points of
+    /// the layout stay.
     ///
-    /// Each new point stands for itself: what it gets does not depend on the others. See [`TransformConfig`] for the method.
+    /// Each new point stands for itself: what it gets does not depend on the others. See
+    /// [`TransformConfig`] for the method.
     ///
     /// # Errors
     /// When the embedding has no rows, or the new ones do not fit them.
@@ -129,8 +134,9 @@ impl Model for Embedding {
         &[DType::F32]
     }
 
-    /// `layout`, and what [`transform`](Self::transform) needs: raw rows as `rows` or `byte_rows`, or `prepared_rows`. The number of
-    /// rows is known from the tensors alone: there are none in a new `VarMap`.
+    /// `layout`, and what [`transform`](Self::transform) needs: raw rows as `rows` or `byte_rows`,
+    /// or `prepared_rows`. The number of rows is known from the tensors alone: there are none in a
+    /// new `VarMap`.
     fn build(config: TsneConfig, vb: &VarBuilder) -> Result<Self> {
         let there = |name: &str, dtype: DType| {
             vb.contains_tensor(name).then(|| vb.get_unchecked_dtype(name, dtype)).transpose()

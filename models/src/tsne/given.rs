@@ -2,7 +2,8 @@
 use super::Neighbours;
 use candle::{DType, Device, Result, Tensor};
 
-/// Rows with their neighbours as another program wrote them, line by line of `k`: what [`GivenNeighbours::checked`] makes of them is what a run takes.
+/// Rows with their neighbours as another program wrote them, line by line of `k`: what
+/// [`GivenNeighbours::checked`] makes of them is what a run takes.
 #[derive(Debug, Clone, Copy)]
 pub struct GivenNeighbours<'a> {
     /// The neighbours of each row, `[n, k]`.
@@ -44,13 +45,16 @@ pub struct CheckedNeighbours {
 }
 
 impl GivenNeighbours<'_> {
-    /// Refuses what is no neighbour or no distance, and brings the rest into the form that a run takes: nearest first, and no row its own
-    /// neighbour. Other programs give the row itself as its nearest; where any line has it, all lines become one shorter, and those without it
-    /// lose their farthest. Distances too large or small for f32 are scaled, all alike, which changes no affinity.
+    /// Refuses what is no neighbour or no distance, and brings the rest into the form that a run
+    /// takes: nearest first, and no row its own neighbour. Other programs give the row itself as
+    /// its nearest; where any line has it, all lines become one shorter, and those without it lose
+    /// their farthest. Distances too large or small for f32 are scaled, all alike, which changes no
+    /// affinity.
     ///
     /// # Errors
-    /// When there are not as many distances as indices, an index is negative or not below the number of rows, a row is there twice in a line, or
-    /// a distance is negative, infinite or NaN; the message names row and column, counted from 0.
+    /// When there are not as many distances as indices, an index is negative or not below the
+    /// number of rows, a row is there twice in a line, or a distance is negative, infinite or NaN;
+    /// the message names row and column, counted from 0.
     pub fn checked(&self) -> std::result::Result<CheckedNeighbours, WrongNeighbours> {
         let Self { indices, distances, k } = *self;
         if k == 0 || !indices.len().is_multiple_of(k) {

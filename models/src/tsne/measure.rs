@@ -24,8 +24,9 @@ const LARGEST: f32 = 1e15;
 /// The least mean weight of a pair next to which what f32 loses of others does not count.
 const LEAST_WEIGHT: f64 = 1e-20;
 
-/// The Kullback-Leibler divergence in nats of a layout, f32 `[n, n_dims]`, from `rows`, prepared f32 `[n, n_features]`: the affinities that a run
-/// with this configuration and place in the random sequence has, and the sum over all pairs.
+/// The Kullback-Leibler divergence in nats of a layout, f32 `[n, n_dims]`, from `rows`, prepared
+/// f32 `[n, n_features]`: the affinities that a run with this configuration and place in the random
+/// sequence has, and the sum over all pairs.
 ///
 /// Cost: a search for neighbours, and `n²` pairs.
 ///
@@ -40,8 +41,9 @@ pub fn true_kl(rows: &Tensor, layout: &Tensor, config: &TsneConfig, philox: Phil
     kl_of_affinities(&affinities_of(&config, &neighbours)?, layout, config.degrees_of_freedom)
 }
 
-/// The divergence of a layout, f32 `[n, n_dims]`, from given affinities, with the sum over all pairs and `α` degrees of freedom. It is at least
-/// 0: where rounding makes less of it, 0. Layouts whose distances do not fit f32 are computed in f64 on the host.
+/// The divergence of a layout, f32 `[n, n_dims]`, from given affinities, with the sum over all
+/// pairs and `α` degrees of freedom. It is at least 0: where rounding makes less of it, 0. Layouts
+/// whose distances do not fit f32 are computed in f64 on the host.
 ///
 /// # Errors
 /// When shapes or devices do not fit, or memory is short.
@@ -103,18 +105,20 @@ fn kl_in_f64(affinities: &Affinities, layout: &Tensor, alpha: f64) -> Result<f64
     Ok(host.iter().enumerate().map(of_row).sum())
 }
 
-/// Trustworthiness over the `k` nearest points of each of `sample` evenly spaced rows (all where it is `n` or more):
+/// Trustworthiness over the `k` nearest points of each of `sample` evenly spaced rows (all where it
+/// is `n` or more):
 ///
 /// ```text
 /// 1 − 2 / (m k (2n − 3k − 1)) Σ_i Σ_{j of the k nearest points of i} max(0, rank_i(j) − k)
 /// ```
 ///
-/// `rank_i(j)` is 1 for the nearest row of row `i` by `metric`, and the mean of the ranks where several are as far. `rows` are f32
-/// `[n, n_features]`, `layout` f32 `[n, n_dims]`, `m` the number of rows that are looked at. Ranks are those of distances in f64, whatever the
-/// scale of the rows.
+/// `rank_i(j)` is 1 for the nearest row of row `i` by `metric`, and the mean of the ranks where
+/// several are as far. `rows` are f32 `[n, n_features]`, `layout` f32 `[n, n_dims]`, `m` the number
+/// of rows that are looked at. Ranks are those of distances in f64, whatever the scale of the rows.
 ///
-/// Cost: a search for neighbours in the layout, `2 m n n_features` FLOP, and a distance in f64 for each pair that f32 leaves in doubt: few, but
-/// for rows in groups that are much tighter than they are apart.
+/// Cost: a search for neighbours in the layout, `2 m n n_features` FLOP, and a distance in f64 for
+/// each pair that f32 leaves in doubt: few, but for rows in groups that are much tighter than they
+/// are apart.
 ///
 /// # Errors
 /// When shapes do not fit, or `k` is not below `n / 2`.
@@ -148,8 +152,9 @@ fn nearest_points(layout: &Tensor, k: usize) -> Result<Tensor> {
     Ok(knn(&layout, k, Metric::Euclidean)?.indices)
 }
 
-/// The share of the `k` nearest rows of each row, by `metric`, that are among its `k` nearest points, in `[0, 1]`. Of rows that are equally far
-/// each counts by how likely it is among the nearest if a draw decides between them.
+/// The share of the `k` nearest rows of each row, by `metric`, that are among its `k` nearest
+/// points, in `[0, 1]`. Of rows that are equally far each counts by how likely it is among the
+/// nearest if a draw decides between them.
 ///
 /// # Errors
 /// When shapes do not fit, or `k` is not below `n`.
@@ -212,7 +217,8 @@ pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> R
     Ok(kept / (n * k) as f64)
 }
 
-/// How often the majority of a point's `k` nearest other points has its label, in `[0, 1]`; the lowest label wins a tie. `labels` are u32 `[n]`.
+/// How often the majority of a point's `k` nearest other points has its label, in `[0, 1]`; the
+/// lowest label wins a tie. `labels` are u32 `[n]`.
 ///
 /// # Errors
 /// When shapes do not fit, or `k` is not below `n`.

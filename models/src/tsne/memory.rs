@@ -31,22 +31,25 @@ impl MemoryNeeds {
 }
 
 impl TsneConfig {
-    /// What a run over `n` rows of `n_features` takes, on a GPU or not: an upper bound for the usual, which has at most `2 n k` edges.
+    /// What a run over `n` rows of `n_features` takes, on a GPU or not: an upper bound for the
+    /// usual, which has at most `2 n k` edges.
     pub fn memory(&self, n: usize, n_features: usize, on_gpu: bool) -> MemoryNeeds {
         let (k, method) = (self.neighbours_of(n) as u64, self.method_for(n, on_gpu));
         let (n, n_features, dims) = (n as u64, n_features as u64, self.n_dims as u64);
-        // Indices and distances, twice while queries that were searched again take their places; rows as products take them, and those of the
-        // correlation without their means.
+        // Indices and distances, twice while queries that were searched again take their places;
+        // rows as products take them, and those of the correlation without their means.
         let copies = if on_gpu { 1 } else { 2 } + u64::from(self.metric == Metric::Correlation);
         let neighbours = 16 * n * (k + 1) + copies * 4 * n * n_features.next_multiple_of(8) + BLOCKS;
-        // Neighbours, their affinities, edges sorted from both ends, and the graph; the CPU makes it in parts.
+        // Neighbours, their affinities, edges sorted from both ends, and the graph; the CPU makes
+        // it in parts.
         let affinities = if on_gpu { 44 } else { 60 } * n * k;
         let of_method = match method {
             Method::Exact => 64 * 4 * n * (dims + 1),
             // Sorted points, nodes and keys.
             Method::BarnesHut => 64 * n,
-            // Counts, charges, two transforms, spectra and potentials of a node; the CPU keeps its transforms in f32 too. The divergence is
-            // told by a grid of twice the nodes, where that is possible.
+            // Counts, charges, two transforms, spectra and potentials of a node; the CPU keeps its
+            // transforms in f32 too. The divergence is told by a grid of twice the nodes, where
+            // that is possible.
             Method::Fft => 24 * n + 130 * (MOST_NODES * MOST_NODES) as u64,
         };
         // The graph as it was made and in the order of the descent, and what moves the points.
@@ -76,7 +79,8 @@ impl TsneConfig {
         )
     }
 
-    /// Refuses a run for which the memory that is free on its device is too little; passes where the system does not say how much that is.
+    /// Refuses a run for which the memory that is free on its device is too little; passes where
+    /// the system does not say how much that is.
     pub(super) fn check_free_memory(&self, n: usize, n_features: usize, device: &Device) -> Result<()> {
         match chandlery_ops::core::free_memory(device)? {
             Some(free) => self.check_memory(n, n_features, device.is_cuda(), free),

@@ -14,12 +14,12 @@
 //! | `p` | [`TsneTrainer::affinities`] | `n` compressed rows |
 //! | `α` | [`TsneConfig::degrees_of_freedom`] | |
 //!
-//! The stages stand alone in [`chandlery_ops`]: `knn`, `perplexity_search`, `symmetrize`, `Repulsion`, `layout_step_`. The same seed on the
-//! same device gives the same bits.
+//! The stages stand alone in [`chandlery_ops`]: `knn`, `perplexity_search`, `symmetrize`,
+//! `Repulsion`, `layout_step_`. The same seed on the same device gives the same bits.
 //!
-//! Sources: van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 9, 2008; Linderman et al., "Fast interpolation-based
-//! t-SNE", 2019; Han-Chen, "Accelerating TSNE with GPUs: from hours to seconds", 2019; the schedule is that of Poličar et al.,
-//! "openTSNE", 2019.
+//! Sources: van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 9, 2008; Linderman et
+//! al., "Fast interpolation-based t-SNE", 2019; Han-Chen, "Accelerating TSNE with GPUs: from hours
+//! to seconds", 2019; the schedule is that of Poličar et al., "openTSNE", 2019.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -68,11 +68,13 @@ use std::ops::ControlFlow;
 pub struct Tsne {
     /// The settings.
     pub config: TsneConfig,
-    /// Where random numbers come from. Each use of them has a stream of its own: `stream` with the upper byte exchanged.
+    /// Where random numbers come from. Each use of them has a stream of its own: `stream` with the
+    /// upper byte exchanged.
     pub philox: Philox,
 }
 
-/// What random numbers are used for. Each has a stream of its own, so that none sees the draws of another.
+/// What random numbers are used for. Each has a stream of its own, so that none sees the draws of
+/// another.
 #[derive(Debug, Clone, Copy)]
 enum Draw {
     /// The first centres of the cells of an approximate search.
@@ -97,13 +99,14 @@ impl Tsne {
     /// The layout of raw `rows`, `[n, n_features]` u8 or f32, on their device.
     ///
     /// # Errors
-    /// When the configuration does not fit the rows, an entry is not finite (the message names row and column), the descent becomes
-    /// infinite or NaN, or memory is short.
+    /// When the configuration does not fit the rows, an entry is not finite (the message names row
+    /// and column), the descent becomes infinite or NaN, or memory is short.
     pub fn fit(&self, rows: &Tensor) -> Result<Embedding> {
         self.fit_with(rows, |_, _| Ok(ControlFlow::Continue(())))
     }
 
-    /// The same; `each` sees the run every 50 iterations and at the end of each phase, and may end it.
+    /// The same; `each` sees the run every 50 iterations and at the end of each phase, and may end
+    /// it.
     ///
     /// # Errors
     /// As [`fit`](Self::fit), and when `each` fails.

@@ -1,8 +1,9 @@
 //! The search for neighbours, in which a draw decides between rows that are equally far.
 //!
-//! A search takes the lower row of two that are equally far. Where many are (equal rows, rows of categories, angles with rows of zeros), the
-//! first rows of a file would be neighbours of all others, and their numbers make structure. So one neighbour more than wanted is searched,
-//! and where the last two are equally far, each row draws among all that are.
+//! A search takes the lower row of two that are equally far. Where many are (equal rows, rows of
+//! categories, angles with rows of zeros), the first rows of a file would be neighbours of all
+//! others, and their numbers make structure. So one neighbour more than wanted is searched, and
+//! where the last two are equally far, each row draws among all that are.
 use super::config::PROBES;
 use super::distances::Distances;
 use super::{Affinities, Draw, Metric, Neighbours, TsneConfig};
@@ -12,15 +13,17 @@ use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::tsne::{knn, knn_approximate, perplexity_search, symmetrize};
 use rayon::prelude::*;
 
-/// Rows that are drawn among: all where there are no more, else so many that are drawn anew for each [`SHARING`] rows.
+/// Rows that are drawn among: all where there are no more, else so many that are drawn anew for
+/// each [`SHARING`] rows.
 const CANDIDATES: usize = 4096;
 /// Rows that draw among the same candidates.
 const SHARING: usize = 64;
 /// Of the search on a GPU.
 const MOST_ON_GPU: usize = 2457;
 
-/// By what rows are multiplied before their distances are f32: a power of two that brings the largest entry near 1, where squares or sums of theirs
-/// may not fit f32; none where they do, and for angles, on which the unit has no influence.
+/// By what rows are multiplied before their distances are f32: a power of two that brings the
+/// largest entry near 1, where squares or sums of theirs may not fit f32; none where they do, and
+/// for angles, on which the unit has no influence.
 pub(super) fn unit_of(rows: &Tensor, metric: Metric) -> Result<Option<f64>> {
     const SAFE: std::ops::Range<f64> = 1e-15..1e15;
     if matches!(metric, Metric::Cosine | Metric::Correlation) || rows.elem_count() == 0 {
@@ -31,7 +34,8 @@ pub(super) fn unit_of(rows: &Tensor, metric: Metric) -> Result<Option<f64>> {
     Ok((!is_safe).then(|| (-largest.log2().ceil()).exp2()))
 }
 
-/// The largest magnitude of an entry of rows, of which there is one at least. Row by row: a maximum over all entries at once is one block's on a GPU.
+/// The largest magnitude of an entry of rows, of which there is one at least. Row by row: a maximum
+/// over all entries at once is one block's on a GPU.
 pub(super) fn largest_of(rows: &Tensor) -> Result<f64> {
     Ok(rows.abs()?.max(1)?.max(0)?.to_scalar::<f32>()?.into())
 }
@@ -44,8 +48,8 @@ pub(super) fn in_unit(rows: &Tensor, unit: Option<f64>) -> Result<Tensor> {
     }
 }
 
-/// The neighbours of prepared rows, f32 `[n, n_features]`, and the share of the nearest that was found. Distances are in some unit, which
-/// changes no affinity.
+/// The neighbours of prepared rows, f32 `[n, n_features]`, and the share of the nearest that was
+/// found. Distances are in some unit, which changes no affinity.
 pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<(Neighbours, f64)> {
     let (n, metric) = (read.dim(0)?, config.metric);
     let read = &in_unit(read, unit_of(read, metric)?)?;
@@ -76,15 +80,17 @@ pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Resu
     Ok((Ties { read, metric, k, philox }.broken(&found, nearest, &suspects)?, recall))
 }
 
-/// The affinities of neighbours at the perplexities of a configuration, or at their number where that is less.
+/// The affinities of neighbours at the perplexities of a configuration, or at their number where
+/// that is less.
 pub(super) fn affinities_of(config: &TsneConfig, neighbours: &Neighbours) -> Result<Affinities> {
     let k = neighbours.indices.dim(1)? as f64;
     let perplexities: Vec<f64> = config.perplexities().into_iter().map(|p| p.min(k)).collect();
     symmetrize(&neighbours.indices, &perplexity_search(&neighbours.distances, &perplexities)?)
 }
 
-/// Whether the first and the last of distances, ascending, may be one but for rounding to f32: of the distances, and for the correlation of the rows without their means,
-/// which moves a distance by as much as its root times what moves them.
+/// Whether the first and the last of distances, ascending, may be one but for rounding to f32: of
+/// the distances, and for the correlation of the rows without their means, which moves a distance
+/// by as much as its root times what moves them.
 pub(super) fn near(last: &[f32], metric: Metric) -> bool {
     const ROUNDING: f32 = 16. * f32::EPSILON;
     let of_rows = if metric == Metric::Correlation { 1. } else { 0. };
@@ -108,7 +114,8 @@ struct Among {
 }
 
 impl Ties<'_> {
-    /// The nearest with a draw for each of `suspects` of which the last of `k` is as far as the next.
+    /// The nearest with a draw for each of `suspects` of which the last of `k` is as far as the
+    /// next.
     fn broken(&self, found: &Neighbours, nearest: Neighbours, suspects: &[u32]) -> Result<Neighbours> {
         let (n, k) = (self.read.dim(0)?, self.k);
         let last = gather_rows(&found.indices, suspects)?.to_vec2::<u32>()?;
@@ -151,7 +158,8 @@ impl Ties<'_> {
         Ok(Neighbours { indices, ..nearest })
     }
 
-    /// Those of `suspects` of which the last two of `found` are equally far, with what was found of them.
+    /// Those of `suspects` of which the last two of `found` are equally far, with what was found of
+    /// them.
     fn equally_far(&self, found: &[Vec<u32>], suspects: &[u32]) -> Result<Vec<(u32, Vec<u32>)>> {
         let (k, count) = (self.k, suspects.len());
         let at = |e: usize| found.iter().map(move |found| found[e]);
@@ -178,7 +186,8 @@ impl Ties<'_> {
         rows
     }
 
-    /// Neighbours of row `i`, of which `found` are the nearest and one more; none where the last two are not equally far.
+    /// Neighbours of row `i`, of which `found` are the nearest and one more; none where the last
+    /// two are not equally far.
     fn drawn(&self, among: &Among, i: u32, found: &[u32], candidates: &[u32]) -> Option<Vec<u32>> {
         let (&next, nearest) = found.split_last()?;
         let Among { distances, equals, places } = among;

@@ -1,4 +1,5 @@
-//! The order in which the descent takes the points: near points follow each other, so that caches hold what an iteration gathers.
+//! The order in which the descent takes the points: near points follow each other, so that caches
+//! hold what an iteration gathers.
 use super::Affinities;
 use candle::{Result, Tensor};
 use chandlery_ops::arrays::{gather_rows_by, scale_into_, sort_by_key};
@@ -6,7 +7,8 @@ use chandlery_ops::tsne::{LayoutState, affinities_in_order, affinities_in_order_
 
 /// Points from which on a sort saves more than it costs.
 const LEAST: usize = 20_000;
-/// Iterations of a phase before which points are sorted: the layout changes most at the start of a phase.
+/// Iterations of a phase before which points are sorted: the layout changes most at the start of a
+/// phase.
 const EARLY: [usize; 3] = [0, 50, 100];
 const LATE: [usize; 3] = [0, 100, 250];
 

@@ -36,9 +36,10 @@ pub struct Progress {
     pub iteration: usize,
     /// Iterations of the whole descent.
     pub iterations: usize,
-    /// The Kullback-Leibler divergence in nats, without exaggeration, at least 0; exact but for what the method's sums are off. A
-    /// grid whose nodes are half a unit apart makes .94 to 1 of the weight of points that lie on each other, by which the divergence of equal rows
-    /// would be told up to .07 too low; so it is told by a grid of twice the nodes, which makes .99 to 1.
+    /// The Kullback-Leibler divergence in nats, without exaggeration, at least 0; exact but for
+    /// what the method's sums are off. A grid whose nodes are half a unit apart makes .94 to 1 of
+    /// the weight of points that lie on each other, by which the divergence of equal rows would be
+    /// told up to .07 too low; so it is told by a grid of twice the nodes, which makes .99 to 1.
     pub kl: f64,
     /// The norm of the gradient, with exaggeration.
     pub gradient_norm: f64,
@@ -83,27 +84,29 @@ pub struct TsneTrainer {
 }
 
 impl TsneConfig {
-    /// Whether the descent ends at this check, before its last iteration, because the layout hardly moves any more.
+    /// Whether the descent ends at this check, before its last iteration, because the layout hardly
+    /// moves any more.
     pub fn is_at_end(&self, progress: &Progress) -> bool {
         progress.iteration > self.early_iterations && progress.gradient_norm <= self.gradient_tolerance
     }
 }
 
 impl TsneTrainer {
-    /// A run over raw `rows`, `[n, n_inputs]` u8 or f32, on their device: finds neighbours, affinities and the first layout. A perplexity that is too
-    /// large for so few rows is lowered ([`TsneConfig::lowered`]), and [`notes`](Self::notes) say so.
+    /// A run over raw `rows`, `[n, n_inputs]` u8 or f32, on their device: finds neighbours,
+    /// affinities and the first layout. A perplexity that is too large for so few rows is lowered
+    /// ([`TsneConfig::lowered`]), and [`notes`](Self::notes) say so.
     ///
     /// # Errors
-    /// When the configuration does not fit the rows, an entry is not finite (the message names row and column), or memory is short, which is
-    /// said before the search ([`TsneConfig::memory`]).
+    /// When the configuration does not fit the rows, an entry is not finite (the message names row
+    /// and column), or memory is short, which is said before the search ([`TsneConfig::memory`]).
     pub fn new(config: TsneConfig, philox: Philox, rows: &Tensor) -> Result<Self> {
         config.validate()?;
         let read = config.read(rows)?;
         Self::over(config, philox, &read, Known::Raw(rows.clone()))
     }
 
-    /// The same over rows that the preparation of `config` made already, f32 `[n, n_features]`, on their device: of sparse rows, which are
-    /// small only then.
+    /// The same over rows that the preparation of `config` made already, f32 `[n, n_features]`, on
+    /// their device: of sparse rows, which are small only then.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -124,15 +127,17 @@ impl TsneTrainer {
         Ok(Self { rows: Some(rows), recall: Some(recall), notes, ..run })
     }
 
-    /// A run over neighbours that were found elsewhere: indices u32 and distances f32, not squared, `[n, k]`. They are looked at on the host as
-    /// [`GivenNeighbours::checked`](super::GivenNeighbours::checked) does; [`notes`](Self::notes) say what was changed. Perplexities above the
-    /// number of neighbours that are left are lowered to a third of it, but not below 1.
+    /// A run over neighbours that were found elsewhere: indices u32 and distances f32, not squared,
+    /// `[n, k]`. They are looked at on the host as
+    /// [`GivenNeighbours::checked`](super::GivenNeighbours::checked) does; [`notes`](Self::notes)
+    /// say what was changed. Perplexities above the number of neighbours that are left are lowered
+    /// to a third of it, but not below 1.
     ///
     /// It begins at random, and the embedding cannot take new rows.
     ///
     /// # Errors
-    /// When the configuration does not fit, there is something that is no neighbour or no distance (the message names row and column), or
-    /// memory is short.
+    /// When the configuration does not fit, there is something that is no neighbour or no distance
+    /// (the message names row and column), or memory is short.
     pub fn from_neighbours(config: TsneConfig, philox: Philox, neighbours: &Neighbours) -> Result<Self> {
         config.validate()?;
         let checked = CheckedNeighbours::of(neighbours)?;
@@ -167,7 +172,8 @@ impl TsneTrainer {
         Self::at(config, philox, affinities, &layout, seconds)
     }
 
-    /// A run over affinities that were made elsewhere, from a first layout, f32 `[n, n_dims]`. The embedding cannot take new rows.
+    /// A run over affinities that were made elsewhere, from a first layout, f32 `[n, n_dims]`. The
+    /// embedding cannot take new rows.
     ///
     /// # Errors
     /// When the configuration is out of range, the layout does not fit, or memory is short.
@@ -365,12 +371,14 @@ impl TsneTrainer {
         self.seconds
     }
 
-    /// The share of the nearest rows that the search found, in `[0, 1]`: 1 where all rows were searched; none where neighbours were given.
+    /// The share of the nearest rows that the search found, in `[0, 1]`: 1 where all rows were
+    /// searched; none where neighbours were given.
     pub fn recall(&self) -> Option<f64> {
         self.recall
     }
 
-    /// What differs from what was asked for, in words: a perplexity that was lowered, neighbours that were left out.
+    /// What differs from what was asked for, in words: a perplexity that was lowered, neighbours
+    /// that were left out.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -405,8 +413,9 @@ impl Trainer for TsneTrainer {
 }
 
 impl FullBatchTrainer for TsneTrainer {
-    /// The iterations up to the next look: every 50, at the start of a phase every 25, and at the end of each phase. None when all are
-    /// made or the gradient is small enough. Fails when the layout becomes infinite or NaN; the message names the iteration.
+    /// The iterations up to the next look: every 50, at the start of a phase every 25, and at the
+    /// end of each phase. None when all are made or the gradient is small enough. Fails when the
+    /// layout becomes infinite or NaN; the message names the iteration.
     fn step(&mut self) -> Result<Option<Progress>> {
         let is_flat = self.last.is_some_and(|last| self.config.is_at_end(&last));
         if is_flat || self.iteration >= self.config.iterations_in_all() {
@@ -423,7 +432,8 @@ impl FullBatchTrainer for TsneTrainer {
         Ok(())
     }
 
-    /// Refuses rows that are not as many; for runs without raw rows see [`restored`](Self::restored).
+    /// Refuses rows that are not as many; for runs without raw rows see
+    /// [`restored`](Self::restored).
     fn load(path: &Path, rows: &Tensor, device: &Device) -> Result<(Self, Value)> {
         Self::restored(path, Some(rows), device)
     }

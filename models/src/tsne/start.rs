@@ -9,10 +9,12 @@ use nalgebra::{DMatrix, SymmetricEigen};
 const SPREAD: f64 = 1e-4;
 /// Directions that are searched beside those that are wanted.
 const FURTHER: usize = 4;
-/// Products with the covariance; each makes the wanted directions stand out by the ratio of the variances.
+/// Products with the covariance; each makes the wanted directions stand out by the ratio of the
+/// variances.
 const ROUNDS: usize = 8;
 
-/// The first layout of `n` points, f32 `[n, n_dims]`; `rows` are the prepared rows, where there are any.
+/// The first layout of `n` points, f32 `[n, n_dims]`; `rows` are the prepared rows, where there are
+/// any.
 pub(super) fn start(
     config: &TsneConfig,
     philox: Philox,
@@ -37,17 +39,19 @@ pub(super) fn start(
     }
 }
 
-/// Rows times a power of two that brings the largest entry near 1, minus their mean: what f32 squares and adds up is right whatever the rows'
-/// scale is, and how far they are from 0.
+/// Rows times a power of two that brings the largest entry near 1, minus their mean: what f32
+/// squares and adds up is right whatever the rows' scale is, and how far they are from 0.
 fn centred(rows: &Tensor) -> Result<Tensor> {
-    /// A mean in f32 is off by a part of a thousand of the entries at most: of what the first leaves, the next takes most.
+    /// A mean in f32 is off by a part of a thousand of the entries at most: of what the first
+    /// leaves, the next takes most.
     const MEANS: usize = 3;
     let largest = largest_of(rows)?;
     let scale = if largest > 0. { (-largest.log2().ceil().clamp(-126., 126.)).exp2() } else { 1. };
     (0..MEANS).try_fold((rows * scale)?, |rows, _| rows.broadcast_sub(&rows.mean_keepdim(0)?))
 }
 
-/// The first principal components of the rows in some unit, `[n, n_components]`, by subspace iteration.
+/// The first principal components of the rows in some unit, `[n, n_components]`, by subspace
+/// iteration.
 fn principal(rows: &Tensor, n_components: usize, philox: Philox) -> Result<Tensor> {
     let n_features = rows.dim(1)?;
     let width = (n_components + FURTHER).min(n_features);

@@ -55,7 +55,8 @@ impl Embedding {
         Tensor::cat(&blocks, 0)
     }
 
-    /// The places of rows from their neighbours, u32 `[m, k]`, and affinities to them, f32 `[m, k]`.
+    /// The places of rows from their neighbours, u32 `[m, k]`, and affinities to them, f32
+    /// `[m, k]`.
     fn place(&self, neighbours: &Tensor, p: &Tensor, config: &TransformConfig) -> Result<Tensor> {
         let (m, k) = neighbours.dims2()?;
         let p = p.unsqueeze(D::Minus1)?;

@@ -14,11 +14,13 @@ pub(super) const OP: &str = "Embedding::transform";
 /// gradient_i = 4 (exaggeration Σ_j p_j|i (y_i − y_j)/(1 + |y_i − y_j|²/α) − Σ_j w_ij^(1+1/α) (y_i − y_j) / Σ_j w_ij)
 /// ```
 ///
-/// Poličar, Stražar and Zupan, "Embedding to reference t-SNE space addresses batch effects in single-cell classification", 2021.
+/// Poličar, Stražar and Zupan, "Embedding to reference t-SNE space addresses batch effects in
+/// single-cell classification", 2021.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransformConfig {
-    /// At least 1. Default 5. It is lowered to a third of the training rows where these are few, but not below 1 ([`lowered`](Self::lowered)).
+    /// At least 1. Default 5. It is lowered to a third of the training rows where these are few,
+    /// but not below 1 ([`lowered`](Self::lowered)).
     pub perplexity: f64,
     /// Default 250.
     pub iterations: usize,
@@ -46,7 +48,8 @@ impl Default for TransformConfig {
 }
 
 impl TransformConfig {
-    /// The same for an embedding of `n` rows, with a perplexity that these have: at most `(n − 1) / 3`, but not below 1.
+    /// The same for an embedding of `n` rows, with a perplexity that these have: at most
+    /// `(n − 1) / 3`, but not below 1.
     #[must_use]
     pub fn lowered(&self, n: usize) -> Self {
         Self { perplexity: self.perplexity.min(largest_perplexity(n)), ..self.clone() }

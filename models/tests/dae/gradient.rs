@@ -7,7 +7,8 @@ use chandlery::feedforward::{Activation, ReconstructionLoss};
 use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_ops::layers::{Corruption, corrupt};
 
-/// `J` of the module's equations by candle's ops in f64, with the parameters in the order of [`Dae::tensors`].
+/// `J` of the module's equations by candle's ops in f64, with the parameters in the order of
+/// [`Dae::tensors`].
 fn loss(config: &DaeConfig, parameters: &[Tensor], corrupted: &Tensor, x: &Tensor) -> Result<Tensor> {
     let (weight, bias, visible_bias) = (&parameters[0], &parameters[1], &parameters[2]);
     let apply = |f: Activation, x: &Tensor| chandlery_ops::layers::Activation::from(f).apply(x);

@@ -7,7 +7,8 @@ use chandlery::{Decode, MinibatchTrainer, Philox, Preparation, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::{Corruption, corrupt};
 
-/// Rows of 24 values that are 0 but for a run of six ones, at one of 19 places: noise can be told from them.
+/// Rows of 24 values that are 0 but for a run of six ones, at one of 19 places: noise can be told
+/// from them.
 fn bars(n: usize, seed: u64) -> Result<Tensor> {
     let at = uniform(n, &CPU, Philox::new(seed, 0))?.to_vec1::<f32>()?;
     let rows = at.iter().flat_map(|u| {

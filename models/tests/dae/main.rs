@@ -1,4 +1,5 @@
-//! Denoising autoencoders: the update is the gradient, the trainer follows the serial program, and noise is undone.
+//! Denoising autoencoders: the update is the gradient, the trainer follows the serial program, and
+//! noise is undone.
 #![allow(missing_docs, clippy::expect_used)]
 mod gradient;
 mod learning;

@@ -59,7 +59,8 @@ fn minibatches_of_any_size_follow_the_serial_program_in_both_precisions() -> Res
 
 #[test]
 fn observations_one_at_a_time_differ_from_a_minibatch_by_the_square_of_the_rate() -> Result<()> {
-    // Steps of one row each read weights that moved meanwhile, by as much as the rate: a step of four rows differs by its square.
+    // Steps of one row each read weights that moved meanwhile, by as much as the rate: a step of
+    // four rows differs by its square.
     let dae = awake(DaeConfig::new(N, H), 2)?;
     let rows = values(&grey(4, N)?)?;
     let corrupted = Serial::corrupt(&rows, Corruption::SaltAndPepper(0.3), DRAWS, 0);

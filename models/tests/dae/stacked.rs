@@ -1,4 +1,5 @@
-//! A stack of autoencoders: layer by layer it is what its layers are, and a classifier stands on it.
+//! A stack of autoencoders: layer by layer it is what its layers are, and a classifier stands on
+//! it.
 use super::{CPU, first_line, grey, off, values};
 use candle::{Module, Result, Tensor};
 use chandlery::dae::{Dae, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer};

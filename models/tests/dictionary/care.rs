@@ -9,7 +9,8 @@ use chandlery_ops::Philox;
 
 #[test]
 fn idle_atoms_become_the_worst_represented_distinct_signals() -> Result<()> {
-    // Two atoms cover most signals; three signals lie elsewhere, the worst twice (once with another sign), one a little shorter.
+    // Two atoms cover most signals; three signals lie elsewhere, the worst twice (once with another
+    // sign), one a little shorter.
     let mut rows = vec![vec![0f32; 4]; 40];
     for (i, row) in rows.iter_mut().enumerate() {
         row[i % 2] = 1. + i as f32;

@@ -1,4 +1,5 @@
-//! Training of dictionaries: every rule against plain loops, care of atoms, resuming, files, errors.
+//! Training of dictionaries: every rule against plain loops, care of atoms, resuming, files,
+//! errors.
 #![allow(clippy::expect_used)]
 mod care;
 mod files;

@@ -8,7 +8,8 @@ use chandlery::{Encode, FullBatchTrainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{AtomUpdate, ErrorTarget, Pursuit, omp_reference, update_atoms_reference};
 
-/// `X'` and `X`: atom `j` from the equation of NSGK, one after the other, by plain loops over dense matrices.
+/// `X'` and `X`: atom `j` from the equation of NSGK, one after the other, by plain loops over dense
+/// matrices.
 fn nsgk(y: &Tensor, d: &Tensor, before: &SparseCodes, now: &SparseCodes) -> Result<Vec<Vec<f64>>> {
     let (y, mut d) = (y.to_vec2::<f64>()?, d.to_vec2::<f64>()?);
     let (before, now) = (before.to_dense()?.to_vec2::<f64>()?, now.to_dense()?.to_vec2::<f64>()?);
@@ -161,7 +162,8 @@ fn an_error_target_is_met_with_fewer_atoms_after_training() -> Result<()> {
         let left = trainer.codes().residual(&y, trainer.current().atoms())?;
         let worst = left.sqr()?.sum(1)?.sqrt()?.max(0)?.to_scalar::<f64>()?;
         assert!(worst <= target * (1. + 1e-9), "{rule:?}: an error of {worst}");
-        // The best is not the one of the lowest error, which says nothing here, but the one of the fewest atoms.
+        // The best is not the one of the lowest error, which says nothing here, but the one of the
+        // fewest atoms.
         let fewest = trace.iter().map(|i| i.mean_count).fold(f64::INFINITY, f64::min);
         let lowest = trace.iter().min_by(|a, b| a.rmse.total_cmp(&b.rmse)).expect("iterations");
         assert!(lowest.mean_count > fewest, "{rule:?}: {lowest:?} has the fewest atoms too");

@@ -83,7 +83,8 @@ fn batches_that_grow_out_of_their_unit_go_on_and_resume() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("state.safetensors");
     let y = signals()?;
-    // f32 cannot square the last of these; f64, which can square all of them, says what must come out.
+    // f32 cannot square the last of these; f64, which can square all of them, says what must come
+    // out.
     let run = |dtype: DType| -> Result<Tensor> {
         let config = || OnlineDictionaryTrainConfig {
             coder: Some(coder()),

@@ -1,4 +1,5 @@
-//! The cost and its gradient against numerical differences, autograd, an independent program and plain loops.
+//! The cost and its gradient against numerical differences, autograd, an independent program and
+//! plain loops.
 use crate::{CPU, SIZES, cost, model, relative_difference, rows, theta};
 use candle::{DType, Result, Tensor, Var};
 use chandlery::sparse_autoencoder::{
@@ -23,7 +24,8 @@ fn the_gradient_is_that_of_numerical_differences_to_nine_digits() -> Result<()> 
                 at[i] += step;
                 Ok(cost.parts(&Tensor::new(at, &CPU)?)?.cost)
             };
-            // Differences of fourth order: with steps of 1e-3 the formula and rounding are off by some 1e-12.
+            // Differences of fourth order: with steps of 1e-3 the formula and rounding are off by
+            // some 1e-12.
             const STEP: f64 = 1e-3;
             let difference = |i: usize| -> Result<f64> {
                 let near = value(i, STEP)? - value(i, -STEP)?;

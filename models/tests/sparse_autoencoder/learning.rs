@@ -11,7 +11,8 @@ use chandlery::sparse_autoencoder::{
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 
-/// Each of four pairs of values is high in a quarter of the rows: a feature for each pair is active as often.
+/// Each of four pairs of values is high in a quarter of the rows: a feature for each pair is active
+/// as often.
 const COST: CostConfig = CostConfig {
     weight_decay: 1e-4,
     sparsity_weight: 0.1,

@@ -3,10 +3,12 @@ use super::{CPU, activations, bits, difference, first_line, random, unit_rows};
 use candle::{DType, Result, Tensor};
 use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate, Statistics};
 
-/// Atoms, features and signals, pairwise different; in the last two there are fewer signals than atoms, so that `A` is singular.
+/// Atoms, features and signals, pairwise different; in the last two there are fewer signals than
+/// atoms, so that `A` is singular.
 const CASES: [[usize; 3]; 5] = [[1, 3, 5], [6, 10, 40], [17, 9, 60], [20, 7, 13], [40, 16, 30]];
 
-/// Statistics of signals such that some of the best atoms are shorter than 1 and some would be longer.
+/// Statistics of signals such that some of the best atoms are shorter than 1 and some would be
+/// longer.
 fn statistics([n, p, m]: [usize; 3], dtype: DType) -> Result<Statistics> {
     let a = activations(m, n, 1)?;
     let lengths = Tensor::from_iter((0..n).map(|j| [0.1, 0.4, 4.][j % 3]), &CPU)?.reshape((n, 1))?;
@@ -24,8 +26,8 @@ fn lengths(basis: &Tensor) -> Result<Vec<f64>> {
     basis.to_dtype(DType::F64)?.sqr()?.sum(1)?.sqrt()?.to_vec1()
 }
 
-/// How far a basis is from the conditions of the best one, relative to the largest statistic: `S − A B = diag λ B` with `λ ≥ 0`, and
-/// `λ_j = 0` for atoms shorter than 1.
+/// How far a basis is from the conditions of the best one, relative to the largest statistic:
+/// `S − A B = diag λ B` with `λ ≥ 0`, and `λ_j = 0` for atoms shorter than 1.
 fn off(basis: &Tensor, statistics: &Statistics) -> Result<f64> {
     let rest = (statistics.signals() - statistics.gram().matmul(basis)?)?;
     let scale = statistics.signals().abs()?.flatten_all()?.max(0)?.to_scalar::<f64>()?;

@@ -66,7 +66,8 @@ fn a_step_is_its_equations() -> Result<()> {
             model = SparseCoding::from_tensor(model.config().clone(), basis)?;
             assert_eq!(step.replaced, 0);
             let off = difference(trainer.current().basis(), model.basis())?;
-            // The trainer's first basis differs by roundings, which an ill-conditioned A makes larger.
+            // The trainer's first basis differs by roundings, which an ill-conditioned A makes
+            // larger.
             assert!(off < 1e-8, "{method:?}: batch {t} is off by {off}");
         }
     }

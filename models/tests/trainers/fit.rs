@@ -50,7 +50,8 @@ pub fn of_minibatches<T: MinibatchTrainer>(
     let want = values(&whole.model()?)?;
     assert!(values(&looped.model()?)? == want, "{name}: a fit is no loop of steps");
 
-    // A look sees every epoch, and steps between, some trainers' several at once; one that ends the training ends it there.
+    // A look sees every epoch, and steps between, some trainers' several at once; one that ends the
+    // training ends it there.
     let mut seen = vec![];
     let made = new()?.fit_with(&mut feed, 3, |event| {
         let (at, steps) = match event {
@@ -104,7 +105,8 @@ pub fn of_minibatches<T: MinibatchTrainer>(
     Ok(())
 }
 
-/// `iterations` are what [`FullBatchTrainer::set_iterations`] is told for so many steps as `new` makes, and for more.
+/// `iterations` are what [`FullBatchTrainer::set_iterations`] is told for so many steps as `new`
+/// makes, and for more.
 pub fn of_all_rows<T: FullBatchTrainer>(
     name: &str,
     rows: &Tensor,

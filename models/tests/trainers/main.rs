@@ -115,7 +115,8 @@ fn steps<T: MinibatchTrainer>(trainer: &mut T, steps: std::ops::Range<usize>) ->
     Ok(())
 }
 
-/// Two steps on `FEW` rows by a trainer of minibatches of [`BATCH`] rows and by one of minibatches of `FEW`: the same bits and figures.
+/// Two steps on `FEW` rows by a trainer of minibatches of [`BATCH`] rows and by one of minibatches
+/// of `FEW`: the same bits and figures.
 fn fewer_rows_are_a_smaller_minibatch<T: MinibatchTrainer>(
     name: &str,
     new: impl Fn(usize) -> Result<T>,
@@ -514,7 +515,8 @@ fn a_dictionary_keeps_its_pursuit_unless_training_is_told_another() -> Result<()
     Ok(())
 }
 
-/// Training in which the schedules come before epoch 1 is training that had them from the start. `new` takes the momentum.
+/// Training in which the schedules come before epoch 1 is training that had them from the start.
+/// `new` takes the momentum.
 fn follows_the_schedules_of_a_longer_run<T: MinibatchTrainer>(
     name: &str,
     new: impl Fn(Schedule) -> Result<T>,
@@ -599,7 +601,8 @@ fn a_resumed_autoencoder_knows_the_shape_of_its_images() -> Result<()> {
     let rows = uniform((40, N), &CPU, Philox::new(9, 1))?;
     let pca = Preparation::fit_tensor(&rows, &[StepConfig::Pca { n_components: 3 }], 0);
     let pca = pca.map_err(candle::Error::wrap)?;
-    // Images are of raw rows: of another size than what the autoencoder reads where the preparation changes it.
+    // Images are of raw rows: of another size than what the autoencoder reads where the preparation
+    // changes it.
     for (n_visible, preparation) in [(N, Preparation::default()), (3, pca)] {
         let image = Some(ImageShape::grey(2, 3));
         let config = DaeConfig { preparation: preparation.clone(), image, ..DaeConfig::new(n_visible, 4) };

@@ -1,4 +1,5 @@
-//! t-SNE as a model: what is refused, how it learns, how new rows find their places, and the measures by hand.
+//! t-SNE as a model: what is refused, how it learns, how new rows find their places, and the
+//! measures by hand.
 mod measures;
 mod neighbours;
 
@@ -122,7 +123,8 @@ fn measures_are_those_of_a_hand_count() -> Result<()> {
     let rows = Tensor::new(&[[0f32], [1.], [3.], [7.], [15.]], &CPU)?;
     let layout = Tensor::new(&[[0f32, 0.], [3., 0.], [2., 0.], [1., 0.], [4., 0.]], &CPU)?;
     assert!((measure::trustworthiness(&rows, &rows, 1, 5, EUCLIDEAN)? - 1.).abs() < 1e-12);
-    // The nearest points are 0 → 3 (rank 3), 1 → 2 (2), 2 → 1 (1), 3 → 0 (3) and 4 → 1 (3), by 2, 1, 0, 2 and 2 beyond the first.
+    // The nearest points are 0 → 3 (rank 3), 1 → 2 (2), 2 → 1 (1), 3 → 0 (3) and 4 → 1 (3), by 2,
+    // 1, 0, 2 and 2 beyond the first.
     let trust = measure::trustworthiness(&rows, &layout, 1, 5, EUCLIDEAN)?;
     assert!((trust - (1. - 14. / 30.)).abs() < 1e-12, "{trust}");
     // Places at equal distances: the nearest of the three in the middle are two each, of rank 1½.
@@ -157,14 +159,16 @@ fn an_embedding_comes_back_with_the_rows_that_it_compares_with() -> Result<()> {
 
 #[test]
 fn measures_compare_rows_by_the_metric() -> Result<()> {
-    // From the first row the others are at Euclidean distances 3, √13 and 4, Manhattan ones 3, 5 and 4, and Chebyshev ones 3, 3 and 4. The
-    // layout has the order 1, 3, 2 of the Manhattan distance.
+    // From the first row the others are at Euclidean distances 3, √13 and 4, Manhattan ones 3, 5
+    // and 4, and Chebyshev ones 3, 3 and 4. The layout has the order 1, 3, 2 of the Manhattan
+    // distance.
     let rows = Tensor::new(&[[0f32, 0.], [3., 0.], [2., 3.], [0., -4.]], &CPU)?;
     let layout = Tensor::new(&[[0f32, 0.], [3., 0.], [5., 0.], [-4., 0.]], &CPU)?;
     let recall = |metric| measure::knn_recall(&rows, &layout, 2, metric);
     assert!(recall(Metric::Manhattan)? > recall(EUCLIDEAN)?);
     for metric in [EUCLIDEAN, Metric::Cosine, Metric::Correlation, Metric::Manhattan, Metric::Chebyshev] {
-        // A layout that is the rows is as good as can be where distances are those of the layout; all are within range.
+        // A layout that is the rows is as good as can be where distances are those of the layout;
+        // all are within range.
         let rows = normal((60, 2), &CPU, Philox::new(7, 12))?;
         let trust = measure::trustworthiness(&rows, &rows, 5, 60, metric)?;
         let config = TsneConfig { perplexity: 10., metric, ..TsneConfig::default() };

@@ -24,7 +24,8 @@ fn distance(a: &[f64], b: &[f64], metric: Metric) -> f64 {
         Metric::Manhattan => pairs().map(|(a, b)| (a - b).abs()).sum(),
         Metric::Chebyshev => pairs().map(|(a, b)| (a - b).abs()).fold(0., f64::max),
         Metric::Cosine => {
-            // Half the square of the difference of unit vectors is 1 less the cosine, and exact for small angles too.
+            // Half the square of the difference of unit vectors is 1 less the cosine, and exact for
+            // small angles too.
             let length = |a: &[f64]| a.iter().map(|a| a * a).sum::<f64>().sqrt();
             let (of_a, of_b) = (length(a), length(b));
             if of_a * of_b == 0. {
@@ -125,7 +126,8 @@ fn trustworthiness_and_recall_are_those_of_f64_for_every_metric() -> Result<()> 
             for metric in Metric::ALL {
                 for (which, layout) in layouts.iter().enumerate() {
                     if name == "an outlier" && which == 1 {
-                        // From the far point all others are equally far in the f32 of the search, which takes the first.
+                        // From the far point all others are equally far in the f32 of the search,
+                        // which takes the first.
                         continue;
                     }
                     let what = format!("{name}, {d} features, {}, layout {which}", metric.name());
@@ -133,8 +135,9 @@ fn trustworthiness_and_recall_are_those_of_f64_for_every_metric() -> Result<()> 
                     let got = measure::trustworthiness(&rows, layout, k, n, metric)?;
                     assert!((got - trust).abs() < FOUR_DIGITS, "{what}: trustworthiness {got} for {trust}");
                     let got = measure::knn_recall(&rows, layout, k, metric)?;
-                    // The search takes 1 less the cosine in f64: of angles of 1e-6, which are 1e-13, three digits are left, and neighbours
-                    // that are nearer to each other than that may change places.
+                    // The search takes 1 less the cosine in f64: of angles of 1e-6, which are
+                    // 1e-13, three digits are left, and neighbours that are nearer to each other
+                    // than that may change places.
                     let is_blunt =
                         name == "an offset" && matches!(metric, Metric::Cosine | Metric::Correlation);
                     let room = if is_blunt { 5e-3 } else { FOUR_DIGITS };
@@ -174,7 +177,8 @@ fn the_divergence_is_that_of_f64_for_rows_and_layouts_of_any_scale() -> Result<(
             // A draw decides which of the equally far rows are neighbours.
             continue;
         }
-        // Affinities do not depend on the unit, in which the distances of the reference must fit f32.
+        // Affinities do not depend on the unit, in which the distances of the reference must fit
+        // f32.
         let wide = rows.to_dtype(DType::F64)?;
         let in_unit = (&wide / wide.abs()?.max_all()?.to_scalar::<f64>()?)?.to_dtype(DType::F32)?;
         let near =
@@ -188,7 +192,8 @@ fn the_divergence_is_that_of_f64_for_rows_and_layouts_of_any_scale() -> Result<(
             let layout = (&layout * scale)?;
             let config = TsneConfig { perplexity, degrees_of_freedom: alpha, ..TsneConfig::default() };
             let got = measure::true_kl(&rows, &layout, &config, Philox::new(0, 0))?;
-            // Where all weights are far below 1 they are a power of the distance, of which the unit falls out.
+            // Where all weights are far below 1 they are a power of the distance, of which the unit
+            // falls out.
             let unit = if scale > 1e10 { 1e-10 * scale } else { 1. };
             let y = (layout.to_dtype(DType::F64)? / unit)?;
             let (_, total) = repulsion_reference(&y, alpha.into())?;
@@ -203,7 +208,8 @@ fn the_divergence_is_that_of_f64_for_rows_and_layouts_of_any_scale() -> Result<(
 
 #[test]
 fn no_divergence_is_below_0_by_any_method() -> Result<()> {
-    // Four rows, each fifty times: in a good layout all of a group lie on one point, where a grid is least exact.
+    // Four rows, each fifty times: in a good layout all of a group lie on one point, where a grid
+    // is least exact.
     let rows = (noise(4, 5, 5)? * 10.)?.repeat((50, 1))?;
     for method in [Method::Fft, Method::BarnesHut, Method::Exact] {
         let config = TsneConfig { perplexity: 40., method: Some(method), ..TsneConfig::default() };

@@ -48,7 +48,8 @@ fn rows_that_are_equally_far_are_drawn_whatever_their_numbers() -> Result<()> {
     ] {
         let degrees = degrees(rows, k, metric, 5)?;
         let n = degrees.len() as f64;
-        // Each row has its own edges and about as many from others: their number is a count of many small chances.
+        // Each row has its own edges and about as many from others: their number is a count of many
+        // small chances.
         let (most, least) =
             (degrees.iter().copied().fold(0., f64::max), degrees.iter().copied().fold(n, f64::min));
         let room = 6. * (k as f64).sqrt();

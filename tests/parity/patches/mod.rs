@@ -1,4 +1,5 @@
-//! Products and updates of patches: every form on every device, at sizes below, at and above its tiles.
+//! Products and updates of patches: every form on every device, at sizes below, at and above its
+//! tiles.
 mod products;
 mod steps;
 
@@ -17,7 +18,8 @@ fn grid([planes, height, width, depth]: [usize; 4], window: usize, stride: usize
     PatchGrid { planes, height, width, depth, window, stride }
 }
 
-/// Any size: one patch, stride 1, windows that the stride does not divide, colours, depth, cells above a tile.
+/// Any size: one patch, stride 1, windows that the stride does not divide, colours, depth, cells
+/// above a tile.
 fn odd_grids() -> Vec<(PatchGrid, usize)> {
     vec![
         (grid([1, 5, 5, 1], 5, 5), 3),
@@ -28,8 +30,8 @@ fn odd_grids() -> Vec<(PatchGrid, usize)> {
     ]
 }
 
-/// Sizes of the kernels for 16-bit numbers: windows that the stride divides and that it does not, planes, one patch, units and cells below
-/// and above a tile.
+/// Sizes of the kernels for 16-bit numbers: windows that the stride divides and that it does not,
+/// planes, one patch, units and cells below and above a tile.
 fn fused_grids() -> Vec<(PatchGrid, usize)> {
     vec![
         (grid([1, 24, 40, 1], 24, 8), 8),
@@ -42,7 +44,8 @@ fn fused_grids() -> Vec<(PatchGrid, usize)> {
     ]
 }
 
-/// Sizes of the products of warpgroups: cells in pairs, of which the last may be alone, cells that do not fill a tile, planes, one patch.
+/// Sizes of the products of warpgroups: cells in pairs, of which the last may be alone, cells that
+/// do not fill a tile, planes, one patch.
 fn warpgroup_grids() -> Vec<(PatchGrid, usize)> {
     vec![
         (grid([1, 3, 5, 64], 3, 1), 64),

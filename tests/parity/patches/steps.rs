@@ -106,7 +106,8 @@ fn an_update_matches_its_reference() -> Result<()> {
                 halved += 1;
             }
             let got = params.get(0)?.to_device(&CPU)?;
-            // Up to 384 products of order 1/4, times .02, summed by the tensor cores at 2^-22 or in two parts.
+            // Up to 384 products of order 1/4, times .02, summed by the tensor cores at 2^-22 or in
+            // two parts.
             let tolerance = if parts == 1 && dtype != DType::F32 { 2e-5 } else { 3e-6 };
             assert_close(&what, &got, &want.get(0)?, tolerance, tolerance)?;
             if dtype != DType::F32 {
@@ -121,7 +122,8 @@ fn an_update_matches_its_reference() -> Result<()> {
                 assert_close(&what, &(copied / 64.)?, &got, rounding, 1e-6)?;
             }
             assert_eq!(counter.to_vec1::<i64>()?, [14], "{what}");
-            // Biases are those of bias_step_, whose planes are the sums of the parts (exact in f32).
+            // Biases are those of bias_step_, whose planes are the sums of the parts (exact in
+            // f32).
             for (side, got, before, planes, phases, sparsity) in [
                 ("hidden", &hidden_state, &biases[0], &h, Phases::Sum, sparsity),
                 ("visible", &visible_state, &biases[1], &v, Phases::Difference, None),
@@ -132,7 +134,8 @@ fn an_update_matches_its_reference() -> Result<()> {
                 let step = BiasStep { phases, sparsity, gather_error, scale: None, sums: None };
                 bias_step_(&want, &planes, &scalars, step)?;
                 let (what, got) = (format!("{what}: {side} biases"), got.to_device(&CPU)?);
-                // Tensor cores sum hidden units of 16 bits where the kernel of warpgroups takes the update.
+                // Tensor cores sum hidden units of 16 bits where the kernel of warpgroups takes the
+                // update.
                 let one_part = parts == 1 && dtype != DType::F32;
                 let warpgroups = patch_step_takes_halves(&device, &grid, hidden, batch);
                 match side == "hidden" && one_part && warpgroups {

@@ -15,7 +15,8 @@ fn nonnegative_codes_are_those_of_the_reference() -> Result<()> {
     {
         for dtype in [DType::F32, DType::F64] {
             let (signals, dictionary) = problem(m, n, p, dtype)?;
-            // Atoms in one half of the space are coherent, and a new one turns coefficients of others negative.
+            // Atoms in one half of the space are coherent, and a new one turns coefficients of
+            // others negative.
             let dictionary = dictionary.broadcast_add(&dictionary.abs()?.mean_keepdim(1)?)?;
             for device in devices()? {
                 let (y, d) = (signals.to_device(&device)?, dictionary.to_device(&device)?);
@@ -32,7 +33,8 @@ fn nonnegative_codes_are_those_of_the_reference() -> Result<()> {
     Ok(())
 }
 
-/// The codes are at least 0 and reach the residual of the reference, with its atoms in nearly all rows.
+/// The codes are at least 0 and reach the residual of the reference, with its atoms in nearly all
+/// rows.
 #[track_caller]
 fn assert_nonnegative(
     what: &str,
@@ -80,7 +82,8 @@ fn masked_pursuits_are_those_of_the_observed_samples() -> Result<()> {
         for dtype in [DType::F32, DType::F64] {
             let (signals, dictionary) = problem(m, n, p, dtype)?;
             let mask = uniform((m, p), &Device::Cpu, Philox::new(5, m as u64))?.lt(0.8)?;
-            // What is missing must not be looked at; nor does a signal without any sample have a code.
+            // What is missing must not be looked at; nor does a signal without any sample have a
+            // code.
             let nothing = mask.zeros_like()?.narrow(0, 0, 1)?;
             let mask = if m > 1 { Tensor::cat(&[&nothing, &mask.narrow(0, 1, m - 1)?], 0)? } else { mask };
             let missing = Tensor::full(f64::NAN, (m, p), &Device::Cpu)?.to_dtype(dtype)?;

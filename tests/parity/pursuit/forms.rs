@@ -6,7 +6,8 @@ use chandlery_ops::codes::{Pursuit, SparseCodes};
 use chandlery_ops::core::normal;
 use chandlery_tests::{assert_same_bits, devices};
 
-/// Signals, atoms, samples, steps. By the form of the kernel for f32, each below, at and above the sizes that it ends at.
+/// Signals, atoms, samples, steps. By the form of the kernel for f32, each below, at and above the
+/// sizes that it ends at.
 const SIZES: [(usize, usize, usize, usize); 50] = [
     // One warp a signal: 128 atoms and up to 8, 16, 32 steps,
     (1, 1, 1, 1),
@@ -27,8 +28,8 @@ const SIZES: [(usize, usize, usize, usize); 50] = [
     (130, 511, 64, 8),
     (129, 512, 63, 8),
     (65, 512, 128, 12),
-    // Several warps a signal: 256 and up to 24 and 32, 512 and up to 16 and 20, 1024 and up to 8, 12 and
-    // 16.
+    // Several warps a signal: 256 and up to 24 and 32, 512 and up to 16 and 20, 1024 and up to 8,
+    // 12 and 16.
     (130, 200, 64, 22),
     (131, 256, 100, 32),
     (132, 400, 64, 16),
@@ -65,7 +66,8 @@ const SIZES: [(usize, usize, usize, usize); 50] = [
     (3, 700, 31, 5),
     (2, 8192, 4096, 3),
     (5, 2100, 90, 41),
-    // So many signals that all take a step together: residuals of up to 128 samples in shared memory, and more.
+    // So many signals that all take a step together: residuals of up to 128 samples in shared
+    // memory, and more.
     (4100, 1024, 64, 18),
     (700, 8200, 33, 5),
     (4100, 1100, 128, 66),
@@ -109,7 +111,8 @@ fn every_form_chooses_the_atoms_of_the_reference() -> Result<()> {
 
 #[test]
 fn supports_are_those_of_f64_as_often_as_plain_f32_has_them() -> Result<()> {
-    // 20,000 signals: the paper's sizes. The twin on the CPU is held to the reference above and serves as the oracle in f64.
+    // 20,000 signals: the paper's sizes. The twin on the CPU is held to the reference above and
+    // serves as the oracle in f64.
     for (n, s) in [(128, 8), (256, 10), (512, 8)] {
         let (signals, dictionary) = problem(20_000, n, 64, DType::F32)?;
         let double = |x: &Tensor| x.to_dtype(DType::F64);
@@ -125,7 +128,8 @@ fn supports_are_those_of_f64_as_often_as_plain_f32_has_them() -> Result<()> {
                     "{rule:?} n {n} s {s} on {:?}: {other} of 20,000 supports differ",
                     device.location()
                 );
-                // Two counts of rare events: three standard deviations of their difference, and a few where both are near 0.
+                // Two counts of rare events: three standard deviations of their difference, and a
+                // few where both are near 0.
                 let plain = *of_cpu.get_or_insert(other) as f64;
                 assert!(
                     other as f64 <= plain + 3. * (2. * plain).sqrt() + 6. && other < 40,
@@ -141,7 +145,8 @@ fn supports_are_those_of_f64_as_often_as_plain_f32_has_them() -> Result<()> {
 #[test]
 fn signals_in_several_chunks_are_coded_as_alone() -> Result<()> {
     for device in devices()? {
-        // Correlations of 1.2 and 4.9 GB, in the warps' form and in the blocks'; 2.5 GB of directions of signals that take steps together.
+        // Correlations of 1.2 and 4.9 GB, in the warps' form and in the blocks'; 2.5 GB of
+        // directions of signals that take steps together.
         for (rule, n, s, few) in
             [(Rule::Omp, 512, 3, 1000), (Rule::Ols, 1030, 3, 1000), (Rule::Omp, 520, 45, 100_000)]
         {

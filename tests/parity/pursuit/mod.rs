@@ -1,4 +1,5 @@
-//! The pursuits: the same atoms as a textbook's in f64, whatever form of the kernel a size gets, on every device.
+//! The pursuits: the same atoms as a textbook's in f64, whatever form of the kernel a size gets, on
+//! every device.
 #![allow(clippy::expect_used)]
 mod codes;
 mod constrained;
@@ -10,11 +11,13 @@ use chandlery_ops::Philox;
 use chandlery_ops::codes::{Pursuit, SparseCodes, bomp, ols, ols_reference, omp_reference};
 use chandlery_ops::core::{normal, uniform};
 
-/// Two candidates may change places where their scores are this close, in units of the rounding of the type relative to
-/// `‖y‖`: a correlation is a sum of up to 4096 products and of as many steps as there are atoms, each rounded once.
+/// Two candidates may change places where their scores are this close, in units of the rounding of
+/// the type relative to `‖y‖`: a correlation is a sum of up to 4096 products and of as many steps
+/// as there are atoms, each rounded once.
 const GAP: f64 = 64.;
-/// A coefficient may differ by this many roundings of `‖y‖ / ‖d‖`: those of its correlation times the condition of the chosen
-/// atoms, which for random ones of twice as many samples as atoms is below 10.
+/// A coefficient may differ by this many roundings of `‖y‖ / ‖d‖`: those of its correlation times
+/// the condition of the chosen atoms, which for random ones of twice as many samples as atoms is
+/// below 10.
 pub(crate) const VALUE: f64 = 512.;
 /// `‖y − x D‖` does not depend on the condition.
 const FIT: f64 = 64.;
@@ -50,7 +53,8 @@ pub(crate) fn eps(dtype: DType) -> f64 {
     if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
 }
 
-/// Random signals and atoms whose norms spread over a decade, as a view that starts inside a larger tensor.
+/// Random signals and atoms whose norms spread over a decade, as a view that starts inside a larger
+/// tensor.
 pub(crate) fn problem(m: usize, n: usize, p: usize, dtype: DType) -> Result<(Tensor, Tensor)> {
     let seed = (m * 31 + n * 7 + p) as u64;
     let signals = normal((m + 1, p), &Device::Cpu, Philox::new(seed, 0))?;
@@ -106,8 +110,8 @@ fn score(rule: Rule, y: &[f64], atoms: &[Vec<f64>], chosen: &[usize], atom: usiz
     dot(&left_of(y, &basis), &atoms[atom]).abs() / dot(&left, &left).sqrt()
 }
 
-/// Panics unless `got` names the atoms of `want`, or others where their scores are level, with the coefficients of `want`.
-/// Returns the number of signals that took another way.
+/// Panics unless `got` names the atoms of `want`, or others where their scores are level, with the
+/// coefficients of `want`. Returns the number of signals that took another way.
 #[track_caller]
 pub(crate) fn assert_codes(
     what: &str,

@@ -8,7 +8,8 @@ use chandlery_tests::{assert_same_bits, devices};
 /// The signals this many times over: enough of them that a GPU takes them step by step.
 const OFTEN: usize = 300;
 
-/// The codes of the first `m` signals, once all repetitions of them have been seen to have the same.
+/// The codes of the first `m` signals, once all repetitions of them have been seen to have the
+/// same.
 fn of_first(what: &str, codes: &SparseCodes, m: usize) -> Result<SparseCodes> {
     let times = codes.count.dim(0)? / m;
     let first = |x: &Tensor| -> Result<Tensor> {
@@ -74,7 +75,8 @@ fn error_targets_end_a_pursuit_where_the_reference_ends() -> Result<()> {
     Ok(())
 }
 
-/// Dictionaries of each form: padded with copies of the last atom, which is never better than the first of them.
+/// Dictionaries of each form: padded with copies of the last atom, which is never better than the
+/// first of them.
 fn padded(atoms: &[[f32; 4]], n: usize, device: &Device) -> Result<Tensor> {
     let rows: Vec<f32> = (0..n).flat_map(|j| atoms[j.min(atoms.len() - 1)]).collect();
     Tensor::from_vec(rows, (n, 4), device)
@@ -135,14 +137,16 @@ fn no_atom_is_chosen_twice_and_dependent_ones_end_a_pursuit() -> Result<()> {
                 let norm = |x: Tensor| x.sqr()?.sum(1)?.sqrt()?.to_vec1::<f32>();
                 let (left, size) = (norm(codes.residual(&y, &d)?)?, norm(y.clone())?);
                 for (row, code) in rows(&codes)?.iter().enumerate() {
-                    // The last atoms all but depend on those before: what they stand for is known to a few √eps.
+                    // The last atoms all but depend on those before: what they stand for is known
+                    // to a few √eps.
                     let share = left[row] / size[row];
                     assert!(share < 6e-3, "{what}, row {row}: {share} of the signal is left after all atoms");
                     let mut atoms: Vec<_> = code.iter().map(|e| e.0).collect();
                     atoms.sort_unstable();
                     atoms.dedup();
                     assert_eq!(atoms.len(), code.len(), "{what}: an atom twice in {code:?}");
-                    // One or two more than there are dimensions pass where the last of them hardly stood out from rounding.
+                    // One or two more than there are dimensions pass where the last of them hardly
+                    // stood out from rounding.
                     assert!(code.len() <= p + 2, "{what}, row {row}: {} independent atoms", code.len());
                 }
             }
@@ -254,7 +258,8 @@ fn a_pursuit_within_a_recorded_step_is_refused() -> Result<()> {
 
 #[test]
 fn codes_of_a_scaled_signal_are_scaled_codes() -> Result<()> {
-    // Squares of such numbers are beyond their type. By a power of two no bit of a mantissa changes.
+    // Squares of such numbers are beyond their type. By a power of two no bit of a mantissa
+    // changes.
     for device in devices()? {
         for (m, n, p, s) in
             [(33, 100, 24, 6), (40, 600, 30, 12), (60, 600, 30, 18), (3, 1700, 30, 5), (7000, 600, 30, 18)]

@@ -1,5 +1,5 @@
-//! The stages of t-SNE on every device: the exact neighbours and affinities of the references, forces within the method's error, and the same bits in
-//! every run.
+//! The stages of t-SNE on every device: the exact neighbours and affinities of the references,
+//! forces within the method's error, and the same bits in every run.
 mod affinities;
 mod descent;
 mod forces;

@@ -11,7 +11,8 @@ use rayon::prelude::*;
 const PROBLEMS: u64 = if cfg!(feature = "cuda") { 2000 } else { 160 };
 /// Queries of a problem that are held against all distances in f64.
 const CHECKED: usize = 24;
-/// Rounding of f64 sums of a few hundred terms, as a share of a distance; of the cosine, as a part of 1.
+/// Rounding of f64 sums of a few hundred terms, as a share of a distance; of the cosine, as a part
+/// of 1.
 const ROUNDING: f64 = 1e-12;
 
 /// What is unusual about rows.

@@ -78,7 +78,8 @@ fn neighbours_are_the_nearest_rows_on_every_device() -> Result<()> {
     Ok(())
 }
 
-/// Around the tiles of 128 and the blocks of 1,024 queries and 8,192 rows, with features that are no multiple of eight.
+/// Around the tiles of 128 and the blocks of 1,024 queries and 8,192 rows, with features that are
+/// no multiple of eight.
 #[test]
 fn distances_without_products_are_those_of_the_reference_at_the_edges_of_tiles() -> Result<()> {
     for metric in [Metric::Manhattan, Metric::Chebyshev] {
@@ -214,7 +215,8 @@ fn an_approximate_search_is_for_every_metric() -> Result<()> {
 
 #[test]
 fn equal_rows_far_from_the_last_block_of_products_are_found_lowest_first() -> Result<()> {
-    // Of three blocks of 8,192 rows only the first holds rows that are as near as the last neighbour: more than there are candidates.
+    // Of three blocks of 8,192 rows only the first holds rows that are as near as the last
+    // neighbour: more than there are candidates.
     let (n, d, equal, k) = (20_000, 12, 500, 40);
     let mut all = normal((n, d), &CPU, Philox::new(90, 25))?.flatten_all()?.to_vec1::<f32>()?;
     all[..equal * d].fill(5.);

@@ -1,4 +1,5 @@
-//! f32 against f64: seconds an epoch, and what is learned in the same epochs from the same rows and draws.
+//! f32 against f64: seconds an epoch, and what is learned in the same epochs from the same rows and
+//! draws.
 use super::{DaeArgs, EPOCH, epoch, serial_epoch, trainer, values};
 use crate::bench::size::Size;
 use crate::bench::stream::synthetic_rows;
@@ -18,7 +19,8 @@ const ROWS: usize = 512;
 const EPOCHS: usize = 2;
 /// Held-out rows at most.
 const HELD_OUT: usize = 1000;
-/// Seconds of an epoch by PyTorch on an H200 in f64 (updates in place, replayed as a CUDA graph), by rows of a minibatch, at 784-500.
+/// Seconds of an epoch by PyTorch on an H200 in f64 (updates in place, replayed as a CUDA graph),
+/// by rows of a minibatch, at 784-500.
 const PYTORCH_F64: [(usize, f64); 5] = [(1, 2.83), (8, 0.432), (32, 0.127), (128, 0.035), (512, 0.016)];
 
 /// One line of the table.
@@ -29,7 +31,8 @@ struct Row {
     dtype: &'static str,
     /// Seconds of an epoch of 60,000 rows.
     seconds: f64,
-    /// Root mean square error of reconstructions of held-out rows, and how many times that of the serial program in f64 it is.
+    /// Root mean square error of reconstructions of held-out rows, and how many times that of the
+    /// serial program in f64 it is.
     rmse: Option<f64>,
     of_serial_f64: Option<f64>,
 }

@@ -1,4 +1,5 @@
-//! Figure 4 of Kumar and Giaquinto: loss against time, seconds an epoch and speed-up against the number of rows, error by minibatch.
+//! Figure 4 of Kumar and Giaquinto: loss against time, seconds an epoch and speed-up against the
+//! number of rows, error by minibatch.
 use super::{DaeArgs, EPOCH, SERIAL_ROWS, serial, serial_epoch, trainer, values};
 use crate::bench::size::Size;
 use crate::bench::stream::{Stream, synthetic_rows};
@@ -24,7 +25,8 @@ const LEARNING_EPOCHS: usize = 5;
 struct Figure {
     /// Rows, minibatch, seconds of an epoch, speed-up over the serial program.
     epochs: Vec<(usize, usize, f64, f64)>,
-    /// Minibatch (0: the serial program), root mean square error of reconstructions of held-out rows.
+    /// Minibatch (0: the serial program), root mean square error of reconstructions of held-out
+    /// rows.
     rmse: Vec<(usize, f64)>,
     /// Minibatch (0: the serial program), seconds, root mean square error, after each epoch.
     learning: Vec<(usize, f64, f64)>,

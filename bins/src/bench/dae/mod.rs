@@ -1,5 +1,6 @@
-//! Denoising autoencoder of tied weights: seconds an epoch by minibatch beside the serial program, figure 4 of Kumar and Giaquinto, and what they
-//! left to others: f32 against f64, and streams for the transfer of data.
+//! Denoising autoencoder of tied weights: seconds an epoch by minibatch beside the serial program,
+//! figure 4 of Kumar and Giaquinto, and what they left to others: f32 against f64, and streams for
+//! the transfer of data.
 mod accuracy;
 mod figure4;
 mod streams;
@@ -46,18 +47,20 @@ pub struct DaeArgs {
     /// Precision of the matrix products; f32, tf32 or bf16, several separated by commas.
     #[arg(long, value_name = "PRECISION,…", value_delimiter = ',', default_value = "f32")]
     precision: Vec<Precision>,
-    /// Draw the paper's figure 4 in place of the table: loss against time, seconds an epoch and speed-up against the number of rows, error
-    /// by minibatch.
+    /// Draw the paper's figure 4 in place of the table: loss against time, seconds an epoch and
+    /// speed-up against the number of rows, error by minibatch.
     #[arg(long)]
     figure4: bool,
-    /// Compare f32 with f64 in place of the table: seconds an epoch and error of held-out rows after the same epochs, of the serial program and
-    /// of the device, by minibatch.
+    /// Compare f32 with f64 in place of the table: seconds an epoch and error of held-out rows
+    /// after the same epochs, of the serial program and of the device, by minibatch.
     #[arg(long, conflicts_with = "figure4")]
     accuracy: bool,
-    /// Compare rows in the device's memory with rows that stream to it, in place of the table. They cross to it while steps run, or first.
+    /// Compare rows in the device's memory with rows that stream to it, in place of the table. They
+    /// cross to it while steps run, or first.
     #[arg(long, conflicts_with_all = ["figure4", "accuracy"])]
     streams: bool,
-    /// Data set: a name, a folder or a file. --figure4 and --accuracy learn from it: 28x28 images such as mnist-sample, mnist or fashion-mnist.
+    /// Data set: a name, a folder or a file. --figure4 and --accuracy learn from it: 28x28 images
+    /// such as mnist-sample, mnist or fashion-mnist.
     #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
     data: String,
     /// Folder for the pictures of the figures.
@@ -65,7 +68,8 @@ pub struct DaeArgs {
     figures: PathBuf,
 }
 
-/// Seconds of an epoch by PyTorch on an H200 (f32, updates in place, replayed as a CUDA graph), by rows of a minibatch, at 784-500.
+/// Seconds of an epoch by PyTorch on an H200 (f32, updates in place, replayed as a CUDA graph), by
+/// rows of a minibatch, at 784-500.
 const PYTORCH: [(usize, f64); 5] = [(1, 2.72), (8, 0.416), (32, 0.112), (128, 0.029), (512, 0.010)];
 
 /// One line of the table.
@@ -188,7 +192,8 @@ fn epoch(
     Ok(run.times(EPOCH as f64 / (steps * batch) as f64))
 }
 
-/// Seconds of an epoch of [`EPOCH`] rows by the serial program in f32, from as many as it takes in a fraction of a second.
+/// Seconds of an epoch of [`EPOCH`] rows by the serial program in f32, from as many as it takes in
+/// a fraction of a second.
 fn serial(size: Size, split: &Split) -> Result<f64> {
     let (n_visible, _) = size.units();
     let mut serial = Serial::<f32>::of(&trainer(size, Precision::F32, 1, &Device::Cpu)?.model()?)?;
@@ -203,7 +208,8 @@ fn values(split: &Split) -> Result<Vec<f32>> {
     Ok(split.to_tensor(&Device::Cpu)?.flatten_all()?.to_vec1()?)
 }
 
-/// Algorithm 1 over rows, one after the other in minibatches of `batch`, with the draws that a trainer takes from `philox` on.
+/// Algorithm 1 over rows, one after the other in minibatches of `batch`, with the draws that a
+/// trainer takes from `philox` on.
 fn serial_epoch<T: Real>(
     serial: &mut Serial<T>,
     rows: &[T],

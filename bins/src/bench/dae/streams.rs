@@ -1,4 +1,5 @@
-//! Streams for the transfer of data: rows that stay on the device, rows that cross to it while steps run, and rows that cross first.
+//! Streams for the transfer of data: rows that stay on the device, rows that cross to it while
+//! steps run, and rows that cross first.
 use super::{DaeArgs, EPOCH, trainer};
 use crate::bench::size::Size;
 use crate::bench::stream::{Stream, synthetic_rows};

@@ -1,4 +1,5 @@
-//! Figures 3 and 5 of Irofti 2016: times of Batch-OMP and of 200 iterations, ours in parallel beside ours on one thread.
+//! Figures 3 and 5 of Irofti 2016: times of Batch-OMP and of 200 iterations, ours in parallel
+//! beside ours on one thread.
 use super::pursuit::{self, Size};
 use super::training::{self, Task};
 use super::{DictionaryArgs, Place, Row};
@@ -76,8 +77,8 @@ pub fn figure3(args: &DictionaryArgs, device: &Device, report: &Report, rows: &m
     picture(args, report, "figure3.png", &panels)
 }
 
-/// 200 iterations of AK-SVD, SGK and NSGK: by atoms at m 12,288 and s 6, by signals at n 256 and s 10; all atoms at once on the
-/// device (named P-), one by one on one thread.
+/// 200 iterations of AK-SVD, SGK and NSGK: by atoms at m 12,288 and s 6, by signals at n 256 and s
+/// 10; all atoms at once on the device (named P-), one by one on one thread.
 pub fn figure5(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut Vec<Row>) -> Result<()> {
     let task = |m, n, s| Task { m, n, s, rule: UpdateRule::AkSvd, group: 1 };
     let atoms: Vec<Task> = [64, 128, 192, 256, 320, 384, 448, 512].map(|n| task(12_288, n, 6)).into();

@@ -42,16 +42,19 @@ pub struct DictionaryArgs {
     /// Skip the runs on one thread of the CPU.
     #[arg(long)]
     no_single: bool,
-    /// Python script to run in addition to our pursuits; it must print lines `... m=M n=N p=P s=S: X ms`.
+    /// Python script to run in addition to our pursuits; it must print lines
+    /// `... m=M n=N p=P s=S: X ms`.
     #[arg(long, value_name = "FILE")]
     peer: Option<PathBuf>,
-    /// Epochs: passes over the training rows. So many for each point of figure 5, at most 5 on one thread; times are scaled to the 200 iterations of Irofti 2016.
+    /// Epochs: passes over the training rows. So many for each point of figure 5, at most 5 on one
+    /// thread; times are scaled to the 200 iterations of Irofti 2016.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
     epochs: usize,
     /// Folder for the pictures of the figures.
     #[arg(long, value_name = "DIR", default_value = ".")]
     figures: PathBuf,
-    /// Write what is computed on to this folder. Training signals and first dictionary, as signals.npy and start.npy.
+    /// Write what is computed on to this folder. Training signals and first dictionary, as
+    /// signals.npy and start.npy.
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
 }
@@ -163,7 +166,8 @@ struct Place {
 }
 
 impl Place {
-    /// One thread of the CPU unless --no-single is given, all cores, and the device if it is not the CPU.
+    /// One thread of the CPU unless --no-single is given, all cores, and the device if it is not
+    /// the CPU.
     fn all(device: &Device, single: bool) -> Result<Vec<Self>> {
         let mut places = Self::ends(&Device::Cpu, single)?;
         if !device.is_cpu() {

@@ -1,4 +1,5 @@
-//! Batch-OMP and OLS at named sizes, all included: correlations, Gram matrix, pursuit and sparse codes.
+//! Batch-OMP and OLS at named sizes, all included: correlations, Gram matrix, pursuit and sparse
+//! codes.
 use super::{DictionaryArgs, Place, Row, data};
 use crate::bench::floor::Gpu;
 use crate::bench::table::{Column, Table, or_dash};
@@ -53,10 +54,11 @@ impl std::fmt::Display for Size {
 /// What the second-level cache of an H200 gives.
 pub const CACHE_BYTES_PER_SECOND: f64 = 5.4e12;
 
-/// What a pursuit of this size costs an H200 at the least, in seconds: the largest of arithmetic, cache and memory.
+/// What a pursuit of this size costs an H200 at the least, in seconds: the largest of arithmetic,
+/// cache and memory.
 ///
-/// Arithmetic: `DᵀY` and `s(s − 1)` FLOP a signal and atom, in f32. Second-level cache: each row of the Gram matrix that is chosen is
-/// read once, at 5.4 TB/s. Memory: signals in, codes out.
+/// Arithmetic: `DᵀY` and `s(s − 1)` FLOP a signal and atom, in f32. Second-level cache: each row of
+/// the Gram matrix that is chosen is read once, at 5.4 TB/s. Memory: signals in, codes out.
 pub fn floor(size: Size, gpu: &Gpu) -> f64 {
     let [m, n, p, s] = [size.m, size.n, size.p, size.s].map(|x| x as f64);
     let arithmetic = (2. * m * n * p + m * n * s * (s - 1.)) / gpu.f32_flops;
@@ -117,7 +119,8 @@ impl Data {
     }
 }
 
-/// Times one pursuit in one place; one thread, which takes long and varies little, at most three times.
+/// Times one pursuit in one place; one thread, which takes long and varies little, at most three
+/// times.
 fn measure(place: &Place, data: &Data, name: &str, op: Op, repeats: u32) -> Result<Row> {
     let (signals, atoms) = (data.signals.to_device(&place.device)?, data.atoms.to_device(&place.device)?);
     let pursuit = Pursuit::new(data.size.s);
@@ -164,7 +167,8 @@ fn run_peer(script: &Path) -> Result<Vec<(Size, f64)>> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(peer_line).collect())
 }
 
-/// The size and the time of a line such as `omp_torch m=10240 n=128 p=64 s=8: 5.99 ms, 1.71 Msignals/s`.
+/// The size and the time of a line such as
+/// `omp_torch m=10240 n=128 p=64 s=8: 5.99 ms, 1.71 Msignals/s`.
 fn peer_line(line: &str) -> Option<(Size, f64)> {
     let (setting, times) = line.split_once(": ")?;
     let number = |name: &str| {
@@ -182,7 +186,8 @@ mod tests {
 
     #[test]
     fn floors_are_those_of_the_arithmetic_done_by_hand() {
-        // 2²⁰ · 512 · (128 + 56) / 67·10¹² = 1.47 ms; rows of the Gram matrix: 2²⁰ · 7 · 2048 / 5.4·10¹² = 2.78 ms.
+        // 2²⁰ · 512 · (128 + 56) / 67·10¹² = 1.47 ms; rows of the Gram matrix: 2²⁰ · 7 · 2048 /
+        // 5.4·10¹² = 2.78 ms.
         assert!((floor(LARGE, &Gpu::H200) - 2.78e-3).abs() < 1e-5);
         // One atom a code reads no row: 2²⁰ · 512 · 128 / 67·10¹² = 1.03 ms.
         assert!((floor(Size { s: 1, ..LARGE }, &Gpu::H200) - 1.03e-3).abs() < 1e-5);

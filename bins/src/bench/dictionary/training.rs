@@ -1,4 +1,5 @@
-//! An iteration of the update rules and a pass of the online method, on the same patches from the same start.
+//! An iteration of the update rules and a pass of the online method, on the same patches from the
+//! same start.
 use super::pursuit::{self, CACHE_BYTES_PER_SECOND, Size};
 use super::{DictionaryArgs, Place, Row, data};
 use crate::bench::floor::Gpu;
@@ -15,7 +16,8 @@ use chandlery::{FullBatchTrainer, Philox};
 use chandlery_ops::arrays::gather_rows;
 use std::time::Instant;
 
-/// The size that peers were measured at: signals, atoms, side of a patch, atoms of a code, passes, rows of a minibatch.
+/// The size that peers were measured at: signals, atoms, side of a patch, atoms of a code, passes,
+/// rows of a minibatch.
 const M: usize = 12_288;
 const N: usize = 256;
 const SIDE: usize = 8;
@@ -34,11 +36,11 @@ pub struct Task {
 }
 
 impl Task {
-    /// What an iteration of any rule with a pursuit and a sweep over the atoms costs an H200 at the least, in seconds: that pursuit, then
-    /// the larger of arithmetic and cache.
+    /// What an iteration of any rule with a pursuit and a sweep over the atoms costs an H200 at the
+    /// least, in seconds: that pursuit, then the larger of arithmetic and cache.
     ///
-    /// Arithmetic: the error matrix and for each atom `F·x`, 4 FLOP for each coefficient and value of its signal. Second-level cache: an atom reads
-    /// the error of each signal that uses it.
+    /// Arithmetic: the error matrix and for each atom `F·x`, 4 FLOP for each coefficient and value
+    /// of its signal. Second-level cache: an atom reads the error of each signal that uses it.
     pub fn floor(&self, gpu: &Gpu) -> f64 {
         let p = SIDE * SIDE;
         let values = (self.m * self.s * p) as f64;
@@ -201,7 +203,8 @@ mod tests {
 
     #[test]
     fn the_floor_of_an_iteration_is_that_of_the_arithmetic_done_by_hand() {
-        // Rows of the Gram matrix: 4 · 12288 · 256 · 9 / 5.4·10¹² = 21.0 µs; errors: 4 · 12288 · 10 · 64 / 5.4·10¹² = 5.8 µs.
+        // Rows of the Gram matrix: 4 · 12288 · 256 · 9 / 5.4·10¹² = 21.0 µs; errors: 4 · 12288 · 10
+        // · 64 / 5.4·10¹² = 5.8 µs.
         let task = Task { m: M, n: N, s: S, rule: UpdateRule::AkSvd, group: N };
         assert!((task.floor(&Gpu::H200) - 26.8e-6).abs() < 5e-8);
     }

@@ -1,4 +1,5 @@
-//! Contrastive divergence in layers of overlapping patches: table 3 of Raina, Madhavan and Ng 2009, and their network of four layers.
+//! Contrastive divergence in layers of overlapping patches: table 3 of Raina, Madhavan and Ng 2009,
+//! and their network of four layers.
 mod streams;
 
 use super::common::TimingArgs;
@@ -27,7 +28,8 @@ const TABLE3: (&[ImageShape], &[LayerArg]) = (
     &[LayerArg::Patch { window: 24, stride: 8, hidden: 192 }],
 );
 
-/// Image and layers of the paper's largest network: 25600-82944-8192-4608-1024 units, 96 million parameters.
+/// Image and layers of the paper's largest network: 25600-82944-8192-4608-1024 units, 96 million
+/// parameters.
 const NETWORK: (&[ImageShape], &[LayerArg]) = (
     &[ImageShape::grey(160, 160)],
     &[
@@ -43,18 +45,20 @@ const NETWORK: (&[ImageShape], &[LayerArg]) = (
 pub struct PatchRbmArgs {
     #[command(flatten)]
     timing: TimingArgs,
-    /// Time the paper's network of four layers in place of its table 3: layers patch:24/8x256,patch:4/2x128,patch:4/2x512,dense:1024 on
-    /// 160x160 images.
+    /// Time the paper's network of four layers in place of its table 3: layers
+    /// patch:24/8x256,patch:4/2x128,patch:4/2x512,dense:1024 on 160x160 images.
     #[arg(long)]
     network: bool,
-    /// Shape of an image, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; several are separated by commas. Default: 144x144,192x192, or 160x160 with --network.
+    /// Shape of an image, HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS; several are separated by commas.
+    /// Default: 144x144,192x192, or 160x160 with --network.
     #[arg(long, value_name = "SHAPE,…", value_delimiter = ',', value_parser = image_shape)]
     image: Vec<ImageShape>,
-    /// Layers, lowest first. Named as by `dbn train`, each is timed on top of those before it; default: patch:24/8x192, or those of
-    /// --network.
+    /// Layers, lowest first. Named as by `dbn train`, each is timed on top of those before it;
+    /// default: patch:24/8x192, or those of --network.
     #[arg(long, value_name = "LAYER,…", value_delimiter = ',')]
     layers: Vec<LayerArg>,
-    /// Precision of the matrix products; f32, tf32, bf16 or bf16-stochastic, several separated by commas.
+    /// Precision of the matrix products; f32, tf32, bf16 or bf16-stochastic, several separated by
+    /// commas.
     #[arg(long, value_name = "PRECISION,…", value_delimiter = ',', default_value = "f32,tf32,bf16")]
     precision: Vec<RbmPrecision>,
     #[command(flatten)]
@@ -99,7 +103,8 @@ struct Row {
     /// Of the paper's two CPU cores, and of its GPU.
     paper_cpu_seconds: Option<f64>,
     paper_seconds: Option<f64>,
-    /// Lower bounds on an H200: by arithmetic, by the traffic of weights, and the larger of the two.
+    /// Lower bounds on an H200: by arithmetic, by the traffic of weights, and the larger of the
+    /// two.
     floor_arithmetic_seconds: Option<f64>,
     floor_traffic_seconds: Option<f64>,
     floor_seconds: Option<f64>,

@@ -1,4 +1,5 @@
-//! Rows that stay on the device beside rows that stream to it from host memory and from a file: what streaming costs, and what memory it takes.
+//! Rows that stay on the device beside rows that stream to it from host memory and from a file:
+//! what streaming costs, and what memory it takes.
 use super::{Network, PatchRbmArgs, trainer};
 use crate::bench::contrastive::MIN_STEPS;
 use crate::bench::file_rows::FileRows;
@@ -21,19 +22,20 @@ use std::path::PathBuf;
 /// Options of `--streams`.
 #[derive(Debug, Args)]
 pub(super) struct StreamsArgs {
-    /// Compare rows in the device's memory with rows that stream to it, in place of the table. From host memory and from a mapped file, with
-    /// seconds for 1 million examples and the memory of the process.
+    /// Compare rows in the device's memory with rows that stream to it, in place of the table. From
+    /// host memory and from a mapped file, with seconds for 1 million examples and the memory of
+    /// the process.
     #[arg(long)]
     streams: bool,
-    /// Size of the file that --streams writes for each image and deletes at the end, such as 4GiB; rounded down to whole rows, and at
-    /// least a minibatch.
+    /// Size of the file that --streams writes for each image and deletes at the end, such as 4GiB;
+    /// rounded down to whole rows, and at least a minibatch.
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes, requires = "streams")]
     file_bytes: usize,
     /// Folder for the file of --streams; default: the system's folder for temporary files.
     #[arg(long, value_name = "DIR", requires = "streams")]
     folder: Option<PathBuf>,
-    /// Size of the chunks that are copied to the device: 64MiB, 500MB or a number of bytes. Of --streams; rounded down to whole minibatches, at least
-    /// one.
+    /// Size of the chunks that are copied to the device: 64MiB, 500MB or a number of bytes. Of
+    /// --streams; rounded down to whole minibatches, at least one.
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes, requires = "streams")]
     chunk_bytes: usize,
 }
@@ -191,7 +193,8 @@ pub(super) fn compare(args: &PatchRbmArgs, networks: &[Network]) -> Result<Outco
     Ok(Outcome::Done)
 }
 
-/// Times rows of one origin. They are made or mapped here and go with the end, so that no run counts the memory of another.
+/// Times rows of one origin. They are made or mapped here and go with the end, so that no run
+/// counts the memory of another.
 fn measure(
     args: &PatchRbmArgs,
     device: &Device,
@@ -203,7 +206,8 @@ fn measure(
     let (batch, chunk_bytes) = (args.cd.batch(), args.streams.chunk_bytes);
     let mut watch = Watch::begin();
     let of_file = file.open()?;
-    // On a GPU each run makes as many steps as the file has minibatches, wherever the rows come from.
+    // On a GPU each run makes as many steps as the file has minibatches, wherever the rows come
+    // from.
     let least = if device.is_cpu() { MIN_STEPS } else { MIN_STEPS.max(of_file.n_samples() / batch) };
     let rows = match source {
         Origin::Resident | Origin::Memory => args.cd.rows(image.n_features())?,

@@ -26,19 +26,21 @@ pub struct UpDownSettings {
     /// Initial learning rate of the top-layer epochs, which falls to 0 over them.
     #[arg(long, value_name = "RATE", default_value_t = 0.3, value_parser = above_zero)]
     pub top_learning_rate: f64,
-    /// Factor on the learning rate of the label weights and biases. Each label unit is 1 in few rows, so its weights need a larger
-    /// rate; Hinton, Osindero and Teh 2006 use 1.
+    /// Factor on the learning rate of the label weights and biases. Each label unit is 1 in few
+    /// rows, so its weights need a larger rate; Hinton, Osindero and Teh 2006 use 1.
     #[arg(long, value_name = "FACTOR", default_value_t = 10., value_parser = above_zero)]
     pub label_rate: f64,
     /// Momentum, at least 0 and below 1.
     #[arg(long, value_name = "MOMENTUM", default_value_t = 0., value_parser = below_one)]
     pub momentum: f64,
-    /// Gibbs steps of the model phase (CD-k). In the top layer; with several numbers, each applies to an equal part of the up-down epochs, in order, and
-    /// the first also to the top-layer epochs. Hinton, Osindero and Teh 2006 use 3,6,10 with --persistent=false.
+    /// Gibbs steps of the model phase (CD-k). In the top layer; with several numbers, each applies
+    /// to an equal part of the up-down epochs, in order, and the first also to the top-layer
+    /// epochs. Hinton, Osindero and Teh 2006 use 3,6,10 with --persistent=false.
     #[arg(long, value_name = "K,K,…", value_delimiter = ',', default_value = "2", value_parser = at_least_one)]
     pub k: Vec<usize>,
-    /// Continue the Gibbs chains from step to step (persistent CD) instead of starting them at the data. With false, samples that start from random
-    /// states may not look like the data. Default: true.
+    /// Continue the Gibbs chains from step to step (persistent CD) instead of starting them at the
+    /// data. With false, samples that start from random states may not look like the data. Default:
+    /// true.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub persistent: Option<bool>,
     /// L2 decay of the weights, at least 0.
@@ -55,8 +57,9 @@ pub struct UpDownSettings {
 /// Arguments of `dbn up-down`.
 #[derive(Debug, Args)]
 pub struct UpDownArgs {
-    /// Network of binary units: folder of a `dbn train` run (or any folder with config.json and model.safetensors), or OWNER/NAME on the
-    /// Hugging Face hub. Required unless you give --resume.
+    /// Network of binary units: folder of a `dbn train` run (or any folder with config.json and
+    /// model.safetensors), or OWNER/NAME on the Hugging Face hub. Required unless you give
+    /// --resume.
     #[arg(value_name = "MODEL", required_unless_present = "resume")]
     pub model: Option<String>,
     /// Where rows and their labels come from.
@@ -65,9 +68,10 @@ pub struct UpDownArgs {
     /// How the network is trained.
     #[command(flatten)]
     pub settings: UpDownSettings,
-    /// Epochs: passes over the training rows. The up-down algorithm trains all weights in them; 0 trains the top layer with the labels only. Default: 60.
-    /// With --resume, a larger number extends the run, even a finished one, to N epochs in all, over which the learning rate falls to 0;
-    /// each number of --k applies to an equal part of them.
+    /// Epochs: passes over the training rows. The up-down algorithm trains all weights in them; 0
+    /// trains the top layer with the labels only. Default: 60. With --resume, a larger number
+    /// extends the run, even a finished one, to N epochs in all, over which the learning rate falls
+    /// to 0; each number of --k applies to an equal part of them.
     #[arg(long, value_name = "N", value_parser = whole_number)]
     pub epochs: Option<usize>,
     /// How rows reach the device.

@@ -23,7 +23,8 @@ pub struct Evaluation {
     pub measured_on: MeasuredOn,
     /// Share of rows whose class of lowest free energy is the label.
     pub accuracy: f64,
-    /// Mean over rows of the squared error of recognition up and generation down, summed over the inputs.
+    /// Mean over rows of the squared error of recognition up and generation down, summed over the
+    /// inputs.
     pub reconstruction_error: f64,
     /// Rows measured on.
     pub n_rows: usize,
@@ -62,7 +63,8 @@ impl Evaluation {
     }
 }
 
-/// Draws a line of samples of each class into a run folder; nothing when rows are no images that can be drawn.
+/// Draws a line of samples of each class into a run folder; nothing when rows are no images that
+/// can be drawn.
 pub fn run_picture(dbn: &LabelledDbn, seed: u64, folder: &RunFolder) -> Result<Option<Picture>> {
     let _spinner = Spinner::new("drawing samples");
     let Some(shape) = drawable(dbn.config()) else {

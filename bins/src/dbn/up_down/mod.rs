@@ -1,4 +1,5 @@
-//! The command `up-down`: a trained network is given labels and generative weights, and all of it is trained.
+//! The command `up-down`: a trained network is given labels and generative weights, and all of it
+//! is trained.
 //!
 //! | module  | what                                                       |
 //! |---------|------------------------------------------------------------|
@@ -41,7 +42,8 @@ pub struct EpochReport {
     pub accuracy: f64,
     /// The same of held-out rows; none where no rows are held out.
     pub held_out_accuracy: Option<f64>,
-    /// Mean over training rows of the squared error of recognition up and generation down, summed over the inputs.
+    /// Mean over training rows of the squared error of recognition up and generation down, summed
+    /// over the inputs.
     pub reconstruction_error: f64,
     /// What the steps of the epoch gathered.
     #[serde(flatten)]

@@ -55,7 +55,8 @@ pub fn training(settings: &UpDownSettings, stage: Stage) -> Result<LabelledDbnTr
     })
 }
 
-/// Each number for an equal part of the epochs; where epochs are fewer than numbers, the last numbers.
+/// Each number for an equal part of the epochs; where epochs are fewer than numbers, the last
+/// numbers.
 fn rising(k: &[usize], epochs: usize) -> Schedule {
     let k = &k[k.len().saturating_sub(epochs.max(1))..];
     let first = |part: usize| part * epochs / k.len();

@@ -1,8 +1,10 @@
-// wgmma.cuh: products of warpgroups from shared memory, copies by tensor maps and the barriers between both, of capability 9.0 alone.
+// wgmma.cuh: products of warpgroups from shared memory, copies by tensor maps and the barriers
+// between both, of capability 9.0 alone.
 //
-// Operands lie in shared memory as copies with swizzling leave them, in blocks of 64 entries of 16 bits (128 bytes), or of 32, by any number of
-// lines, each block on a multiple of 1024 bytes: lines of an operand whose depth is its inner dimension (K-major), or of the depth (transposed).
-// Source: NVIDIA, "PTX ISA", sections on wgmma and cp.async.bulk.tensor.
+// Operands lie in shared memory as copies with swizzling leave them, in blocks of 64 entries of 16
+// bits (128 bytes), or of 32, by any number of lines, each block on a multiple of 1024 bytes: lines
+// of an operand whose depth is its inner dimension (K-major), or of the depth (transposed). Source:
+// NVIDIA, "PTX ISA", sections on wgmma and cp.async.bulk.tensor.
 #pragma once
 
 #include "core/tiles.cuh"
@@ -12,8 +14,9 @@ constexpr int BLOCK_LINE = 128;  // bytes of a line of a block of 64 entries
 // What threads wrote to shared memory before is seen by the copies that they begin.
 __device__ __forceinline__ void shared_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Where an operand lies within a block with lines of so many bytes, 128 or 64. A transposed one may go on in blocks that begin `apart` bytes from each other.
-// Above its 18 bits an address has the number of the block in its cluster.
+// Where an operand lies within a block with lines of so many bytes, 128 or 64. A transposed one may
+// go on in blocks that begin `apart` bytes from each other. Above its 18 bits an address has the
+// number of the block in its cluster.
 template <int LINE = BLOCK_LINE> __device__ __forceinline__ uint64_t operand(uint32_t at, uint32_t apart = 0) {
   return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)(8 * LINE >> 4) << 32 | (uint64_t)(LINE == 128 ? 1 : 2) << 62;
 }
@@ -36,8 +39,10 @@ template <int N> __device__ __forceinline__ void summed(float (&d)[N], int from 
 // Waits for all threads that multiply, THREADS of them.
 template <int THREADS> __device__ __forceinline__ void all_multiplied() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
-// Where the sums of warpgroups below each other lie in registers once lanes have exchanged them: a lane has columns 2t and 2t + 1 of each eight, and neighbouring lanes give
-// each other those of every other eight. Of every 16 columns a thread then has four neighbours, from `along` on, of `line` and of eight lines further.
+// Where the sums of warpgroups below each other lie in registers once lanes have exchanged them: a
+// lane has columns 2t and 2t + 1 of each eight, and neighbouring lanes give each other those of
+// every other eight. Of every 16 columns a thread then has four neighbours, from `along` on, of
+// `line` and of eight lines further.
 struct Exchanged {
   static __device__ int line() { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4; }
   static __device__ int along() { return threadIdx.x % 2 * 8 + threadIdx.x / 2 % 2 * 4; }
@@ -49,9 +54,10 @@ struct Exchanged {
   }
 };
 
-// d += a b, or d = a b without ADD, for a of 64 x 16 and b of 16 x N, each K-major or transposed; d is N / 2 sums from FROM on. A broad product reads a once,
-// where narrow ones side by side read it each time, and shared memory gives just enough for those of 64 columns. The lists of registers are made of
-// groups of 16.
+// d += a b, or d = a b without ADD, for a of 64 x 16 and b of 16 x N, each K-major or transposed; d
+// is N / 2 sums from FROM on. A broad product reads a once, where narrow ones side by side read it
+// each time, and shared memory gives just enough for those of 64 columns. The lists of registers
+// are made of groups of 16.
 template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
 
 #define NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
@@ -136,7 +142,8 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier, unsigned times 
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(times) : "memory");
 }
 __device__ __forceinline__ void barrier_arrive(uint64_t* barrier, unsigned times = 1) { barrier_arrive(shared_address(barrier), times); }
-// After all barriers are made, by the thread that made them: copies see them. The block is then synchronized.
+// After all barriers are made, by the thread that made them: copies see them. The block is then
+// synchronized.
 __device__ __forceinline__ void barriers_made() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   shared_fence();
@@ -152,11 +159,13 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, unsigned parity) 
       "}" ::"r"(barrier), "r"(parity) : "memory");
 }
 __device__ __forceinline__ void barrier_wait(uint64_t* barrier, unsigned parity) { barrier_wait(shared_address(barrier), parity); }
-// The number of this warp, which the compiler then knows to be the same for all lanes: addresses and descriptors by it take uniform registers.
+// The number of this warp, which the compiler then knows to be the same for all lanes: addresses
+// and descriptors by it take uniform registers.
 __device__ __forceinline__ int warp_of_block() { return __shfl_sync(~0u, threadIdx.x / 32, 0); }
 
-// An address in shared memory, the same for all lanes of a warp, which all ask for it. The compiler keeps it, where it would make that of an array again at
-// each use, which in a loop over k-blocks takes longer than their products.
+// An address in shared memory, the same for all lanes of a warp, which all ask for it. The compiler
+// keeps it, where it would make that of an array again at each use, which in a loop over k-blocks
+// takes longer than their products.
 __device__ __forceinline__ uint32_t kept_address(const void* p) { return __shfl_sync(~0u, shared_address(p), 0); }
 
 // Barriers side by side, for loops over k-blocks.
@@ -178,8 +187,9 @@ struct Stage {
   }
 };
 
-// Waits until the stage is free and announces so many bytes there, one thread; returns the barrier that counts them. A stage is free when the round before is
-// used; in the first round, for a barrier that nobody has arrived at yet, that parity counts as over.
+// Waits until the stage is free and announces so many bytes there, one thread; returns the barrier
+// that counts them. A stage is free when the round before is used; in the first round, for a
+// barrier that nobody has arrived at yet, that parity counts as over.
 template <int STAGES>
 __device__ __forceinline__ uint64_t* announce(uint64_t* full, uint64_t* empty, const Stage<STAGES>& stage, unsigned bytes) {
   barrier_wait(empty + stage.at, stage.parity ^ 1);
@@ -193,8 +203,8 @@ struct alignas(64) TensorMap {
   unsigned long long words[16];
 };
 
-// Starts the copy of the block whose first entry is (x, y), x along a row, of a matrix among several; the barrier counts its bytes. What lies beyond
-// the matrix is 0.
+// Starts the copy of the block whose first entry is (x, y), x along a row, of a matrix among
+// several; the barrier counts its bytes. What lies beyond the matrix is 0.
 __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x, int y, int z, uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
@@ -216,11 +226,13 @@ __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x
       "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
       : "memory");
 }
-// Asks for a block of one matrix to be brought into the second-level cache: allowed before `wait_for_previous`.
+// Asks for a block of one matrix to be brought into the second-level cache: allowed before
+// `wait_for_previous`.
 __device__ __forceinline__ void prefetch_block(const TensorMap* map, int x, int y) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x), "r"(y) : "memory");
 }
-// Starts the copy of a block to memory, as far as it lies within the matrix; what threads wrote to it was fenced by `shared_fence`.
+// Starts the copy of a block to memory, as far as it lies within the matrix; what threads wrote to
+// it was fenced by `shared_fence`.
 __device__ __forceinline__ void store_block(const TensorMap* map, int x, int y, const void* from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(x), "r"(y),
                "r"(shared_address(from))

@@ -1,23 +1,30 @@
-// sm_90a/patch_units.cu: units of a product with the weights of patches, up or down, in one launch, by the products of warpgroups of capability
-// 9.0: out = units(scale * x W + bias). The tile of a product is that of product_tile.cuh, tiles and units are those of patch_units.cu.
+// sm_90a/patch_units.cu: units of a product with the weights of patches, up or down, in one launch,
+// by the products of warpgroups of capability 9.0: out = units(scale * x W + bias). The tile of a
+// product is that of product_tile.cuh, tiles and units are those of patch_units.cu.
 //
-// Values of the grid lie so that 64 that follow each other in a window do so in a row, too: all copies are by tensor maps. Down, a tile is two
-// neighbours among cells of 64 values, or columns of larger ones; a k-block is hidden units of a patch, which the two cells share, but for the
-// patches at the ends, which reach one of them. Blocks of a cluster share the patches of a tile.
+// Values of the grid lie so that 64 that follow each other in a window do so in a row, too: all
+// copies are by tensor maps. Down, a tile is two neighbours among cells of 64 values, or columns of
+// larger ones; a k-block is hidden units of a patch, which the two cells share, but for the patches
+// at the ends, which reach one of them. Blocks of a cluster share the patches of a tile.
 //
-// Up to units of 0 and 1, from numbers in one part, a block for each multiprocessor takes tiles one after the other (product_tiles.cuh) and finishes
-// them from registers, while k-blocks of the next arrive. All multiprocessors finish at about the same time, and meanwhile nothing is multiplied. The
-// finish is a loop: written out for all columns it is three times the code, and the step slower (NOTES.md).
+// Up to units of 0 and 1, from numbers in one part, a block for each multiprocessor takes tiles one
+// after the other (product_tiles.cuh) and finishes them from registers, while k-blocks of the next
+// arrive. All multiprocessors finish at about the same time, and meanwhile nothing is multiplied.
+// The finish is a loop: written out for all columns it is three times the code, and the step slower
+// (NOTES.md).
 //
-// arrays   those of patch_units.cu, as tensor maps: x [batch, values] or [batch, patches * hidden], blocks of 64 WGS lines; weights
-//          [patches * hidden, window_len], blocks of TN lines up, of 64 lines down; DEPTH columns (weights down: 64), the third dimension is the part
+// arrays   those of patch_units.cu, as tensor maps: x [batch, values] or [batch, patches * hidden],
+//          blocks of 64 WGS lines; weights [patches * hidden, window_len], blocks of TN lines up,
+//          of 64 lines down; DEPTH columns (weights down: 64), the third dimension is the part
 // scalars  those of patch_units.cu; stride * depth and hidden are multiples of 64, window of stride
 //          Of states up, hidden is a multiple of TN
-// launch   grid (cluster * patches or cells or pairs of them, times tiles across; tiles of rows), of states up any number of blocks across;
-//          128 WGS + 128 threads
-// shared   STAGES k-blocks and 1 KB to align them; the tile of sums takes their place, but for states up
-// cost     2 * batch * weights FLOP for each pair of parts; windows once for each tile across, weights once for each tile of rows; down, hidden
-//          units once for each tile: those of 12 patches for two cells of windows of three cells by three
+// launch   grid (cluster * patches or cells or pairs of them, times tiles across; tiles of rows),
+//          of states up any number of blocks across; 128 WGS + 128 threads
+// shared   STAGES k-blocks and 1 KB to align them; the tile of sums takes their place, but for
+//          states up
+// cost     2 * batch * weights FLOP for each pair of parts; windows once for each tile across,
+//          weights once for each tile of rows; down, hidden units once for each tile: those of 12
+//          patches for two cells of windows of three cells by three
 // NaN      as in units.cu
 // same     sums in one order on one device; draws are those of the CPU
 // truth    patch_product_reference and units_reference
@@ -28,8 +35,8 @@
 constexpr int Q = 4;               // fours of units that a thread makes at once
 constexpr long long NOWHERE = -4;  // their place where there is nothing to write
 
-// The units of this block's part of a tile of the minibatch from row0 on, `unit` the first of this thread's four in planes with lines of `width`, below 0
-// for none.
+// The units of this block's part of a tile of the minibatch from row0 on, `unit` the first of this
+// thread's four in planes with lines of `width`, below 0 for none.
 template <typename H, typename T>
 __device__ __forceinline__ void finish_tile(T* out, const Sums<H>& sums, const float* bias, const long long* counter, const Numbers& n,
                                             int row0, int width, int unit) {
@@ -79,8 +86,8 @@ __device__ __forceinline__ void units_up(T* out, const float* bias, const long l
   });
 }
 
-// The sums of this thread in two times 16 neighbouring columns, the pair-th 32 of them, which all threads of a warp take at once. Sums lie in
-// registers, through which a loop cannot count.
+// The sums of this thread in two times 16 neighbouring columns, the pair-th 32 of them, which all
+// threads of a warp take at once. Sums lie in registers, through which a loop cannot count.
 template <int PAIR = 0, int N>
 __device__ __forceinline__ void take_sums(const float (&sum)[N], int pair, float (&to)[16]) {
   if constexpr (16 * PAIR < N) {
@@ -90,9 +97,10 @@ __device__ __forceinline__ void take_sums(const float (&sum)[N], int pair, float
   }
 }
 
-// Writes 32 columns, from where `row` is, of that row and of the eighth below it, as far as they are `inside`. v[2 c + half]: four neighbours of the c-th
-// 16 columns, from Exchanged::along() on, of one of both rows. Lanes two apart give each other fours, so that each writes eight neighbours and the four of
-// a row 64 bytes at once.
+// Writes 32 columns, from where `row` is, of that row and of the eighth below it, as far as they
+// are `inside`. v[2 c + half]: four neighbours of the c-th 16 columns, from Exchanged::along() on,
+// of one of both rows. Lanes two apart give each other fours, so that each writes eight neighbours
+// and the four of a row 64 bytes at once.
 template <typename T>
 __device__ __forceinline__ void store_eights(T* row, size_t width, const bool (&inside)[2], const float (&v)[4][4]) {
   const bool second = threadIdx.x / 2 % 2;
@@ -110,7 +118,8 @@ __device__ __forceinline__ void store_eights(T* row, size_t width, const bool (&
 // What is written besides means.
 enum class Samples { NONE, LIKELIEST, DRAWN };
 
-// Units of 0 and 1 of one warpgroup's part of a tile, 32 columns at a time: of row `row` and the eighth below, from `unit` on.
+// Units of 0 and 1 of one warpgroup's part of a tile, 32 columns at a time: of row `row` and the
+// eighth below, from `unit` on.
 template <Samples SAMPLES, typename H, typename T>
 __device__ __forceinline__ void finish_states(T* out, const float (&sum)[H::TN / 2], const float* bias, const Philox& philox, int row,
                                               int unit, const Numbers& n) {
@@ -157,7 +166,8 @@ __device__ __forceinline__ void finish_states(T* out, const float (&sum)[H::TN /
   }
 }
 
-// The same for units of 0 and 1, from numbers in one part, tile after tile: tiles blockIdx.x, + gridDim.x and so on.
+// The same for units of 0 and 1, from numbers in one part, tile after tile: tiles blockIdx.x, +
+// gridDim.x and so on.
 template <typename H, typename T>
 __device__ __forceinline__ void states_up(T* out, const float* bias, const long long* counter, const TensorMap& x_map,
                                           const TensorMap& weight_map, const Numbers& n) {
@@ -179,9 +189,11 @@ __device__ __forceinline__ void states_up(T* out, const float* bias, const long 
   });
 }
 
-// Tiles across in the order in which blocks take them, those of the most patches first: the longest sums then begin first, and multiprocessors end
-// at nearly the same time. Without a plan the last comes first, and so it does among those of equally many patches: the product up before has just read
-// the last weights. In steps of 192 x 192 images that saves 1 to 2 %; at 144 x 144 nothing was seen.
+// Tiles across in the order in which blocks take them, those of the most patches first: the longest
+// sums then begin first, and multiprocessors end at nearly the same time. Without a plan the last
+// comes first, and so it does among those of equally many patches: the product up before has just
+// read the last weights. In steps of 192 x 192 images that saves 1 to 2 %; at 144 x 144 nothing was
+// seen.
 struct Order {
   unsigned count;  // of the tiles, or 0 without a plan
   unsigned short tile[1022];
@@ -200,7 +212,8 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
   const Cell cell(g, PAIR ? at / pairs * g.cells_across() + at % pairs * 2 : at);
   const int row0 = blockIdx.y * H::TM, col0 = tile % tiles * H::TN;
   const Covering ys(cell.y, g.down, overlap), xs(cell.x, g.across, overlap), next(cell.x + 1, g.across, overlap);
-  // From left to right, the patches that cover the cell, and from where to where those that cover the one beside it.
+  // From left to right, the patches that cover the cell, and from where to where those that cover
+  // the one beside it.
   const int low = cell.x - xs.first - xs.count + 1, high = cell.x - xs.first;
   const bool two = PAIR && cell.x + 1 < g.cells_across();
   const int low_of_next = two ? cell.x + 1 - next.first - next.count + 1 : PAIR ? high + 1 : low;
@@ -217,7 +230,8 @@ __device__ __forceinline__ void units_down(T* out, const float* bias, const long
 #pragma unroll 1
       for (int y = 0; y < ys.count; ++y) {
         const int dy = ys.first + y, unit0 = ((cell.y - dy) * g.across + px) * g.hidden;
-        // Where the columns of each block lie in the window, below 0 for a block that the window does not reach.
+        // Where the columns of each block lie in the window, below 0 for a block that the window
+        // does not reach.
         int entry[H::BLOCKS];
         int blocks = 0;
 #pragma unroll

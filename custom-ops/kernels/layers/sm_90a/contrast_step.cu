@@ -1,43 +1,56 @@
-// sm_90a/contrast_step.cu: the weights of one update of contrastive learning, from states in one part, by the products of warpgroups of
-// capability 9.0, and the biases of the hidden units. The formulas are those of contrast_step.cu; its kernel contrast_biases updates the other biases
-// and the counter.
+// sm_90a/contrast_step.cu: the weights of one update of contrastive learning, from states in one
+// part, by the products of warpgroups of capability 9.0, and the biases of the hidden units. The
+// formulas are those of contrast_step.cu; its kernel contrast_biases updates the other biases and
+// the counter.
 //
-// A block takes tiles of weights one after the other, in runs of contrast_tiles.cuh. Warpgroups take turns: one sums a tile of the gradient from x,
-// which stays in shared memory, and k-blocks of h, 64 rows at a time, which one thread copies through a ring, while the others step the weights of
-// the tiles before. A tile is one or two subtiles of 64 x 64. A thread copies the subtiles of weights and velocity into SUBTILE_STAGES stages in turn, and
-// another copies the new ones out, so that memory moves in both directions all the time.
+// A block takes tiles of weights one after the other, in runs of contrast_tiles.cuh. Warpgroups
+// take turns: one sums a tile of the gradient from x, which stays in shared memory, and k-blocks of
+// h, 64 rows at a time, which one thread copies through a ring, while the others step the weights
+// of the tiles before. A tile is one or two subtiles of 64 x 64. A thread copies the subtiles of
+// weights and velocity into SUBTILE_STAGES stages in turn, and another copies the new ones out, so
+// that memory moves in both directions all the time.
 //
-// The sums of hidden units over the minibatch are products with ones, in one tile of those with the same rows: nobody reads the states of hidden
-// units once more for them.
+// The sums of hidden units over the minibatch are products with ones, in one tile of those with the
+// same rows: nobody reads the states of hidden units once more for them.
 //
-// Where bf16 states have weights in halves (halves.cuh), the copy is their upper half, which then is read too: 12 bytes a weight in place of 14.
-// contrast_step_rounded is for weights of bf16 without a copy, which it rounds stochastically.
+// Where bf16 states have weights in halves (halves.cuh), the copy is their upper half, which then
+// is read too: 12 bytes a weight in place of 14. contrast_step_rounded is for weights of bf16
+// without a copy, which it rounds stochastically.
 //
-// Memory binds. Addresses of stages and operands are made once and kept: made anew for each k-block they take longer than its products
-// (NOTES.md).
+// Memory binds. Addresses of stages and operands are made once and kept: made anew for each k-block
+// they take longer than its products (NOTES.md).
 //
-// arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
-//          f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the same, T. All as tensor maps: of 64
-//          columns by 64 rows for h and x; of 128 bytes by 64 rows for the others. Of patches: [patches * rows, cols], h of all patches, x the
-//          values of the grid. hidden_state: [4, all rows] f32, see bias_step.cu
-// scalars  rows and cols multiples of 8, batch at most 192; of patches rows a multiple of 64, and stride * depth. Grid: of patches alone. scalars: [3]
-//          f32 on the device: rate / batch, momentum, rate. counter: [1] i64, read by contrast_step_rounded. height: tiles of a run, at least 1:
-//          see contrast_tiles.cuh
-// launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor; 384 threads, or 512 for contrast_step_rounded
-// shared   the side that stays, SUBTILE_STAGES subtiles of weights, velocity and copy, the ring, ONES_BYTES, and 1 KB to align them
-// cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy, 12 with halves, or 8 with bf16 weights; operands
-//          once for each tile, from the second-level cache
+// arrays   h: planes of [batch, rows] and x: of [batch, cols], T; plane 0 is of the negative phase,
+//          plane 1 of the positive. weight: [rows, cols] f32, bf16, or 16 bits that are lower
+//          halves; velocity: the same, V; copy: the same, T. All as tensor maps: of 64 columns by
+//          64 rows for h and x; of 128 bytes by 64 rows for the others. Of patches: [patches *
+//          rows, cols], h of all patches, x the values of the grid. hidden_state: [4, all rows]
+//          f32, see bias_step.cu
+// scalars  rows and cols multiples of 8, batch at most 192; of patches rows a multiple of 64, and
+//          stride * depth. Grid: of patches alone. scalars: [3] f32 on the device: rate / batch,
+//          momentum, rate. counter: [1] i64, read by contrast_step_rounded. height: tiles of a run,
+//          at least 1: see contrast_tiles.cuh
+// launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor; 384
+//          threads, or 512 for contrast_step_rounded
+// shared   the side that stays, SUBTILE_STAGES subtiles of weights, velocity and copy, the ring,
+//          ONES_BYTES, and 1 KB to align them
+// cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy, 12
+//          with halves, or 8 with bf16 weights; operands once for each tile, from the second-level
+//          cache
 // NaN      propagates
-// same     sums in one order on one device; those of the biases are not rounded after each row as on the CPU
-// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, round_stochastic and rounding_bits in src/layers/rounding.rs; of patches
-//          patch_gradient_reference and weight_step_reference
+// same     sums in one order on one device; those of the biases are not rounded after each row as
+//          on the CPU
+// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, round_stochastic and
+//          rounding_bits in src/layers/rounding.rs; of patches patch_gradient_reference and
+//          weight_step_reference
 
 #include "core/order.cuh"
 #include "core/stepped.cuh"
 #include "layers/sm_90a/contrast_subtile.cuh"
 #include "layers/sm_90a/contrast_tiles.cuh"
 
-// A tile is WIDE subtiles side by side, each with a stage of its own for its weights; GROUPS warpgroups take turns.
+// A tile is WIDE subtiles side by side, each with a stage of its own for its weights; GROUPS
+// warpgroups take turns.
 template <bool PATCHES, typename T, typename V, Stored STORED, int WIDE, int GROUPS>
 __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
                                               const TensorMap& velocity_map, const TensorMap& copy_map, float* hidden_state,
@@ -67,7 +80,8 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
     for (int t = 0; t < GROUPS; ++t) barrier_init(turn + t, 1);
     barriers_made();
   }
-  // For each phase, a line of ones among zeros: products with it are the sums of h over the rows of that phase.
+  // For each phase, a line of ones among zeros: products with it are the sums of h over the rows of
+  // that phase.
   for (int i = threadIdx.x; i < ONES_BYTES / 2; i += blockDim.x)
     reinterpret_cast<T*>(ones)[i] = narrow<T>(i / K_BLOCK_DEPTH % 8 == i / (8 * K_BLOCK_DEPTH) ? 1.f : 0.f);
   shared_fence();
@@ -78,7 +92,8 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   auto weights_in = [&](int stage) { return subtile_ring + stage * SUBTILE_BYTES; };
   auto velocities_in = [&](int stage) { return weights_in(stage) + WEIGHT_BYTES; };
   auto copies_in = [&](int stage) { return velocities_in(stage) + VELOCITY_BYTES; };
-  // Calls of(subtile, row0, col0) for all subtiles of this block, or the first so many, counted from 0.
+  // Calls of(subtile, row0, col0) for all subtiles of this block, or the first so many, counted
+  // from 0.
   auto each_subtile = [&](auto of, int most = 0x7fffffff) {
     int subtile = 0;
 #pragma unroll 1
@@ -163,13 +178,15 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
     const bool sums_rows = tile.alone();
     const int runs = tile.runs;
     const bool last = tile.last_of_run();
-    // A k-block is multiplied: its stage is free, and after the last tile of a run that of the k-block that stayed.
+    // A k-block is multiplied: its stage is free, and after the last tile of a run that of the
+    // k-block that stayed.
     auto release = [&](int s, int stage) {
       if (threadIdx.x % 128 != 0) return;
       passed.arrive(stage);
       if (last) stayed.arrive(s);
     };
-    // One lane of four has the sums of two rows. It reads what it changes by them early: from memory that takes as long as the products.
+    // One lane of four has the sums of two rows. It reads what it changes by them early: from
+    // memory that takes as long as the products.
     const int units = PATCHES ? g.units() : n.rows;
     const bool steps_biases = sums_rows && lane % 4 == 0;
     BiasBefore before[2];
@@ -179,9 +196,11 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       if (steps_biases && unit < units) before[half] = BiasBefore(hidden_state, n.hidden, units, unit);
     }
     int last_stage = 0;  // of the k-block before
-    // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
+    // Slices are told apart by the parity of their round, so nobody waits for those of a later
+    // tile.
     if (i > 0) barrier_wait(turn + i % GROUPS, (i / GROUPS - (i % GROUPS == 0)) % 2);
-    // A loop for tiles that sum the rows of h, too, and one for the others: products in a branch would wait for each other.
+    // A loop for tiles that sum the rows of h, too, and one for the others: products in a branch
+    // would wait for each other.
     auto sum_k_blocks = [&](auto rows_too) {
 #pragma unroll
       for (int e = 0; e < 32 * WIDE; ++e) sum[e] = 0.f;
@@ -235,7 +254,8 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
             words[half][c] = philox_block(draws, rounding_block(tile.row0() + row + 8 * half, tile.col0() + w * TILE + 32 * c + pair_at, n.cols));
       }
       const int stage = subtile % SUBTILE_STAGES, round = subtile / SUBTILE_STAGES;
-      // The subtile before it in this stage may be another warpgroup's that is still to be stepped; the parity of `arrived` does not tell it from this.
+      // The subtile before it in this stage may be another warpgroup's that is still to be stepped;
+      // the parity of `arrived` does not tell it from this.
       if (SUBTILE_STAGES < GROUPS * WIDE && round > 0) barrier_wait(stepped_all + stage, (round - 1) % 2);
       barrier_wait(arrived + stage, round % 2);
       ++subtile;
@@ -271,8 +291,8 @@ CONTRAST_STEP(patch_step_f16, true, __half, float, Stored::WHOLE, 1)
 CONTRAST_STEP(patch_step_bf16, true, __nv_bfloat16, __nv_bfloat16, Stored::WHOLE, 1)
 CONTRAST_STEP(patch_step_halves, true, __nv_bfloat16, __nv_bfloat16, Stored::HALVES, 2)
 
-// Of bf16 weights, which have no copy. Their rounding takes so many instructions that a third warpgroup pays. It leaves no registers for a block of
-// contrast_biases beside.
+// Of bf16 weights, which have no copy. Their rounding takes so many instructions that a third
+// warpgroup pays. It leaves no registers for a block of contrast_biases beside.
 constexpr int GROUPS_ROUNDED = 3;
 extern "C" __global__ void __launch_bounds__(128 * GROUPS_ROUNDED + 128, 1)
 contrast_step_rounded(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,

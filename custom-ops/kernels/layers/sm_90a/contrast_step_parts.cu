@@ -1,25 +1,36 @@
-// sm_90a/contrast_step_parts.cu: the weights of one update of contrastive learning, from states in two parts, by the products of warpgroups of
-// capability 9.0. The formulas are those of contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
+// sm_90a/contrast_step_parts.cu: the weights of one update of contrastive learning, from states in
+// two parts, by the products of warpgroups of capability 9.0. The formulas are those of
+// contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
 //
-// A block takes tiles of 64 x 64 weights one after the other, in an order of contrast_tiles.cuh: along the rows of patches, and down the columns of
-// one matrix. x stays in shared memory; one thread copies k-blocks of h, 64 rows at a time, through a ring. Two warpgroups take turns: each reads its weights and velocities
-// into registers, sums the gradient of its tile when its turn comes, and writes them back, so that memory moves in both directions all the time.
-// Both parts of the side that stays leave no room for tiles of weights in shared memory, as sm_90a/contrast_step.cu has them (NOTES.md).
+// A block takes tiles of 64 x 64 weights one after the other, in an order of contrast_tiles.cuh:
+// along the rows of patches, and down the columns of one matrix. x stays in shared memory; one
+// thread copies k-blocks of h, 64 rows at a time, through a ring. Two warpgroups take turns: each
+// reads its weights and velocities into registers, sums the gradient of its tile when its turn
+// comes, and writes them back, so that memory moves in both directions all the time. Both parts of
+// the side that stays leave no room for tiles of weights in shared memory, as
+// sm_90a/contrast_step.cu has them (NOTES.md).
 //
-// A number is the sum of two f16 ones: g = hi hi + hi lo + lo hi. The k-blocks of both phases take turns, so that what has been summed stays small:
-// tensor cores cut off what lies below 2^-24 of it or so.
+// A number is the sum of two f16 ones: g = hi hi + hi lo + lo hi. The k-blocks of both phases take
+// turns, so that what has been summed stays small: tensor cores cut off what lies below 2^-24 of it
+// or so.
 //
-// arrays   h: 2 parts of planes of [batch, rows] and x: of [batch, cols], f16, as tensor maps of 64 columns by 64 rows, third dimension the plane,
-//          fourth the part; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols] f32, and the velocity behind it; copy:
-//          2 parts of the same, f16, copy_part entries apart. Rows contiguous, 16-byte aligned. Of patches as in contrast_step.cu here
-// scalars  rows and cols multiples of 8, batch at most 192; of patches as in contrast_step.cu here. scalars: [3] f32 on the device: rate / batch, momentum, rate.
-//          height: tiles of a run of patches, at least 1: see contrast_tiles.cuh
-// launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor; THREADS threads
+// arrays   h: 2 parts of planes of [batch, rows] and x: of [batch, cols], f16, as tensor maps of 64
+//          columns by 64 rows, third dimension the plane, fourth the part; plane 0 is of the
+//          negative phase, plane 1 of the positive. weight: [rows, cols] f32, and the velocity
+//          behind it; copy: 2 parts of the same, f16, copy_part entries apart. Rows contiguous,
+//          16-byte aligned. Of patches as in contrast_step.cu here
+// scalars  rows and cols multiples of 8, batch at most 192; of patches as in contrast_step.cu here.
+//          scalars: [3] f32 on the device: rate / batch, momentum, rate. height: tiles of a run of
+//          patches, at least 1: see contrast_tiles.cuh
+// launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor;
+//          THREADS threads
 // shared   the side that stays and the ring, with 1 KB to align them
-// cost     12 batch rows cols FLOP; 20 bytes a weight; operands once for each tile, from the second-level cache
+// cost     12 batch rows cols FLOP; 20 bytes a weight; operands once for each tile, from the
+//          second-level cache
 // NaN      propagates
 // same     sums in one order on one device
-// truth    contrast_step_reference in src/layers/contrast_step/mod.rs; of patches patch_gradient_reference and weight_step_reference
+// truth    contrast_step_reference in src/layers/contrast_step/mod.rs; of patches
+//          patch_gradient_reference and weight_step_reference
 
 #include "core/order.cuh"
 #include "core/stepped.cuh"
@@ -97,14 +108,16 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
     const int runs = tile.runs;
     const bool last = tile.last_of_run();
     Stage<STAGES> stage(i * count * PARTS), used = stage;
-    // K-block s, the parts of which are from `used` on, is multiplied: their stages are free, and after the last tile of a run those that stayed.
+    // K-block s, the parts of which are from `used` on, is multiplied: their stages are free, and
+    // after the last tile of a run those that stayed.
     auto release = [&](int s) {
 #pragma unroll
       for (int p = 0; p < PARTS; ++p, used.next())
         if (threadIdx.x % 128 == 0) passed.arrive(used.at);
       if (threadIdx.x % 128 == 0 && last) stayed.arrive(s);
     };
-    // Slices are told apart by the parity of their round, so nobody waits for those of a later tile.
+    // Slices are told apart by the parity of their round, so nobody waits for those of a later
+    // tile.
     if (i > 0) barrier_wait(turn + group, (i - (group == 0)) / WGS % 2);
 #pragma unroll 1
     for (int s = 0; s < count; ++s) {

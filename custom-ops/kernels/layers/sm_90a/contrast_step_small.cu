@@ -1,25 +1,34 @@
-// sm_90a/contrast_step_small.cu: one update of contrastive learning of a small matrix, from states in one part or in two, by the products of
-// warpgroups of capability 9.0. The formulas are those of ../contrast_step.cu.
+// sm_90a/contrast_step_small.cu: one update of contrastive learning of a small matrix, from states
+// in one part or in two, by the products of warpgroups of capability 9.0. The formulas are those of
+// ../contrast_step.cu.
 //
-// A block sums the gradient of a tile of 64 x 64 weights: a thread of a further warp copies k-blocks of both sides of the states, DEPTH rows at a time,
-// through a ring, and a warpgroup multiplies them. Where the sums are long and the tiles few, the two blocks of a cluster share a tile: each sums
-// half of the k-blocks, then each finishes half of the lines from both sums. Weights and velocities come into registers while k-blocks are multiplied.
-// Two blocks fit on a multiprocessor, so that those of the biases run beside the tiles.
+// A block sums the gradient of a tile of 64 x 64 weights: a thread of a further warp copies
+// k-blocks of both sides of the states, DEPTH rows at a time, through a ring, and a warpgroup
+// multiplies them. Where the sums are long and the tiles few, the two blocks of a cluster share a
+// tile: each sums half of the k-blocks, then each finishes half of the lines from both sums.
+// Weights and velocities come into registers while k-blocks are multiplied. Two blocks fit on a
+// multiprocessor, so that those of the biases run beside the tiles.
 //
-// A number in two parts is the sum of two f16 ones: g = hi lo + lo hi + hi hi. The k-blocks of both phases take turns, so that what has been summed
-// stays small: tensor cores cut off what lies below 2^-24 of it or so.
+// A number in two parts is the sum of two f16 ones: g = hi lo + lo hi + hi hi. The k-blocks of both
+// phases take turns, so that what has been summed stays small: tensor cores cut off what lies below
+// 2^-24 of it or so.
 //
-// arrays   h_map, x_map: the states h and x as tensor maps of 64 columns by DEPTH rows, third dimension the plane, fourth, of two parts, the part; the
-//          others as in ../contrast_step.cu
+// arrays   h_map, x_map: the states h and x as tensor maps of 64 columns by DEPTH rows, third
+//          dimension the plane, fourth, of two parts, the part; the others as in
+//          ../contrast_step.cu
 // scalars  rows and cols multiples of 8; others as in ../contrast_step.cu
-// launch   1-D, clusters of CLUSTER: CLUSTER blocks for each tile of the weights, columns fastest, then a block for each 32 hidden and each 32
-//          visible units, made up to whole clusters; Shape::THREADS threads
-// shared   the k-blocks of a block, at most STAGES, and 1 KB to align them, but for the tile of sums, which takes their place, at least TILE_BYTES
-// cost     4 batch rows cols FLOP, three times that with two parts; operands once for each tile, from the second-level cache: 54 MB at [504, 784]
-//          and 512 rows in two parts, where it takes 16 us on an H200
+// launch   1-D, clusters of CLUSTER: CLUSTER blocks for each tile of the weights, columns fastest,
+//          then a block for each 32 hidden and each 32 visible units, made up to whole clusters;
+//          Shape::THREADS threads
+// shared   the k-blocks of a block, at most STAGES, and 1 KB to align them, but for the tile of
+//          sums, which takes their place, at least TILE_BYTES
+// cost     4 batch rows cols FLOP, three times that with two parts; operands once for each tile,
+//          from the second-level cache: 54 MB at [504, 784] and 512 rows in two parts, where it
+//          takes 16 us on an H200
 // NaN      propagates
 // same     sums have one order on one device; no atomics
-// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, bias_step_reference in src/layers/bias_step.rs
+// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, bias_step_reference in
+//          src/layers/bias_step.rs
 
 #include "core/cluster.cuh"
 #include "layers/contrast_numbers.cuh"
@@ -60,7 +69,8 @@ struct Arguments {
   const Numbers& n;
 };
 
-// Biases of 32 units, the hidden ones first, by the first MULTIPLYING threads of a block, and the counter.
+// Biases of 32 units, the hidden ones first, by the first MULTIPLYING threads of a block, and the
+// counter.
 template <typename H>
 __device__ __forceinline__ void step_biases_of(const Arguments<typename H::T, typename H::V>& a, int block, float* memory) {
   const Numbers& n = a.n;
@@ -72,8 +82,8 @@ __device__ __forceinline__ void step_biases_of(const Arguments<typename H::T, ty
   if (block == 0 && threadIdx.x == 0) *a.counter += n.by;
 }
 
-// Starts the copies of k-blocks first .. first + count of both sides, in turn, one thread. Even k-blocks are of the negative phase, odd ones of the
-// positive.
+// Starts the copies of k-blocks first .. first + count of both sides, in turn, one thread. Even
+// k-blocks are of the negative phase, odd ones of the positive.
 template <typename H>
 __device__ __forceinline__ void copy_k_blocks(const Arguments<typename H::T, typename H::V>& a, unsigned char* k_blocks, uint64_t* full, uint64_t* empty,
                                             int row0, int col0, int first, int count) {
@@ -175,7 +185,8 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
   summed(sum);
 
   all_multiplied<MULTIPLYING>();
-  // A lane holds columns 2t and 2t + 1 of lines g and g + 8 of each eight columns; through shared memory each warp gets whole lines.
+  // A lane holds columns 2t and 2t + 1 of lines g and g + 8 of each eight columns; through shared
+  // memory each warp gets whole lines.
   float* tile = reinterpret_cast<float*>(k_blocks);
 #pragma unroll
   for (int c = 0; c < TILE / 8; ++c)

@@ -1,6 +1,8 @@
-// sm_90a/contrast_subtile.cuh: how the kernels of an update that run on capability 9.0 step a subtile of 64 x 64 weights in shared memory.
+// sm_90a/contrast_subtile.cuh: how the kernels of an update that run on capability 9.0 step a
+// subtile of 64 x 64 weights in shared memory.
 //
-// Weights, velocities and copies lie as copies by tensor maps with swizzling leave them. The formulas are in contrast_step.cu.
+// Weights, velocities and copies lie as copies by tensor maps with swizzling leave them. The
+// formulas are in contrast_step.cu.
 #pragma once
 
 #include "arrays/halves.cuh"
@@ -9,7 +11,8 @@
 
 constexpr int TILE = 64;  // sides of a subtile
 
-// Where entry (row, col) of a tile lies, in blocks of 128 bytes by TILE rows as copies with swizzling leave it.
+// Where entry (row, col) of a tile lies, in blocks of 128 bytes by TILE rows as copies with
+// swizzling leave it.
 template <typename V>
 __device__ __forceinline__ V* entry(unsigned char* tile, int row, int col) {
   constexpr int LINE = BLOCK_LINE / sizeof(V), CHUNK = 16 / sizeof(V);
@@ -17,7 +20,8 @@ __device__ __forceinline__ V* entry(unsigned char* tile, int row, int col) {
   return reinterpret_cast<V*>(tile + (col / LINE * TILE + row) * BLOCK_LINE + chunk * 16) + col % CHUNK;
 }
 
-// How weights are stored: in f32; in halves, of which the upper ones are the copy; or as bf16 numbers alone, rounded stochastically.
+// How weights are stored: in f32; in halves, of which the upper ones are the copy; or as bf16
+// numbers alone, rounded stochastically.
 enum class Stored { WHOLE, HALVES, ROUNDED };
 
 // Two neighbours as they are stored.
@@ -52,8 +56,8 @@ struct Subtile {
   using W = std::conditional_t<STORED == Stored::WHOLE, float, __nv_bfloat16>;
   unsigned char *weights, *velocities, *copies;
 
-  // Steps two neighbours in registers: decay(v, w, g) is the new velocity; `word` are the random bits of Stored::ROUNDED, `scale` is that of copies of
-  // Stored::WHOLE.
+  // Steps two neighbours in registers: decay(v, w, g) is the new velocity; `word` are the random
+  // bits of Stored::ROUNDED, `scale` is that of copies of Stored::WHOLE.
   template <typename Decay>
   static __device__ __forceinline__ void step_two(Two<W>& weights, Two<V>& velocities, unsigned& copies, const float* g, unsigned word, float scale,
                                                   Decay decay) {
@@ -73,8 +77,9 @@ struct Subtile {
     }
   }
 
-  // Steps COLS columns from col0 on: the weights of rows `row` and row + 8, columns pair_at and pair_at + 1 of each eight, from gradients that lie from
-  // `first` on in `sum` as products leave them. `words`: random bits for both rows and twice 32 columns. A warp steps 16 rows together.
+  // Steps COLS columns from col0 on: the weights of rows `row` and row + 8, columns pair_at and
+  // pair_at + 1 of each eight, from gradients that lie from `first` on in `sum` as products leave
+  // them. `words`: random bits for both rows and twice 32 columns. A warp steps 16 rows together.
   template <int COLS, int N, typename Decay>
   __device__ __forceinline__ void step(const float (&sum)[N], int first, const uint4 (&words)[2][2], int row, int col0, int pair_at, float scale,
                                        Decay decay) const {
@@ -82,7 +87,8 @@ struct Subtile {
     const int lane = threadIdx.x % 32, line = row - lane / 4 + lane % 16, eight = lane / 16;
 #pragma unroll
     for (int from = 0; from < COLS / 8; from += 2) {
-      // Four pairs are read before the first is written: the compiler does not know that they lie apart.
+      // Four pairs are read before the first is written: the compiler does not know that they lie
+      // apart.
       Two<W> of_weights[4];
       Two<V> of_velocities[4];
       unsigned of_copies[4];

@@ -1,8 +1,9 @@
-// sm_90a/contrast_tiles.cuh: the tiles of weights that blocks of contrast_step.cu and contrast_step_parts.cu take, and the copies of the states that
-// they multiply.
+// sm_90a/contrast_tiles.cuh: the tiles of weights that blocks of contrast_step.cu and
+// contrast_step_parts.cu take, and the copies of the states that they multiply.
 //
-// The weights are those of the patches of a grid, or one matrix: that of a grid of one patch. The states of visible units stay in shared memory for
-// tiles below each other; those of hidden units pass through a ring, k-block after k-block.
+// The weights are those of the patches of a grid, or one matrix: that of a grid of one patch. The
+// states of visible units stay in shared memory for tiles below each other; those of hidden units
+// pass through a ring, k-block after k-block.
 #pragma once
 
 #include "layers/contrast_numbers.cuh"
@@ -15,11 +16,14 @@ constexpr int K_BLOCK_BYTES = K_BLOCK_DEPTH * BLOCK_LINE;  // of one part
 constexpr int SHARED = 217 * 1024;
 constexpr int ONES_BYTES = 2048;    // of contrast_step.cu, behind these. A block of contrast_biases fits beside both
 
-// A block's tiles, one after the other: runs of tiles below each other, for which the states of visible units stay. What waits for memory takes runs
-// of `height` tiles, each as many runs further along the rows as there are blocks, so that all blocks together move over one stretch of memory:
-// with a stretch for each, memory is slower (NOTES.md). They begin with the last rows, which the products before have just read, and end with the
-// first, which the products after read first. What waits for products takes a stretch DOWN the columns, in which these states stay for longest. A tile is WIDE
-// subtiles side by side. The positions are counted on: a division takes as long as a tile's products of some k-blocks.
+// A block's tiles, one after the other: runs of tiles below each other, for which the states of
+// visible units stay. What waits for memory takes runs of `height` tiles, each as many runs further
+// along the rows as there are blocks, so that all blocks together move over one stretch of memory:
+// with a stretch for each, memory is slower (NOTES.md). They begin with the last rows, which the
+// products before have just read, and end with the first, which the products after read first. What
+// waits for products takes a stretch DOWN the columns, in which these states stay for longest. A
+// tile is WIDE subtiles side by side. The positions are counted on: a division takes as long as a
+// tile's products of some k-blocks.
 template <bool PATCHES, bool DOWN, int WIDE = 1>
 struct Schedule {
   static constexpr int COLS = WIDE * TILE;
@@ -63,8 +67,9 @@ struct Schedule {
   }
   // The last tile with these states of visible units, and not the last of all.
   __device__ bool last_of_run() const { return moves() && left > 1 && row + 1 == height_here(); }
-  // Whether this tile, among those of its rows, is for what is done once for each row: columns take turns, a power of two of them. Blocks that stay in a
-  // column take the tiles of the same rows as their i-th, and the turns are counted by that, so that each block has as many.
+  // Whether this tile, among those of its rows, is for what is done once for each row: columns take
+  // turns, a power of two of them. Blocks that stay in a column take the tiles of the same rows as
+  // their i-th, and the turns are counted by that, so that each block has as many.
   __device__ bool alone() const { return ((moves() ? row0() / TILE : i) & ((1 << (31 - __clz(across))) - 1)) == col; }
   __device__ int row0() const { return matrix_here() * rows + (band_here() * height + row) * TILE; }
   __device__ int col0() const { return col * COLS; }
@@ -83,8 +88,9 @@ struct Schedule {
   __device__ int height_here() const { return min(height, down - band_here() * height); }
 };
 
-// States of both sides, as tensor maps of 64 columns by 64 rows, third dimension the plane and fourth, of two parts, the part. PARTS: of a number;
-// ALTERNATE: k-blocks of both planes take turns.
+// States of both sides, as tensor maps of 64 columns by 64 rows, third dimension the plane and
+// fourth, of two parts, the part. PARTS: of a number; ALTERNATE: k-blocks of both planes take
+// turns.
 template <typename Tiles, int PARTS, bool ALTERNATE>
 struct States {
   static constexpr int STAYING = PARTS * Tiles::COLS / TILE;  // blocks of a k-block that stays
@@ -102,8 +108,8 @@ struct States {
     else copy_block(to, &map, along, row, plane, part, here);
   }
 
-  // Copies the k-blocks of x that stay, of every run of tiles, one thread: each k-block as soon as the products of the run before no longer need
-  // its place.
+  // Copies the k-blocks of x that stay, of every run of tiles, one thread: each k-block as soon as
+  // the products of the run before no longer need its place.
   __device__ void copy_staying(unsigned char* k_blocks, uint64_t* here, uint64_t* free) const {
     int runs = -1;
 #pragma unroll 1
@@ -122,7 +128,8 @@ struct States {
     }
   }
 
-  // Copies the k-blocks of h that pass, of every tile, each part through the next of STAGES stages, one thread.
+  // Copies the k-blocks of h that pass, of every tile, each part through the next of STAGES stages,
+  // one thread.
   template <int STAGES>
   __device__ void copy_passing(unsigned char* k_blocks, uint64_t* full, uint64_t* empty) const {
     Stage<STAGES> stage;

@@ -1,14 +1,17 @@
-// sm_90a/product_errors.cu: what a denoising autoencoder computes from its two later products, each in one launch, by the products of warpgroups of
-// capability 9.0. The formulas are in ../product_errors.cu; the products are those of product_tile.cuh, of numbers in two parts.
+// sm_90a/product_errors.cu: what a denoising autoencoder computes from its two later products, each
+// in one launch, by the products of warpgroups of capability 9.0. The formulas are in
+// ../product_errors.cu; the products are those of product_tile.cuh, of numbers in two parts.
 //
-// arrays   a, b: as in product_tile.cuh, b transposed for errors, K-major for deltas; out and y: two parts of [m, n] f16, `low` entries apart, planes
-//          from entries `at` and `of` on; bias: [n] f32; target: [m, n] f32, 16-byte aligned; sums: [2, places] f64, to which block i adds its sums
-//          at place i
+// arrays   a, b: as in product_tile.cuh, b transposed for errors, K-major for deltas; out and y:
+//          two parts of [m, n] f16, `low` entries apart, planes from entries `at` and `of` on;
+//          bias: [n] f32; target: [m, n] f32, 16-byte aligned; sums: [2, places] f64, to which
+//          block i adds its sums at place i
 // scalars  n a multiple of 4, of 8 for errors; places: at least the number of blocks
 // launch, shared, cost   as in product_tile.cuh
 // NaN      propagates
 // same     sums in one order on one device, without atomics
-// truth    errors_of_product_reference, deltas_of_product_reference in src/layers/products/errors.rs
+// truth    errors_of_product_reference, deltas_of_product_reference in
+//          src/layers/products/errors.rs
 
 #include "layers/product_errors.cuh"
 #include "layers/sm_90a/product_tile.cuh"

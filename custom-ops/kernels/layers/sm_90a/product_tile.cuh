@@ -1,20 +1,25 @@
-// product_tile.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, by the products of warpgroups of capability 9.0, and what is
-// done with its entries, in one kernel.
+// product_tile.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, by the
+// products of warpgroups of capability 9.0, and what is done with its entries, in one kernel.
 //
-// A block sums a tile of 64 WGS x TN entries: one thread of a further warp copies k-blocks of both operands, DEPTH entries of the depth at a
-// time, through a ring of STAGES stages; WGS warpgroups multiply them. Blocks of a cluster share a tile: each sums a stretch of the depth,
-// then each finishes a part of the rows from everyone's sums, read from their shared memory. `sum_tile` is for any operands, `tile_of_product` for
-// two matrices.
+// A block sums a tile of 64 WGS x TN entries: one thread of a further warp copies k-blocks of both
+// operands, DEPTH entries of the depth at a time, through a ring of STAGES stages; WGS warpgroups
+// multiply them. Blocks of a cluster share a tile: each sums a stretch of the depth, then each
+// finishes a part of the rows from everyone's sums, read from their shared memory. `sum_tile` is
+// for any operands, `tile_of_product` for two matrices.
 //
-// A number in two parts is the sum of two f16 ones, and the product of both second parts is left out. Tensor cores cut off what lies below
-// 2^-24 of a sum or so, where f32 rounds, and over a long sum that adds up: the sums of a k-block, those with second parts first, are added to f32
-// ones outside. Numbers in one part are summed in the tensor cores.
+// A number in two parts is the sum of two f16 ones, and the product of both second parts is left
+// out. Tensor cores cut off what lies below 2^-24 of a sum or so, where f32 rounds, and over a long
+// sum that adds up: the sums of a k-block, those with second parts first, are added to f32 ones
+// outside. Numbers in one part are summed in the tensor cores.
 //
-// arrays   a: PA of [m, k]; b: PB of [n, k] (K-major) or [k, n] (transposed), T, as tensor maps of blocks of DEPTH entries (b transposed: 64) by 64 WGS and TN
-//          or DEPTH lines, their third dimension the part
+// arrays   a: PA of [m, k]; b: PB of [n, k] (K-major) or [k, n] (transposed), T, as tensor maps of
+//          blocks of DEPTH entries (b transposed: 64) by 64 WGS and TN or DEPTH lines, their third
+//          dimension the part
 // scalars  n a multiple of 4, rows of a and b of 8 entries
-// launch   grid (S * tiles across n, tiles across m), clusters of S <= MOST along x; Shape::BLOCK threads
-// shared   the k-blocks of a block, at most STAGES, and 1 KB to align them; the tile of sums takes their place
+// launch   grid (S * tiles across n, tiles across m), clusters of S <= MOST along x; Shape::BLOCK
+//          threads
+// shared   the k-blocks of a block, at most STAGES, and 1 KB to align them; the tile of sums takes
+//          their place
 // cost     2mnk FLOP for each pair of parts; operands once for each tile
 #pragma once
 
@@ -25,8 +30,9 @@
 constexpr int RING = 216 * 1024;  // at most
 constexpr int MOST = 8;           // blocks of a cluster
 
-// PA and PB: parts of a and of b. ALONE: each of two transposed blocks of 64 columns has k-blocks of its own, too. Both then always have products of their own:
-// with those of both together there are not enough registers.
+// PA and PB: parts of a and of b. ALONE: each of two transposed blocks of 64 columns has k-blocks
+// of its own, too. Both then always have products of their own: with those of both together there
+// are not enough registers.
 template <int WGS_, int TN_, bool TRANSPOSED_, typename T_, int PA_, int PB_, bool ALONE_ = false>
 struct Shape {
   using T = T_;
@@ -60,12 +66,14 @@ struct Ring {
   uint64_t *full, *empty;
 };
 
-// How many k-blocks there are for every block of columns, and before and after these for the first and for the last of two blocks ALONE.
+// How many k-blocks there are for every block of columns, and before and after these for the first
+// and for the last of two blocks ALONE.
 struct Slices {
   int all, first = 0, last = 0;
 };
 
-// The sums of a tile in shared memory, of which a block of the cluster finishes the lines from `begin` to `end`.
+// The sums of a tile in shared memory, of which a block of the cluster finishes the lines from
+// `begin` to `end`.
 template <typename H>
 struct Sums {
   const float* tile;
@@ -90,7 +98,8 @@ struct Sums {
   }
 };
 
-// sum += a b, or sum = a b without ADD, for products FROM to TO of N columns over the depth of a k-block; a and b: 64 rows and TN columns of one part.
+// sum += a b, or sum = a b without ADD, for products FROM to TO of N columns over the depth of a
+// k-block; a and b: 64 rows and TN columns of one part.
 template <typename H, int FROM, int TO, bool ADD>
 __device__ __forceinline__ void multiply_k_block(float (&sum)[H::TN / 2], uint64_t a, uint64_t b) {
   using Product = Wgmma<typename H::T, H::N, false, H::TRANSPOSED>;
@@ -117,8 +126,9 @@ struct Operands {
   __device__ uint64_t b(int stage) const { return further(first_b, stage * H::BYTES); }
 };
 
-// The tile of this block's cluster. One thread calls copy(ring), which copies the k-blocks in turn; the threads that multiply then call finish(sums),
-// and this says whether the thread is one of them. All have waited for the launch before when copy and finish are called.
+// The tile of this block's cluster. One thread calls copy(ring), which copies the k-blocks in turn;
+// the threads that multiply then call finish(sums), and this says whether the thread is one of
+// them. All have waited for the launch before when copy and finish are called.
 template <typename H, typename Copy, typename Finish>
 __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, Finish finish) {
   extern __shared__ unsigned char memory[];
@@ -202,7 +212,8 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   return true;
 }
 
-// Starts the copies of `count` k-blocks of both operands in turn, from `first` on, each `step` further along the depth, one thread.
+// Starts the copies of `count` k-blocks of both operands in turn, from `first` on, each `step`
+// further along the depth, one thread.
 template <typename H>
 __device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap& a_map, const TensorMap& b_map, int row0, int col0, int first,
                                             int step, int count) {
@@ -226,16 +237,18 @@ __device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap&
   }
 }
 
-// A tile of the product of two matrices. Each thread that multiplies calls begin(column) for what finishes four neighbours x of the result from that
-// column on, in one order on one device: finish(row) reads what it needs of a row, and what it returns is called with the sums. Whether this thread
-// is one of them.
+// A tile of the product of two matrices. Each thread that multiplies calls begin(column) for what
+// finishes four neighbours x of the result from that column on, in one order on one device:
+// finish(row) reads what it needs of a row, and what it returns is called with the sums. Whether
+// this thread is one of them.
 template <typename H, typename Begin>
 __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const TensorMap& b_map, const Extent& n, Begin begin) {
   const int cluster = n.cluster, rank = blockIdx.x % cluster;
   const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / cluster * H::TN;
   const int all = (n.k + H::DEPTH - 1) / H::DEPTH;
-  // A transposed operand lies in memory along the depth. All blocks go through it together and from its end, which the product of the K-major operand
-  // before has read last, as products up and down take turns.
+  // A transposed operand lies in memory along the depth. All blocks go through it together and from
+  // its end, which the product of the K-major operand before has read last, as products up and down
+  // take turns.
   const int begin_at = all * rank / cluster;
   const int first = H::TRANSPOSED ? all - 1 - rank : begin_at, step = H::TRANSPOSED ? -cluster : 1;
   const int count = H::TRANSPOSED ? (all - rank + cluster - 1) / cluster : all * (rank + 1) / cluster - begin_at;

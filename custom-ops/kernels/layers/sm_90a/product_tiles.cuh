@@ -1,13 +1,17 @@
-// sm_90a/product_tiles.cuh: tiles of products of 16-bit numbers, one after the other in a block, by the products of warpgroups of capability 9.0.
+// sm_90a/product_tiles.cuh: tiles of products of 16-bit numbers, one after the other in a block, by
+// the products of warpgroups of capability 9.0.
 //
-// Operands, ring and warpgroups are those of product_tile.cuh. The sums stay in registers for the finish, so that the ring is never used for them:
-// k-blocks of the next tile arrive while a tile is finished.
+// Operands, ring and warpgroups are those of product_tile.cuh. The sums stay in registers for the
+// finish, so that the ring is never used for them: k-blocks of the next tile arrive while a tile is
+// finished.
 #pragma once
 
 #include "layers/sm_90a/product_tile.cuh"
 
-// `tiles` tiles of `count` k-blocks each. One thread calls copy(tile, k-block, to, here) for each k-block in turn, which starts copies of H::BYTES; the
-// threads that multiply call finish(tile, sum) with the sums of a tile as products leave them. b is K-major. All have waited for the launch before.
+// `tiles` tiles of `count` k-blocks each. One thread calls copy(tile, k-block, to, here) for each
+// k-block in turn, which starts copies of H::BYTES; the threads that multiply call finish(tile,
+// sum) with the sums of a tile as products leave them. b is K-major. All have waited for the launch
+// before.
 template <typename H, typename Copy, typename Finish>
 __device__ __forceinline__ void sum_tiles(int tiles, int count, Copy copy, Finish finish) {
   // The sums of three warpgroups leave too few of a quarter of all registers.

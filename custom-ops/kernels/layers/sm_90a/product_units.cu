@@ -1,10 +1,11 @@
-// sm_90a/product_units.cu: units of a product of 16-bit numbers, or of numbers in two parts, in one launch, by the products of warpgroups of
-// capability 9.0: out = units(scale * a b + bias).
+// sm_90a/product_units.cu: units of a product of 16-bit numbers, or of numbers in two parts, in one
+// launch, by the products of warpgroups of capability 9.0: out = units(scale * a b + bias).
 //
 // The product is that of product_tile.cuh; means and draws are those of units.cu.
 //
-// arrays   a, b: as in product_tile.cuh; bias: [n] f32; out: planes of [m, n] T from mean_at and sample_at, second parts of means `low` entries
-//          further on; a place below 0 is a plane not wanted. counter: [1] i64 or null
+// arrays   a, b: as in product_tile.cuh; bias: [n] f32; out: planes of [m, n] T from mean_at and
+//          sample_at, second parts of means `low` entries further on; a place below 0 is a plane
+//          not wanted. counter: [1] i64 or null
 // scalars, launch, shared, cost   as in product_tile.cuh
 // NaN      as in units.cu
 // same     sums in one order on one device; draws are those of the CPU

@@ -44,8 +44,9 @@ impl Sort<'_> {
                 let (op, n, width) = (self.op, keys.len(), self.width());
                 let launch = gpu.launch(op, FILE, "sort_small")?.write(&mut offsets).write(&mut order);
                 let launch = launch.read(&keys).maybe(&count).count(n).count(width).count(self.n_keys);
-                // SAFETY: (2 × unsigned*, const unsigned*, const unsigned* or null, 3 × unsigned): n_keys + 1 offsets and n entries by
-                // `Sort::run`, a count for each row of `width` by whoever made the sort; one block, with a count of each key and warp.
+                // SAFETY: (2 × unsigned*, const unsigned*, const unsigned* or null, 3 × unsigned):
+                // n_keys + 1 offsets and n entries by `Sort::run`, a count for each row of `width`
+                // by whoever made the sort; one block, with a count of each key and warp.
                 unsafe { launch.blocks(1, SMALL_THREADS).shared(shared_bytes).go() }
             }
             Form::Digits { passes, bits, shared_bytes } => {
@@ -69,7 +70,8 @@ impl Sort<'_> {
         let (op, n, n_keys) = (self.op, keys.len(), self.n_keys);
         let tiles = n.div_ceil(TILE).max(1);
         let mut table = Room::new(op, gpu, tiles << bits)?;
-        // Numbers of 64 bits: how many entries are there, as the first pass counts them and as later ones do again.
+        // Numbers of 64 bits: how many entries are there, as the first pass counts them and as
+        // later ones do again.
         let (mut present, mut again) = (Room::new(op, gpu, 2)?, Room::new(op, gpu, 2)?);
         // What one pass writes and the next one reads.
         let between = if passes > 1 { n } else { 1 };
@@ -93,8 +95,9 @@ impl Sort<'_> {
                 let launch = if first { launch.read(keys) } else { launch.read(&from_keys) };
                 let launch = launch.maybe(rows).maybe(&there).count(n).count(self.width()).count(n_keys);
                 let launch = launch.num(shift).num(bits).blocks(tiles, THREADS).shared(4 << bits);
-                // SAFETY: (unsigned*, const unsigned*, const unsigned* or null, const long long* or null, 5 × unsigned): a count of each
-                // digit and tile; n keys, or as many as the first pass found.
+                // SAFETY: (unsigned*, const unsigned*, const unsigned* or null, const long long* or
+                // null, 5 × unsigned): a count of each digit and tile; n keys, or as many as the
+                // first pass found.
                 unsafe { launch.go() }?;
             }
             let total = if first { &mut present } else { &mut again };
@@ -108,8 +111,9 @@ impl Sort<'_> {
             let launch = if first { launch.read(keys) } else { launch.read(&from_keys) };
             let launch = launch.maybe(&from_places).maybe(rows).maybe(&there);
             let launch = launch.count(n).count(self.width()).count(n_keys).num(shift).num(bits);
-            // SAFETY: (unsigned*, unsigned* or null, 2 × const unsigned*, 2 × const unsigned* or null, const long long* or null,
-            // 5 × unsigned): places below the number of entries that are there, at most n.
+            // SAFETY: (unsigned*, unsigned* or null, 2 × const unsigned*, 2 × const unsigned* or
+            // null, const long long* or null, 5 × unsigned): places below the number of entries
+            // that are there, at most n.
             unsafe { launch.blocks(tiles, THREADS).shared(shared_bytes).go() }?;
         }
 
@@ -118,8 +122,9 @@ impl Sort<'_> {
         let (table, present) = (table.read(), present.read());
         let launch = gpu.launch(op, FILE, "starts")?.write(offsets).write(order).maybe(&sorted);
         let launch = launch.read(&table).read(&present).count(n).count(n_keys).count(tiles);
-        // SAFETY: (2 × unsigned*, const unsigned* or null, const unsigned*, const long long*, 3 × unsigned): n_keys + 1 offsets and n
-        // entries; with one pass the table has a row for each key.
+        // SAFETY: (2 × unsigned*, const unsigned* or null, const unsigned*, const long long*, 3 ×
+        // unsigned): n_keys + 1 offsets and n entries; with one pass the table has a row for each
+        // key.
         unsafe { launch.linear((n_keys + 1).max(n)).go() }
     }
 }

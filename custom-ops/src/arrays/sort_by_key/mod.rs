@@ -5,9 +5,10 @@
 //! order[offsets[j] .. offsets[j + 1]] = { e : keys[e] = j }, ascending
 //! ```
 //!
-//! The CPU counts the keys of each run of entries and copies each entry to its place. A GPU sorts by digits of at most ten bits,
-//! the lowest first, with one stable counting sort over tiles per digit (Merrill and Grimshaw, "Revisiting sorting for GPGPU
-//! stream architectures", 2010). Its scratch memory is proportional to the number of entries and does not depend on the number of
+//! The CPU counts the keys of each run of entries and copies each entry to its place. A GPU sorts
+//! by digits of at most ten bits, the lowest first, with one stable counting sort over tiles per
+//! digit (Merrill and Grimshaw, "Revisiting sorting for GPGPU stream architectures", 2010). Its
+//! scratch memory is proportional to the number of entries and does not depend on the number of
 //! keys. One block sorts few entries with few keys in one launch.
 //!
 //! ```
@@ -36,17 +37,20 @@ const CHUNK: usize = 64 * 1024;
 pub struct SortedKeys {
     /// Start of each key's entries, and the end of the last: u32 `[n_keys + 1]`.
     pub offsets: Tensor,
-    /// The entries in the order of their keys, ascending within a key: u32 `[n]`. Places beyond the last entry are 0.
+    /// The entries in the order of their keys, ascending within a key: u32 `[n]`. Places beyond the
+    /// last entry are 0.
     pub order: Tensor,
 }
 
-/// The entries of each key below `n_keys`, in a stable order. Entries with other keys, for example [`u32::MAX`], are skipped.
+/// The entries of each key below `n_keys`, in a stable order. Entries with other keys, for example
+/// [`u32::MAX`], are skipped.
 ///
 /// `keys` is a contiguous u32 `[n]`, `n` below 2³². The result is the same bits on every device.
 ///
-/// Cost: `O(n + n_keys)`. On a GPU it is one launch for up to 16,384 entries of 512 keys; else, for each ten bits of `n_keys`,
-/// two passes over keys and order and a scattered write, with scratch of `n` bytes, or `17n` for more than ten bits. On the CPU
-/// it is two passes, with scratch of at most `8n` bytes plus 20 bytes per key.
+/// Cost: `O(n + n_keys)`. On a GPU it is one launch for up to 16,384 entries of 512 keys; else, for
+/// each ten bits of `n_keys`, two passes over keys and order and a scattered write, with scratch of
+/// `n` bytes, or `17n` for more than ten bits. On the CPU it is two passes, with scratch of at most
+/// `8n` bytes plus 20 bytes per key.
 ///
 /// # Errors
 /// When `keys` is not such a vector, `n_keys` is 0 or above 2³² − 2, or a step is being recorded.
@@ -77,7 +81,8 @@ pub fn sort_by_key_reference(keys: &Tensor, n_keys: usize) -> Result<SortedKeys>
 pub(crate) struct Sort<'a> {
     pub op: &'static str,
     pub n_keys: usize,
-    /// `count` and the width of a row: entry `i · width + k` is there where `k < count[i]`. On the CPU its key must then be below `n_keys`.
+    /// `count` and the width of a row: entry `i · width + k` is there where `k < count[i]`. On the
+    /// CPU its key must then be below `n_keys`.
     pub rows: Option<(&'a Tensor, usize)>,
 }
 
@@ -184,7 +189,8 @@ impl Sort<'_> {
         for j in 2..n + 2 {
             offsets[j] += offsets[j - 1];
         }
-        // offsets[j + 1] is where the next entry of key j goes, and in the end where key j + 1 begins.
+        // offsets[j + 1] is where the next entry of key j goes, and in the end where key j + 1
+        // begins.
         let mut entries = vec![0; offsets[n + 1] as usize];
         for entry in keys.iter().enumerate() {
             if let Some(key) = key_of(entry)? {
@@ -203,7 +209,8 @@ impl Sort<'_> {
 enum Form {
     /// One block with a count of each key for each of its warps in shared memory.
     Small { shared_bytes: usize },
-    /// Digits of so many bits, the lowest first; blocks count them for each of their warps in shared memory.
+    /// Digits of so many bits, the lowest first; blocks count them for each of their warps in
+    /// shared memory.
     Digits { passes: u32, bits: u32, shared_bytes: usize },
 }
 
@@ -224,7 +231,8 @@ impl Form {
     }
 }
 
-/// Of kernels/arrays/sort_by_key.cu: warps of the block that sorts by itself, and of those that sort tiles of `TILE` entries.
+/// Of kernels/arrays/sort_by_key.cu: warps of the block that sorts by itself, and of those that
+/// sort tiles of `TILE` entries.
 const SMALL_WARPS: usize = 32;
 const WARPS: usize = 8;
 #[cfg(feature = "cuda")]

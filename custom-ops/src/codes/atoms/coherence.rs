@@ -9,11 +9,12 @@ use rayon::prelude::*;
 
 const OP: &str = "atom_coherence";
 
-/// `max_{i<j} |d_i·d_j| / (‖d_i‖ ‖d_j‖)` for each atom `j`: its largest |cosine| with an atom of lower index. f64 `[n_atoms]`;
-/// the first entry is 0.
+/// `max_{i<j} |d_i·d_j| / (‖d_i‖ ‖d_j‖)` for each atom `j`: its largest |cosine| with an atom of
+/// lower index. f64 `[n_atoms]`; the first entry is 0.
 ///
-/// The largest entry is the dictionary's mutual coherence. An atom of length 0 has coherence 0 with every other atom.
-/// `dictionary` is a contiguous f32 or f64 `[n_atoms, n_features]`. Cost: `n²p` FLOP.
+/// The largest entry is the dictionary's mutual coherence. An atom of length 0 has coherence 0 with
+/// every other atom. `dictionary` is a contiguous f32 or f64 `[n_atoms, n_features]`. Cost: `n²p`
+/// FLOP.
 ///
 /// # Errors
 /// When `dictionary` is not such a matrix, or a step is being recorded.
@@ -24,7 +25,8 @@ pub fn atom_coherence(dictionary: &Tensor) -> Result<Tensor> {
     Ok(out)
 }
 
-/// [`atom_coherence`] written over `out`, a contiguous f64 `[n_atoms]`, which may be a view of a longer tensor.
+/// [`atom_coherence`] written over `out`, a contiguous f64 `[n_atoms]`, which may be a view of a
+/// longer tensor.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a step is being recorded.
@@ -66,7 +68,8 @@ impl Kernel for Coherence {
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         for_float!(self.dtype, |T| {
-            /// Of kernels/codes/atom_coherence.cu: atoms of a tile, threads that have its cosines, and atoms of a block of the kernel that begins.
+            /// Of kernels/codes/atom_coherence.cu: atoms of a tile, threads that have its cosines,
+            /// and atoms of a block of the kernel that begins.
             const ATOMS: usize = 32;
             const THREADS: u32 = 64;
             const BEGUN: usize = 8;
@@ -81,14 +84,15 @@ impl Kernel for Coherence {
                 let mut scale = scratch.view_mut(scale);
                 let launch = gpu.launch(OP, "atom_coherence", &format!("atom_coherence_begin_{name}"))?;
                 let launch = launch.write(&mut out).write(&mut scale).read(&d).count(n).count(p);
-                // SAFETY: (double*, T*, const T*, 2 × unsigned): n numbers of `out` and `scale`, and d is [n, p], by `atom_coherence_` and the
-                // layout above; a warp for each atom.
+                // SAFETY: (double*, T*, const T*, 2 × unsigned): n numbers of `out` and `scale`,
+                // and d is [n, p], by `atom_coherence_` and the layout above; a warp for each atom.
                 unsafe { launch.blocks(n.div_ceil(BEGUN), 32 * BEGUN as u32).go() }?;
             }
             let (scale, tiles) = (scratch.view(scale), n.div_ceil(ATOMS));
             let launch = gpu.launch(OP, "atom_coherence", &format!("atom_coherence_{name}"))?;
             let launch = launch.write(&mut out).read(&d).read(&scale).count(n).count(p);
-            // SAFETY: (double*, 2 × const T*, 2 × unsigned), as above; a block for each pair of tiles.
+            // SAFETY: (double*, 2 × const T*, 2 × unsigned), as above; a block for each pair of
+            // tiles.
             unsafe { launch.grid([tiles, tiles, 1], (THREADS, 1, 1)).go() }
         })
     }

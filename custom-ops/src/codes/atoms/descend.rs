@@ -10,7 +10,8 @@ use rayon::prelude::*;
 const OP: &str = "descend_atoms_";
 /// Atoms whose `b_j − a_j D` is formed at once; within these it follows each change.
 const GROUP: usize = 32;
-/// `A_jj` at or below which an atom has not been used: far below any sum of squares of coefficients.
+/// `A_jj` at or below which an atom has not been used: far below any sum of squares of
+/// coefficients.
 const UNUSED: f64 = 1e-30;
 
 /// The lengths that [`descend_atoms_`] allows.
@@ -23,17 +24,19 @@ pub enum AtomLength {
     AtMostOne,
 }
 
-/// One sweep of `d_j ← P(d_j + (b_j − a_j D) / A_jj)` over `j = n_fixed, n_fixed + 1, …`, where `P` is the closest row of an allowed
-/// length. Each update uses the atoms already updated before it.
+/// One sweep of `d_j ← P(d_j + (b_j − a_j D) / A_jj)` over `j = n_fixed, n_fixed + 1, …`, where `P`
+/// is the closest row of an allowed length. Each update uses the atoms already updated before it.
 ///
-/// The sweep lowers `½ tr(DᵀAD) − tr(DᵀB)` over atoms of these lengths; for `A = XᵀX` and `B = XᵀY` this is `½‖Y − X D‖²` up to a
-/// constant (Mairal et al. 2010, algorithm 2, which has lengths of at most 1). Atoms with `A_jj` of 1e-30 or less count as
-/// unused and do not change, so scale the signals to lengths within a few powers of ten of 1.
+/// The sweep lowers `½ tr(DᵀAD) − tr(DᵀB)` over atoms of these lengths; for `A = XᵀX` and `B = XᵀY`
+/// this is `½‖Y − X D‖²` up to a constant (Mairal et al. 2010, algorithm 2, which has lengths of at
+/// most 1). Atoms with `A_jj` of 1e-30 or less count as unused and do not change, so scale the
+/// signals to lengths within a few powers of ten of 1.
 ///
-/// `dictionary` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]` and symmetric; contiguous, all f32 or all f64.
-/// Cost: `2n²p` FLOP and scratch for 32 rows. On a GPU it is one launch, whose blocks must all run at once. There the lengths of 32
-/// atoms at a time are found from their inner products, summed over all columns, so that the chain over the atoms is one of numbers and
-/// not of rows; its latency limits the speed.
+/// `dictionary` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]` and symmetric;
+/// contiguous, all f32 or all f64. Cost: `2n²p` FLOP and scratch for 32 rows. On a GPU it is one
+/// launch, whose blocks must all run at once. There the lengths of 32 atoms at a time are found
+/// from their inner products, summed over all columns, so that the chain over the atoms is one of
+/// numbers and not of rows; its latency limits the speed.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit; on a GPU, when a step is being recorded.
@@ -52,7 +55,8 @@ pub fn descend_atoms_(
     operands(OP).write("dictionary", dictionary).read("a", a).read("b", b).run(&kernel)
 }
 
-/// The same, computed directly from the formula in f64. Returns the new dictionary, of the type of the old one.
+/// The same, computed directly from the formula in f64. Returns the new dictionary, of the type of
+/// the old one.
 ///
 /// # Errors
 /// When a tensor cannot be read.
@@ -81,8 +85,8 @@ pub fn descend_atoms_reference(
     Tensor::new(d, dictionary.device())?.to_dtype(dictionary.dtype())
 }
 
-/// Moves a row to the closest one of an allowed length; a row without one (zero where the length is 1, or not finite) is left and the
-/// answer is no.
+/// Moves a row to the closest one of an allowed length; a row without one (zero where the length is
+/// 1, or not finite) is left and the answer is no.
 fn to_length<T: WithDType>(row: &mut [T], length: AtomLength) -> bool {
     // A sum of squares that is NaN is not at most 1.
     (length == AtomLength::AtMostOne && squares_of(row) <= 1.) || normalize(row)
@@ -132,9 +136,11 @@ impl Kernel for Descend {
                 (blocks, true) => launch.clusters_of(blocks as u32),
                 (_, false) => launch.cooperative(),
             };
-            // SAFETY: (T*, 2 × const T*, T*, double*, 4 × unsigned, double, 2 × unsigned) of the shapes that `descend_atoms_` checked; `far`
-            // holds a slice for each block where shared memory does not, `sums` a group's products for each block and their sums; n_fixed < n;
-            // several blocks are one cluster, or as few as multiprocessors, so that all run at once.
+            // SAFETY: (T*, 2 × const T*, T*, double*, 4 × unsigned, double, 2 × unsigned) of the
+            // shapes that `descend_atoms_` checked; `far` holds a slice for each block where shared
+            // memory does not, `sums` a group's products for each block and their sums; n_fixed <
+            // n; several blocks are one cluster, or as few as multiprocessors, so that all run at
+            // once.
             unsafe { launch.go() }
         })
     }
@@ -205,14 +211,15 @@ struct Form {
 }
 
 impl Form {
-    /// Of kernels/codes/atom_descent.cu: columns that a lane sums at a time, and warps that look ahead.
+    /// Of kernels/codes/atom_descent.cu: columns that a lane sums at a time, and warps that look
+    /// ahead.
     const TILE: usize = 8;
     const AHEAD: usize = WARPS - 4;
     /// Blocks of a cluster that every GPU with clusters runs.
     const CLUSTER: usize = 8;
 
-    /// The one for a dictionary of `n` atoms of `p` numbers of `size` bytes. There are no more blocks than multiprocessors, so that all run at
-    /// once.
+    /// The one for a dictionary of `n` atoms of `p` numbers of `size` bytes. There are no more
+    /// blocks than multiprocessors, so that all run at once.
     fn of(limits: Limits, n: usize, p: usize, size: usize) -> Self {
         let tiles = p.div_ceil(Self::TILE);
         let of_each = tiles.div_ceil(limits.multiprocessors);

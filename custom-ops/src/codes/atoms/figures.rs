@@ -7,7 +7,8 @@ use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 
 const OP: &str = "code_figures_";
 
-/// Number of parts in the figures of [`code_figures_`]: the signals are cut into this many runs of consecutive rows.
+/// Number of parts in the figures of [`code_figures_`]: the signals are cut into this many runs of
+/// consecutive rows.
 pub const FIGURE_PARTS: usize = 128;
 
 /// The figures of codes: the sizes of errors and signals, and how often each atom is used.
@@ -21,8 +22,8 @@ pub const FIGURE_PARTS: usize = 128;
 /// squares[i]                           ‖E_i‖², f64 [n_samples]: what is returned
 /// ```
 ///
-/// `error` and `signals` are `[n_samples, n_features]`, f32 or f64; all contiguous. Squares are summed
-/// in f64 and are those of [`row_squares`](crate::codes::row_squares).
+/// `error` and `signals` are `[n_samples, n_features]`, f32 or f64; all contiguous. Squares are
+/// summed in f64 and are those of [`row_squares`](crate::codes::row_squares).
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a step is being recorded.
@@ -37,7 +38,8 @@ pub fn code_figures_(figures: &Tensor, error: &Tensor, signals: &Tensor, uses: &
     Ok(squares)
 }
 
-/// Whether the parts of the squared error are at most `most_error` and those of the largest square at most `most_square`; no NaN is.
+/// Whether the parts of the squared error are at most `most_error` and those of the largest square
+/// at most `most_square`; no NaN is.
 pub(super) fn figures_hold(figures: &[f64], most_error: f64, most_square: f64) -> bool {
     let (errors, largest) = figures.split_at(FIGURE_PARTS.min(figures.len()));
     errors.iter().all(|&x| x <= most_error) && largest.iter().take(FIGURE_PARTS).all(|&x| x <= most_square)
@@ -68,8 +70,9 @@ impl Kernel for Figures {
             let launch = gpu.launch(OP, "code_figures", &kernel)?.write(&mut figures).write(&mut squares);
             let launch = launch.read(&error).read(&signals).read(&offsets);
             let launch = launch.num(self.m).num(self.p).num(self.part()).count(self.n);
-            // SAFETY: (2 × double*, 2 × const T*, const unsigned*, 3 × size_t, unsigned) of the shapes that `code_figures_` checked; a
-            // block for each of FIGURE_PARTS parts, which begins the figures; uses.offsets holds n + 1 numbers.
+            // SAFETY: (2 × double*, 2 × const T*, const unsigned*, 3 × size_t, unsigned) of the
+            // shapes that `code_figures_` checked; a block for each of FIGURE_PARTS parts, which
+            // begins the figures; uses.offsets holds n + 1 numbers.
             unsafe { launch.blocks(FIGURE_PARTS, THREADS).go() }
         })
     }

@@ -1,7 +1,9 @@
-//! Dictionary updates from sparse codes: the update of the atoms, and the sums and lists that it needs.
+//! Dictionary updates from sparse codes: the update of the atoms, and the sums and lists that it
+//! needs.
 //!
-//! Codes stay sparse throughout. Row `i` of `X` has the entries `(indices[i, k], values[i, k])`, `k < count[i]`. The update of an
-//! atom reads the entries with its index; [`AtomUses`] lists them, sorted on the device.
+//! Codes stay sparse throughout. Row `i` of `X` has the entries `(indices[i, k], values[i, k])`,
+//! `k < count[i]`. The update of an atom reads the entries with its index; [`AtomUses`] lists them,
+//! sorted on the device.
 //!
 //! ```text
 //! I_j = { i : x_ij in the code of i }                     the signals that use atom j          AtomUses
@@ -19,13 +21,15 @@
 //! | `Y` | `signals` | `[n_samples, n_features]` |
 //! | `γ` | [`AtomUpdate::coherence_penalty`] | |
 //!
-//! On one device, every sum has a fixed order that does not depend on the number of threads, so the same input gives the same
-//! bits.
+//! On one device, every sum has a fixed order that does not depend on the number of threads, so the
+//! same input gives the same bits.
 //!
-//! Sources: Rubinstein, Zibulevsky and Elad, "Efficient implementation of the K-SVD algorithm using batch orthogonal matching
-//! pursuit", Technion CS-2008-08; Irofti, "Efficient dictionary learning implementation on the GPU using OpenCL", 2016, section 3;
-//! Dumitrescu and Irofti, "Dictionary learning algorithms and applications", Springer 2018, chapters 3 and 4 (the penalty);
-//! Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse coding", JMLR 11, 2010 (the statistics).
+//! Sources: Rubinstein, Zibulevsky and Elad, "Efficient implementation of the K-SVD algorithm using
+//! batch orthogonal matching pursuit", Technion CS-2008-08; Irofti, "Efficient dictionary learning
+//! implementation on the GPU using OpenCL", 2016, section 3; Dumitrescu and Irofti, "Dictionary
+//! learning algorithms and applications", Springer 2018, chapters 3 and 4 (the penalty); Mairal,
+//! Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse coding", JMLR 11,
+//! 2010 (the statistics).
 mod coherence;
 mod descend;
 mod figures;
@@ -57,18 +61,21 @@ use rayon::prelude::*;
 /// Options of [`update_atoms`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AtomUpdate {
-    /// Atoms updated at once from one error matrix (ñ). 1 is the classic sequential sweep; `n_atoms` or more updates all atoms at
-    /// once. Default 1.
+    /// Atoms updated at once from one error matrix (ñ). 1 is the classic sequential sweep;
+    /// `n_atoms` or more updates all atoms at once. Default 1.
     pub group: usize,
-    /// The most steps of the power method for an atom and its coefficients. 1 is AK-SVD, many steps are K-SVD; with 0 the
-    /// coefficients do not change and the atom is the best one for them (SGK). Default 1.
+    /// The most steps of the power method for an atom and its coefficients. 1 is AK-SVD, many steps
+    /// are K-SVD; with 0 the coefficients do not change and the atom is the best one for them
+    /// (SGK). Default 1.
     pub power_steps: usize,
-    /// The power method stops when a step moves the atom, which has length 1, by at most this. Default 1e-5.
+    /// The power method stops when a step moves the atom, which has length 1, by at most this.
+    /// Default 1e-5.
     pub tolerance: f64,
     /// Number of first atoms that do not change. Default 0.
     pub n_fixed: usize,
-    /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` that is added to `‖Y − X D‖²`, at least 0, in squared units of the signals.
-    /// Where it outweighs `x_j·x_j`, power steps may not converge and stop at [`power_steps`](Self::power_steps). Default 0.
+    /// `γ` of the penalty `γ Σ_{i≠j} (d_i·d_j)²` that is added to `‖Y − X D‖²`, at least 0, in
+    /// squared units of the signals. Where it outweighs `x_j·x_j`, power steps may not converge and
+    /// stop at [`power_steps`](Self::power_steps). Default 0.
     pub coherence_penalty: f64,
 }
 
@@ -82,7 +89,8 @@ impl Default for AtomUpdate {
 const TILE: usize = 64;
 /// Lanes of a dot product.
 const LANES: usize = 16;
-/// Rows that are summed by themselves before they join the sum: what is added stays of the size of what it is added to.
+/// Rows that are summed by themselves before they join the sum: what is added stays of the size of
+/// what it is added to.
 const BLOCK: usize = 256;
 /// Numbers below which other threads are not worth waking.
 const GRAIN: usize = 32 * 1024;
@@ -95,7 +103,8 @@ const FLOATS: [DType; 2] = [DType::F32, DType::F64];
 const WARPS: usize = 16;
 const COLUMNS: usize = 128;
 
-/// Blocks of a cluster that work on one atom, where atoms have so many uses on average that each block has work.
+/// Blocks of a cluster that work on one atom, where atoms have so many uses on average that each
+/// block has work.
 fn team(limits: Limits, uses: usize, n_atoms: usize) -> usize {
     /// The most that every GPU with clusters can run.
     const MOST: usize = 8;
@@ -135,7 +144,8 @@ fn check_dictionary(op: &str, dictionary: &Tensor) -> Result<(usize, usize)> {
     Ok((n, p))
 }
 
-/// `out[c] = Σ_k weights[k] · rows[list[k], c]`: entries in order, [`BLOCK`] of them by themselves, then the blocks in order.
+/// `out[c] = Σ_k weights[k] · rows[list[k], c]`: entries in order, [`BLOCK`] of them by themselves,
+/// then the blocks in order.
 fn weighted_sum<T: Fused>(rows: &[T], list: &[u32], weights: &[T], out: &mut [T]) {
     let p = out.len();
     out.fill(T::zero());
@@ -230,7 +240,8 @@ fn axpy<T: Fused>(a: T, x: &[T], y: &mut [T]) {
     }
 }
 
-/// Scales to unit length; without one (zero, or a number that is not finite) the row is left and the answer is no.
+/// Scales to unit length; without one (zero, or a number that is not finite) the row is left and
+/// the answer is no.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn normalize<T: WithDType>(row: &mut [T]) -> bool {
     let norm = squares_of(row).sqrt();

@@ -1,10 +1,11 @@
-//! The update of atoms computed directly from its equations: slow, in f64, with the error matrix recomputed for each group.
+//! The update of atoms computed directly from its equations: slow, in f64, with the error matrix
+//! recomputed for each group.
 use super::AtomUpdate;
 use crate::codes::SparseCodes;
 use candle::{DType, Result, Tensor};
 
-/// The result of [`update_atoms`](super::update_atoms), computed in plain loops: dictionary and values, of the types of the
-/// arguments.
+/// The result of [`update_atoms`](super::update_atoms), computed in plain loops: dictionary and
+/// values, of the types of the arguments.
 ///
 /// # Errors
 /// When a tensor cannot be read.

@@ -10,7 +10,8 @@ const OP: &str = "row_squares";
 /// Rows that one task of the CPU twin takes.
 const ROWS: usize = 128;
 
-/// `Σ_c x[i, c]²` for each row of a contiguous f32 or f64 matrix `[rows, cols]`: f64 `[rows]`, summed in f64.
+/// `Σ_c x[i, c]²` for each row of a contiguous f32 or f64 matrix `[rows, cols]`: f64 `[rows]`,
+/// summed in f64.
 ///
 /// # Errors
 /// When `x` is not such a matrix, or a step is being recorded.
@@ -45,7 +46,8 @@ impl Kernel for RowSquares {
             let (mut out, x) = (out.elements::<f64>()?, x.elements::<T>()?);
             let launch = gpu.launch(OP, "row_squares", &kernel)?.write(&mut out).read(&x);
             let launch = launch.num(self.rows).num(self.cols).blocks(self.rows.div_ceil(BLOCK_ROWS), THREADS);
-            // SAFETY: (double*, const T*, 2 × size_t): x is [rows, cols], `out` holds `rows` numbers, both by `row_squares`.
+            // SAFETY: (double*, const T*, 2 × size_t): x is [rows, cols], `out` holds `rows`
+            // numbers, both by `row_squares`.
             unsafe { launch.go() }
         })
     }

@@ -27,8 +27,8 @@ impl Default for StatisticsStep<'_> {
     }
 }
 
-/// Bounds on the figures of [`code_figures_`](crate::codes::code_figures_). Statistics are written only if they hold; the device
-/// decides, so the host need not wait.
+/// Bounds on the figures of [`code_figures_`](crate::codes::code_figures_). Statistics are written
+/// only if they hold; the device decides, so the host need not wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds<'a> {
     /// f64 `[2 · FIGURE_PARTS]`, contiguous: the first figures.
@@ -40,24 +40,25 @@ pub struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    /// Whether figures that were read back are within the bounds; the device makes the same decision.
+    /// Whether figures that were read back are within the bounds; the device makes the same
+    /// decision.
     pub fn hold(&self, figures: &[f64]) -> bool {
         figures_hold(figures, self.most_error, self.most_square)
     }
 }
 
-/// `a ← βa + c²XᵀX`, `[n_atoms, n_atoms]`, and `b ← βb + c²XᵀY`, `[n_atoms, n_features]`, computed from the lists of the signals
-/// that use each atom.
+/// `a ← βa + c²XᵀX`, `[n_atoms, n_atoms]`, and `b ← βb + c²XᵀY`, `[n_atoms, n_features]`, computed
+/// from the lists of the signals that use each atom.
 ///
-/// `a`, `b` and `signals`, `[n_samples, n_features]`, are contiguous, f32 or f64 as the codes are. Long lists are summed a few
-/// hundred entries at a time, so that rounding does not lose entries to a large running sum. If a code names an atom more than
-/// once, its entries are added.
+/// `a`, `b` and `signals`, `[n_samples, n_features]`, are contiguous, f32 or f64 as the codes are.
+/// Long lists are summed a few hundred entries at a time, so that rounding does not lose entries to
+/// a large running sum. If a code names an atom more than once, its entries are added.
 ///
 /// Cost: `2s + 2p` FLOP per use; one launch on a GPU.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, `beta` or `scale` is not finite or, on the CPU, an index is not below `n_atoms` (a GPU skips such
-/// entries).
+/// When shapes, types or devices do not fit, `beta` or `scale` is not finite or, on the CPU, an
+/// index is not below `n_atoms` (a GPU skips such entries).
 pub fn codes_statistics_(
     a: &Tensor,
     b: &Tensor,
@@ -134,9 +135,10 @@ impl Kernel for Statistics<'_> {
             let launch = launch.count(n).count(s).count(p).count(columns).count(gram_tiles);
             let team = super::team(gpu.limits(), self.m * s, n);
             let launch = launch.grid([n * team, gram_tiles + p.div_ceil(COLUMNS), 1], (THREADS, 1, 1));
-            // SAFETY: (2 × T*, 2 × T, const unsigned*, 2 × const T*, 3 × const unsigned*, const double* or null, unsigned, 2 × double,
-            // 5 × unsigned) of the shapes that `codes_statistics_` checked; the lists are those of `AtomUses`, places below m · s; a cluster of
-            // `team` blocks for each atom and tile.
+            // SAFETY: (2 × T*, 2 × T, const unsigned*, 2 × const T*, 3 × const unsigned*, const
+            // double* or null, unsigned, 2 × double, 5 × unsigned) of the shapes that
+            // `codes_statistics_` checked; the lists are those of `AtomUses`, places below m · s; a
+            // cluster of `team` blocks for each atom and tile.
             unsafe { launch.clusters_of(team as u32).shared(shared_bytes(n, size_of::<T>())).go() }
         })
     }

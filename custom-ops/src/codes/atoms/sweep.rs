@@ -1,4 +1,5 @@
-//! The CPU twin of [`update_atoms`](super::update_atoms): the atoms of a group, and the error after it.
+//! The CPU twin of [`update_atoms`](super::update_atoms): the atoms of a group, and the error after
+//! it.
 use super::{AtomUpdate, GRAIN, axpy, dot, dots, normalize, weighted_sum};
 use crate::core::fused::Fused;
 use candle::WithDType;
@@ -27,7 +28,8 @@ pub(super) struct Sweep<'a, T> {
 }
 
 impl<T: Fused> Sweep<'_, T> {
-    /// Updates atom `j`, whose row is still the old one; `x` are the coefficients of the entries `list`.
+    /// Updates atom `j`, whose row is still the old one; `x` are the coefficients of the entries
+    /// `list`.
     pub(super) fn atom(&self, j: usize, d: &mut [T], list: &[u32], x: &mut [T]) {
         if list.is_empty() {
             return;

@@ -11,7 +11,8 @@ use rayon::prelude::*;
 
 const OP: &str = "update_atoms";
 
-/// One sweep over the atoms. Returns the new dictionary and the codes with their new coefficients; supports do not change.
+/// One sweep over the atoms. Returns the new dictionary and the codes with their new coefficients;
+/// supports do not change.
 ///
 /// For each used atom `j`, where `F = E_I + x_j d_j` is the error without it:
 ///
@@ -20,20 +21,22 @@ const OP: &str = "update_atoms";
 /// d_j ← g / ‖g‖;   x_j ← F·d_j        power_steps times, or until d_j moves by at most `tolerance`;  x_j stays if 0 times
 /// ```
 ///
-/// All atoms of a group use the dictionary, the coefficients and the error from before the group; `E` is updated after the group.
-/// With groups of one and `γ = 0` no step can raise `‖Y − X D‖`. An atom does not change if no signal uses it, or if its `g` has
-/// a length of 1e-38 or less or is not finite; so scale the signals to lengths within a few powers of ten of 1. If a code names
-/// an atom twice, each entry is updated separately, as if it belonged to another signal.
+/// All atoms of a group use the dictionary, the coefficients and the error from before the group;
+/// `E` is updated after the group. With groups of one and `γ = 0` no step can raise `‖Y − X D‖`. An
+/// atom does not change if no signal uses it, or if its `g` has a length of 1e-38 or less or is not
+/// finite; so scale the signals to lengths within a few powers of ten of 1. If a code names an atom
+/// twice, each entry is updated separately, as if it belonged to another signal.
 ///
-/// `dictionary` is `[n, p]`, `error` is `Y − X D` of the same codes (or with another matrix in place of `Y`), `[m, p]`, both
-/// contiguous; rows of the dictionary should have length 1.
+/// `dictionary` is `[n, p]`, `error` is `Y − X D` of the same codes (or with another matrix in
+/// place of `Y`), `[m, p]`, both contiguous; rows of the dictionary should have length 1.
 ///
-/// Cost: `4Up` FLOP per power step for `U` uses in total, each of which reads a row of `error` twice, and `4n²p` if `γ` is not 0.
+/// Cost: `4Up` FLOP per power step for `U` uses in total, each of which reads a row of `error`
+/// twice, and `4n²p` if `γ` is not 0.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, `group` is 0, `tolerance` or `coherence_penalty` is negative or not finite, or a step is
-/// being recorded; on a GPU, when three rows of the dictionary do not fit into a block's shared memory (`n_features` above 7,600 in f32
-/// on the smallest GPUs).
+/// When shapes, types or devices do not fit, `group` is 0, `tolerance` or `coherence_penalty` is
+/// negative or not finite, or a step is being recorded; on a GPU, when three rows of the dictionary
+/// do not fit into a block's shared memory (`n_features` above 7,600 in f32 on the smallest GPUs).
 pub fn update_atoms(
     dictionary: &Tensor,
     codes: &SparseCodes,
@@ -82,7 +85,8 @@ struct Update {
     update: AtomUpdate,
 }
 
-/// What is written: dictionary, values and, where groups follow each other, the error; and the seven that are read.
+/// What is written: dictionary, values and, where groups follow each other, the error; and the
+/// seven that are read.
 type Parts<'a, S> = ([Out<'a, S>; 2], Option<Out<'a, S>>, [In<'a, S>; 7]);
 
 impl Update {
@@ -116,7 +120,8 @@ impl Kernel for Update {
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         for_float!(self.dtype, |T| {
-            /// Of kernels/codes/atoms.cu: threads of both kernels, and signals of a block of `follow`, one a warp.
+            /// Of kernels/codes/atoms.cu: threads of both kernels, and signals of a block of
+            /// `follow`, one a warp.
             const THREADS: u32 = 512;
             const FOLLOW_THREADS: u32 = 256;
             const FOLLOW: usize = 8;
@@ -133,7 +138,8 @@ impl Kernel for Update {
             let (update, follow) =
                 (format!("update_atoms_{}", self.dtype.as_str()), format!("follow_{}", self.dtype.as_str()));
             let steps = u32::try_from(self.update.power_steps).unwrap_or(u32::MAX);
-            // As many atoms at once as fill the GPU take a block each, but for those of long lists, which would be the last to end.
+            // As many atoms at once as fill the GPU take a block each, but for those of long lists,
+            // which would be the last to end.
             let limits = gpu.limits();
             let team = super::team(limits, m * s, n);
             let long = u32::try_from(LONG * (m * s / n)).unwrap_or(u32::MAX);
@@ -150,8 +156,9 @@ impl Kernel for Update {
                     let launch = launch.count(group.start).count(n).count(s).count(p);
                     let launch = launch.num(steps).num(tolerance).num(gamma).num(above).num(most);
                     let launch = launch.blocks(group.len() * team, THREADS).clusters_of(team as u32);
-                    // SAFETY: (2 × T*, 3 × const T*, 2 × const unsigned*, 5 × unsigned, 2 × double, 2 × unsigned) of the shapes that
-                    // `update_atoms` checked; the lists are those of `AtomUses`, places below m · s; a cluster of `team` blocks for each atom
+                    // SAFETY: (2 × T*, 3 × const T*, 2 × const unsigned*, 5 × unsigned, 2 × double,
+                    // 2 × unsigned) of the shapes that `update_atoms` checked; the lists are those
+                    // of `AtomUses`, places below m · s; a cluster of `team` blocks for each atom
                     // of the group.
                     unsafe { launch.shared(shared_bytes(p, size_of::<T>())).go() }?;
                 }
@@ -162,8 +169,8 @@ impl Kernel for Update {
                     let launch = gpu.launch(OP, "atoms", &follow)?.write(error).read(&d_new).read(&x_new);
                     let launch = launch.read(&d_in).read(&x_in).read(&indices).read(&counts);
                     let launch = launch.count(group.start).count(group.end).num(m).count(s).count(p);
-                    // SAFETY: (T*, 4 × const T*, 2 × const unsigned*, 2 × unsigned, size_t, 2 × unsigned); `error` is a copy of
-                    // [m, p]; a warp for each signal.
+                    // SAFETY: (T*, 4 × const T*, 2 × const unsigned*, 2 × unsigned, size_t, 2 ×
+                    // unsigned); `error` is a copy of [m, p]; a warp for each signal.
                     unsafe { launch.blocks(m.div_ceil(FOLLOW), FOLLOW_THREADS).go() }?;
                 }
             }
@@ -228,7 +235,8 @@ impl Update {
     }
 }
 
-/// What a block of `update_atoms` shares: 16 doubles, then three rows, a sum of each of 16 warps over 128 columns, and 16 more numbers.
+/// What a block of `update_atoms` shares: 16 doubles, then three rows, a sum of each of 16 warps
+/// over 128 columns, and 16 more numbers.
 fn shared_bytes(p: usize, size: usize) -> usize {
     super::WARPS * 8 + (3 * p + super::WARPS * super::COLUMNS + super::WARPS) * size
 }

@@ -8,9 +8,10 @@ const OP: &str = "AtomUses::of";
 
 /// For each atom, the places in the codes where its index occurs, in ascending order.
 ///
-/// Place `i · s + k` is entry `k` of signal `i`. Atom `j` has `entries[offsets[j]..offsets[j + 1]]`. The stable counting sort of
-/// [`sort_by_key`](crate::arrays::sort_by_key()) makes the lists on the codes' device; the same codes give the same lists on every
-/// device.
+/// Place `i · s + k` is entry `k` of signal `i`. Atom `j` has
+/// `entries[offsets[j]..offsets[j + 1]]`. The stable counting sort of
+/// [`sort_by_key`](crate::arrays::sort_by_key()) makes the lists on the codes' device; the same
+/// codes give the same lists on every device.
 #[derive(Debug, Clone)]
 pub struct AtomUses {
     pub(super) offsets: Tensor,
@@ -26,8 +27,8 @@ impl AtomUses {
     /// Cost: one [`sort_by_key`](crate::arrays::sort_by_key()) of `m · s` keys below `n_atoms`.
     ///
     /// # Errors
-    /// When the tensors of `codes` do not fit each other, there are 2³² entries or more, a step is being recorded, or, on the CPU, an
-    /// index is not below `n_atoms` (a GPU skips such entries).
+    /// When the tensors of `codes` do not fit each other, there are 2³² entries or more, a step is
+    /// being recorded, or, on the CPU, an index is not below `n_atoms` (a GPU skips such entries).
     pub fn of(codes: &SparseCodes) -> Result<Self> {
         let (codes, [n_samples, width]) = check_codes(OP, codes, codes.values.dtype())?;
         let n_atoms = codes.n_atoms;
@@ -42,7 +43,8 @@ impl AtomUses {
         &self.offsets
     }
 
-    /// The lists, one after the other, u32 `[n_samples · width]`; entries beyond the last list are 0.
+    /// The lists, one after the other, u32 `[n_samples · width]`; entries beyond the last list are
+    /// 0.
     pub fn entries(&self) -> &Tensor {
         &self.entries
     }

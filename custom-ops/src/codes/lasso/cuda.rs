@@ -1,4 +1,5 @@
-//! The launches of `kernels/codes/lasso.cu`: unit atoms, whole solves, and those whose support was too large.
+//! The launches of `kernels/codes/lasso.cu`: unit atoms, whole solves, and those whose support was
+//! too large.
 use super::shape::{Stage, factor_size};
 use super::{Lasso, LassoMethod, OP};
 use crate::core::cuda::{Flags, Gpu, Part, Scratch, ScratchLayout, keep_freed_memory};
@@ -29,7 +30,8 @@ struct Numbers<T> {
     wide: u32,
     own: u32,
 }
-// SAFETY: a number of four or eight bytes and nine of four, the same layout as the kernel's struct, padded to its alignment.
+// SAFETY: a number of four or eight bytes and nine of four, the same layout as the kernel's struct,
+// padded to its alignment.
 unsafe impl<T: DeviceRepr> DeviceRepr for Numbers<T> {}
 
 /// What stays for all launches of a call.
@@ -43,7 +45,8 @@ struct Space<T> {
     work: Part<u32>,
 }
 
-/// The most signals that are sorted, those with most work first: of more, the last are few beside all.
+/// The most signals that are sorted, those with most work first: of more, the last are few beside
+/// all.
 const SORTED: usize = 16_384;
 
 /// Operands of a call.
@@ -142,8 +145,9 @@ fn begin<T: CudaDType + WithDType>(
         let launch = gpu.launch(OP, PREPARE, &format!("lasso_begin_{name}"))?.read(&gram);
         let launch = launch.num(scale.address(memory.at)).num(work.address(memory.at));
         let launch = launch.write(&mut of.updates).count(launches).count(m).count(n).count(grams);
-        // SAFETY: (const T*, T*, 2 × unsigned*, 4 × unsigned): n² numbers of each Gram matrix, n of its `scale`, 2 + m of each list and m
-        // of the updates, by the checks of `lasso_` and the layout above.
+        // SAFETY: (const T*, T*, 2 × unsigned*, 4 × unsigned): n² numbers of each Gram matrix, n of
+        // its `scale`, 2 + m of each list and m of the updates, by the checks of `lasso_` and the
+        // layout above.
         unsafe { launch.linear(m.max(grams * n)).go() }?;
         let launch = gpu.launch(OP, PREPARE, &format!("lasso_unit_{name}"))?.read(&gram);
         let launch = launch.num(scale.address(memory.at)).num(unit.address(memory.at)).count(n).count(grams);
@@ -153,10 +157,12 @@ fn begin<T: CudaDType + WithDType>(
             let launch = gpu.launch(OP, PREPARE, &format!("lasso_ease_{name}"))?.read(&of.correlations);
             let launch = launch.read(&of.energies).num(scale.address(memory.at)).num(ease.address(memory.at));
             let launch = launch.count(m).count(n).num(u32::from(grams > 1));
-            // SAFETY: (3 × const T*, float*, 3 × unsigned): [m, n] correlations, [m] energies and as many `ease`, `scale` as above.
+            // SAFETY: (3 × const T*, float*, 3 × unsigned): [m, n] correlations, [m] energies and
+            // as many `ease`, `scale` as above.
             unsafe { launch.linear(32 * m).go() }?;
             let launch = gpu.launch(OP, PREPARE, "lasso_sort")?.num(ease.address(memory.at));
-            // SAFETY: (const float*, unsigned*, unsigned): m numbers, and the first list, which has room for as many signals.
+            // SAFETY: (const float*, unsigned*, unsigned): m numbers, and the first list, which has
+            // room for as many signals.
             unsafe { launch.num(work.address(memory.at)).count(m).linear(32 * m).go() }?;
         }
     }
@@ -196,9 +202,10 @@ fn solve<T: CudaDType + WithDType + DeviceRepr>(
         let launch = launch.num(flags.address()).num(numbers);
         let launch =
             launch.shared(stage.shared_bytes(size_of::<T>())).blocks(blocks, stage.shape.threads as u32);
-        // SAFETY: (T*, 4 × const T*, const T*, T*, 3 × unsigned*, T* or null, unsigned*, Numbers): shapes by the checks of `lasso_`,
-        // scratch as `begin` laid it out, a factor of the capacity for each block where they are in global memory, and the shared
-        // memory that `Stage` counts. `wide` says that rows begin on four entries; scratch always does.
+        // SAFETY: (T*, 4 × const T*, const T*, T*, 3 × unsigned*, T* or null, unsigned*, Numbers):
+        // shapes by the checks of `lasso_`, scratch as `begin` laid it out, a factor of the
+        // capacity for each block where they are in global memory, and the shared memory that
+        // `Stage` counts. `wide` says that rows begin on four entries; scratch always does.
         unsafe { launch.go() }?;
     }
     Ok(())

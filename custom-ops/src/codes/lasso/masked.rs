@@ -17,12 +17,15 @@ pub struct MaskedSignals<'a> {
     pub ridge: f64,
 }
 
-/// [`lasso_`](super::lasso_) of each signal with the Gram matrix of the samples that it has, on the CPU.
+/// [`lasso_`](super::lasso_) of each signal with the Gram matrix of the samples that it has, on the
+/// CPU.
 ///
-/// `activations` `[m, n]` is the start and receives the solution; `penalties` is `[n]`, at least 0. All are contiguous.
+/// `activations` `[m, n]` is the start and receives the solution; `penalties` is `[n]`, at least 0.
+/// All are contiguous.
 ///
-/// Cost for a signal of `k` observed samples, for whose solution `s` atoms come into the support: `2 k n (s + 2)` FLOP and the solver, which
-/// makes no other row of the Gram matrix. Memory of each thread: those rows, and both the dictionary and its squares once.
+/// Cost for a signal of `k` observed samples, for whose solution `s` atoms come into the support:
+/// `2 k n (s + 2)` FLOP and the solver, which makes no other row of the Gram matrix. Memory of each
+/// thread: those rows, and both the dictionary and its squares once.
 ///
 /// # Errors
 /// As [`lasso_`](super::lasso_), and on another device than the CPU.

@@ -6,11 +6,11 @@ const GAP: f64 = 1e-10;
 /// Sweeps after which it gives up.
 const SWEEPS: usize = 1_000_000;
 
-/// `argmin ½ ‖x − a B‖² + Σ βⱼ |aⱼ|` for each row `x` of `signals`: cyclic coordinate descent with the residual itself, to a
-/// relative duality gap of 1e-10.
+/// `argmin ½ ‖x − a B‖² + Σ βⱼ |aⱼ|` for each row `x` of `signals`: cyclic coordinate descent with
+/// the residual itself, to a relative duality gap of 1e-10.
 ///
-/// `signals` is `[m, p]`, `dictionary` `[n, p]` and `penalties` `[n]`. Returns f64 `[m, n]` on the CPU; coefficients of
-/// atoms of length 0 are 0.
+/// `signals` is `[m, p]`, `dictionary` `[n, p]` and `penalties` `[n]`. Returns f64 `[m, n]` on the
+/// CPU; coefficients of atoms of length 0 are 0.
 ///
 /// # Errors
 /// When a tensor cannot be read, or a signal does not reach the gap.
@@ -30,7 +30,8 @@ pub fn lasso_reference(
     Tensor::from_vec(solutions, (signals.len(), dictionary.len()), &Device::Cpu)
 }
 
-/// The relative duality gap of each row of `activations` `[m, n]`, computed from the residual in f64: `[m]` on the CPU.
+/// The relative duality gap of each row of `activations` `[m, n]`, computed from the residual in
+/// f64: `[m]` on the CPU.
 ///
 /// The other arguments are those of [`lasso_reference`]; the [module](super) has the formula.
 ///

@@ -1,10 +1,12 @@
 //! The choice of the form of `kernels/codes/lasso.cu` for a number of atoms.
 use crate::core::limits::Limits;
 
-/// Atoms of factors in global memory, and how many blocks of a multiprocessor have one, for the last launches.
+/// Atoms of factors in global memory, and how many blocks of a multiprocessor have one, for the
+/// last launches.
 const LARGE: [(usize, usize); 2] = [(384, 2), (1024, 1)];
 
-/// Signals of a multiprocessor that count as few: an H200 solves 1000 over 1024 learned atoms sooner in the roomy form, and 2000 later.
+/// Signals of a multiprocessor that count as few: an H200 solves 1000 over 1024 learned atoms
+/// sooner in the roomy form, and 2000 later.
 const FEW: usize = 10;
 
 /// A form that the kernel was compiled for.
@@ -51,7 +53,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// The launches for `m` signals, `n` atoms and numbers of `bytes` bytes, in order; none above 8192 atoms.
+    /// The launches for `m` signals, `n` atoms and numbers of `bytes` bytes, in order; none above
+    /// 8192 atoms.
     pub(super) fn all(limits: Limits, [m, n]: [usize; 2], bytes: usize) -> Option<Vec<Self>> {
         let (forms, roomy) = if bytes == 8 { (F64, ROOMY[1]) } else { (F32, ROOMY[0]) };
         let first = forms.into_iter().find(|shape| n <= shape.atoms)?;
@@ -61,7 +64,8 @@ impl Stage {
             blocks: shape.blocks * limits.multiprocessors,
             is_large: false,
         };
-        // With few signals the time of one counts, which more threads shorten, and a second launch would begin some of them anew.
+        // With few signals the time of one counts, which more threads shorten, and a second launch
+        // would begin some of them anew.
         let is_first =
             first.atoms < roomy.atoms || first.threads == roomy.threads || m > FEW * limits.multiprocessors;
         let mut stages = vec![];
@@ -74,7 +78,8 @@ impl Stage {
             blocks: blocks * limits.multiprocessors,
             is_large: true,
         }));
-        // One that holds all atoms, or no more than the one before it, has none after it, or is none.
+        // One that holds all atoms, or no more than the one before it, has none after it, or is
+        // none.
         stages.dedup_by(|later, before| later.capacity <= before.capacity);
         Some(stages)
     }
@@ -86,8 +91,9 @@ impl Stage {
 }
 
 impl Shape {
-    /// Shared memory of a block for supports of `capacity` atoms: moves and sums of each warp, those of the products of eight atoms with
-    /// each other, ten lists of numbers and one of atoms, and, unless it is `large`, the factor.
+    /// Shared memory of a block for supports of `capacity` atoms: moves and sums of each warp,
+    /// those of the products of eight atoms with each other, ten lists of numbers and one of atoms,
+    /// and, unless it is `large`, the factor.
     fn shared_bytes(self, capacity: usize, bytes: usize, large: bool) -> usize {
         /// Of eight atoms, each with itself too.
         const PAIRS: usize = 36;
@@ -98,7 +104,8 @@ impl Shape {
         of_warps + capacity * (10 * bytes + 4) + factor
     }
 
-    /// Atoms whose factor leaves room for as many blocks on a multiprocessor as the registers do, at most those of `n`.
+    /// Atoms whose factor leaves room for as many blocks on a multiprocessor as the registers do,
+    /// at most those of `n`.
     fn capacity(self, limits: Limits, n: usize, bytes: usize) -> usize {
         /// What the driver takes of each block, and static shared memory.
         const OF_EACH: usize = 1024 + 256;
@@ -109,7 +116,8 @@ impl Shape {
     }
 }
 
-/// Numbers of a factor and the right-hand side below it: panels of four columns, each from its first row on.
+/// Numbers of a factor and the right-hand side below it: panels of four columns, each from its
+/// first row on.
 pub(super) fn factor_size(capacity: usize) -> usize {
     let panels = capacity / 4;
     4 * panels * (capacity + 1) - 8 * panels * panels.saturating_sub(1)

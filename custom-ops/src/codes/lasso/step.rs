@@ -6,9 +6,11 @@
 //! dⱼ ← a*ⱼ − aⱼ    a*ⱼ = soft(qⱼ + Gⱼⱼ aⱼ, βⱼ) / Gⱼⱼ                         all optimal coordinates in parallel
 //! ```
 //!
-//! A solver alternates this with `d G`, one product for all signals. Before the first one, `d` is 0.
+//! A solver alternates this with `d G`, one product for all signals. Before the first one, `d` is
+//! 0.
 //!
-//! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009, section 6.
+//! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
+//! processors", ICML 2009, section 6.
 use super::cpu::line_search::{Along, minimise};
 use super::cpu::signal::Sums;
 use crate::core::check::{expect, matrix};
@@ -29,11 +31,13 @@ pub enum LineSearch {
     /// To the minimiser of the piecewise quadratic.
     #[default]
     Exact,
-    /// By the largest of the steps 1, ½, ¼, … 2⁻¹⁰ that lowers the objective, as the paper does with a fixed set of its own.
+    /// By the largest of the steps 1, ½, ¼, … 2⁻¹⁰ that lowers the objective, as the paper does
+    /// with a fixed set of its own.
     Steps,
 }
 
-/// What an iteration of [`lasso_step_`] reads besides its state; the types are that of the activations.
+/// What an iteration of [`lasso_step_`] reads besides its state; the types are that of the
+/// activations.
 #[derive(Debug, Clone, Copy)]
 pub struct LassoStep<'a> {
     /// `Gⱼⱼ`, `[n]`; atoms for which it is 0 are not used.
@@ -50,11 +54,12 @@ pub struct LassoStep<'a> {
     pub nonnegative: bool,
 }
 
-/// Moves each signal along its direction and finds the next direction; see the [module](super) for the symbols.
+/// Moves each signal along its direction and finds the next direction; see the [module](super) for
+/// the symbols.
 ///
-/// `activations`, `residual_correlations` (`q`) and `directions` (`d`), `[m, n]`, are written in place. `products` is `d G`, `[m, n]`.
-/// `figures` `[m, 2]` receives the objective and the relative duality gap of the new activations. All are contiguous, f32 or
-/// f64.
+/// `activations`, `residual_correlations` (`q`) and `directions` (`d`), `[m, n]`, are written in
+/// place. `products` is `d G`, `[m, n]`. `figures` `[m, 2]` receives the objective and the relative
+/// duality gap of the new activations. All are contiguous, f32 or f64.
 ///
 /// Cost: reads five and writes three matrices `[m, n]`.
 ///
@@ -138,7 +143,8 @@ impl Kernel for Step {
             let launch = launch.read(&penalties).count(self.n);
             let launch =
                 launch.count((self.line_search == LineSearch::Steps).into()).count(self.nonnegative.into());
-            // SAFETY: (4 × T*, 5 × const T*, 3 × unsigned): shapes by the checks of `lasso_step_`, a block for each of m signals.
+            // SAFETY: (4 × T*, 5 × const T*, 3 × unsigned): shapes by the checks of `lasso_step_`,
+            // a block for each of m signals.
             unsafe { launch.blocks(m, THREADS).go() }
         })
     }
@@ -241,8 +247,8 @@ fn largest_step(along: impl Iterator<Item = Along> + Clone) -> f64 {
     (0..STEPS).map(|k| 0.5f64.powi(k)).find(|&t| change(t) < 0.).unwrap_or(0.)
 }
 
-/// The same from the objective itself in f64, for one iteration of all signals: the step is found by trying 100,001 lengths up to 4
-/// (or the fixed set). Returns the new activations, f64 `[m, n]`.
+/// The same from the objective itself in f64, for one iteration of all signals: the step is found
+/// by trying 100,001 lengths up to 4 (or the fixed set). Returns the new activations, f64 `[m, n]`.
 ///
 /// # Errors
 /// When a tensor cannot be read.

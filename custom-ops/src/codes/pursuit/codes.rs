@@ -4,8 +4,8 @@ use candle::{DType, Result, Tensor};
 
 /// Sparse codes with few entries per row, as the pursuits return them: the `X` of `Y ≈ X D`.
 ///
-/// Row `i` has `count[i]` entries, in the order in which they were chosen. Entries at and beyond `count` have index 0 and value
-/// 0, so that sums over all `s` entries are correct without `count`.
+/// Row `i` has `count[i]` entries, in the order in which they were chosen. Entries at and beyond
+/// `count` have index 0 and value 0, so that sums over all `s` entries are correct without `count`.
 #[derive(Debug, Clone)]
 pub struct SparseCodes {
     /// Atoms, u32 `[m, s]`.
@@ -42,8 +42,8 @@ impl TryFrom<&SparseCodes> for Tensor {
     }
 }
 
-/// The entries of a matrix, `[m, n_atoms]` f32 or f64, that are not 0, those of a row in the order of atoms; as wide as the row that has most,
-/// at least 1.
+/// The entries of a matrix, `[m, n_atoms]` f32 or f64, that are not 0, those of a row in the order
+/// of atoms; as wide as the row that has most, at least 1.
 impl TryFrom<&Tensor> for SparseCodes {
     type Error = candle::Error;
 

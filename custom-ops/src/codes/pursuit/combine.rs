@@ -9,7 +9,8 @@ impl SparseCodes {
     /// The codes as a matrix `[m, n_atoms]`, mostly zeros.
     ///
     /// # Errors
-    /// When the device is out of memory or, on the CPU, an index is not below `n_atoms`; a GPU ignores such an entry.
+    /// When the device is out of memory or, on the CPU, an index is not below `n_atoms`; a GPU
+    /// ignores such an entry.
     pub fn to_dense(&self) -> Result<Tensor> {
         let (op, n) = ("SparseCodes::to_dense", self.n_atoms);
         let (indices, values, codes) = self.parts(op)?;
@@ -27,8 +28,8 @@ impl SparseCodes {
     /// Cost: `2msp` FLOP.
     ///
     /// # Errors
-    /// When `dictionary` is not `[n_atoms, p]` of the type and on the device of the values, or, on the CPU, an index is not below
-    /// `n_atoms`.
+    /// When `dictionary` is not `[n_atoms, p]` of the type and on the device of the values, or, on
+    /// the CPU, an index is not below `n_atoms`.
     pub fn reconstruct(&self, dictionary: &Tensor) -> Result<Tensor> {
         self.combine("SparseCodes::reconstruct", dictionary, None)
     }

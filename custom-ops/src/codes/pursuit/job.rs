@@ -12,7 +12,8 @@ pub(super) enum Rule {
     Ols,
 }
 
-/// What the pursuits of every device read; all tensors are contiguous, of shapes that fit, and on one device.
+/// What the pursuits of every device read; all tensors are contiguous, of shapes that fit, and on
+/// one device.
 #[derive(Debug)]
 pub(super) struct Job {
     /// For messages.

@@ -1,7 +1,8 @@
-//! Greedy sparse coding of many signals at once: Batch-OMP, orthogonal least squares, and their variants.
+//! Greedy sparse coding of many signals at once: Batch-OMP, orthogonal least squares, and their
+//! variants.
 //!
-//! A signal `y` is approximated by a weighted sum of few atoms, chosen one by one. After each choice the coefficients are the
-//! least-squares ones for all atoms chosen so far.
+//! A signal `y` is approximated by a weighted sum of few atoms, chosen one by one. After each
+//! choice the coefficients are the least-squares ones for all atoms chosen so far.
 //!
 //! ```text
 //! d̂ⱼ = dⱼ / ‖dⱼ‖                              atoms need not be normalised; one of norm 0 is never chosen
@@ -15,8 +16,8 @@
 //! Lᵀ x_I = z,  L's row k = (w, ρ)             once, at the end
 //! ```
 //!
-//! This is the inverse Cholesky form: each step reads one row of `G` and combines it with `k` earlier rows. It solves no system,
-//! and gives the error without computing the residual.
+//! This is the inverse Cholesky form: each step reads one row of `G` and combines it with `k`
+//! earlier rows. It solves no system, and gives the error without computing the residual.
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
@@ -27,32 +28,39 @@
 //! | `I`, `x_I` | [`SparseCodes`] | `indices`, `values` `[m, s]`, `count` `[m]` |
 //! | `u` | scratch | `[s, n]` for a signal |
 //!
-//! **A pursuit ends** at `s` atoms; when `‖r‖ ≤ ε`; when the chosen atom's `|α_i|` is at most 16 eps `‖y‖`, so that only rounding
-//! error is left; or when its `ρ²` is at most 64 eps, so that it depends linearly on the atoms already chosen (OLS divides by
-//! `eⱼ` and considers only atoms with `eⱼ` above 1024 eps). Ties go to the lowest index, and no atom is chosen twice. The
-//! recurrence gives `‖r‖²` to within a few eps `‖y‖²`, so that an `ε` below about `√eps ‖y‖` (3e-4 in f32) cannot be resolved.
+//! **A pursuit ends** at `s` atoms; when `‖r‖ ≤ ε`; when the chosen atom's `|α_i|` is at most 16
+//! eps `‖y‖`, so that only rounding error is left; or when its `ρ²` is at most 64 eps, so that it
+//! depends linearly on the atoms already chosen (OLS divides by `eⱼ` and considers only atoms with
+//! `eⱼ` above 1024 eps). Ties go to the lowest index, and no atom is chosen twice. The recurrence
+//! gives `‖r‖²` to within a few eps `‖y‖²`, so that an `ε` below about `√eps ‖y‖` (3e-4 in f32)
+//! cannot be resolved.
 //!
-//! **Non-negative** codes (Bruckstein, Elad and Zibulevsky 2008): the largest *positive* correlation is chosen
-//! and `x_I` solves `min ‖y − x_I D_I‖` over `x_I ≥ 0`. Atoms whose final coefficient is 0 are removed from the codes. In the
-//! orthonormal basis the problem has `k` unknowns: `min ‖z − Lᵀx‖`; then `c = Lᵀ x` replaces `z`: `α = α⁰ − Σ c_l u_l`, `z_k =
-//! (α_i − Σ w_l (z_l − c_l)) / ρ` and `‖r‖² = ‖y‖² − ‖z‖² + ‖z − c‖²`. OLS then chooses by `α / √e` too.
+//! **Non-negative** codes (Bruckstein, Elad and Zibulevsky 2008): the largest *positive*
+//! correlation is chosen and `x_I` solves `min ‖y − x_I D_I‖` over `x_I ≥ 0`. Atoms whose final
+//! coefficient is 0 are removed from the codes. In the orthonormal basis the problem has `k`
+//! unknowns: `min ‖z − Lᵀx‖`; then `c = Lᵀ x` replaces `z`: `α = α⁰ − Σ c_l u_l`, `z_k = (α_i − Σ
+//! w_l (z_l − c_l)) / ρ` and `‖r‖² = ‖y‖² − ‖z‖² + ‖z − c‖²`. OLS then chooses by `α / √e` too.
 //!
 //! **Masked** signals have missing samples: norms, `G` and `α` are sums over the observed samples.
 //!
-//! **On CUDA** one kernel runs the whole pursuit of a signal: one warp or several with all data in registers for small sizes; in f32,
-//! for up to 8192 atoms and 64 of them in a code, one block, or a cluster of blocks, with the `u` in registers and shared memory;
-//! else one block with the `u` in shared memory, or in global memory if they do not fit. f32 correlations are
-//! products of factors in two f16 parts, as exact as f32 products. Codes are the same bits in every run. A call waits for the
-//! device once, to check that all numbers were finite, and cannot be part of a recorded step. Its scratch memory (at most 256 MiB
-//! of correlations and 1 GiB of `u`, and at most a quarter of the free memory each) comes from candle's allocator, which keeps up
-//! to a sixteenth of the device's memory for later calls after the first call.
+//! **On CUDA** one kernel runs the whole pursuit of a signal: one warp or several with all data in
+//! registers for small sizes; in f32, for up to 8192 atoms and 64 of them in a code, one block, or
+//! a cluster of blocks, with the `u` in registers and shared memory; else one block with the `u` in
+//! shared memory, or in global memory if they do not fit. f32 correlations are products of factors
+//! in two f16 parts, as exact as f32 products. Codes are the same bits in every run. A call waits
+//! for the device once, to check that all numbers were finite, and cannot be part of a recorded
+//! step. Its scratch memory (at most 256 MiB of correlations and 1 GiB of `u`, and at most a
+//! quarter of the free memory each) comes from candle's allocator, which keeps up to a sixteenth of
+//! the device's memory for later calls after the first call.
 //!
-//! Sources: Pati, Rezaiifar and Krishnaprasad, "Orthogonal matching pursuit", Asilomar 1993; Chen, Billings and Luo, "Orthogonal
-//! least squares methods and their application to non-linear system identification", Int. J. Control 50(5), 1989; Rubinstein,
-//! Zibulevsky and Elad, "Efficient implementation of the K-SVD algorithm using batch orthogonal matching pursuit",
-//! Technion CS-2008-08; Zhu, Chen and Wu, "Efficient implementations for orthogonal matching pursuit", Electronics
-//! 9(9), 2020 (the form `v0`); Bruckstein, Elad and Zibulevsky, "On the uniqueness of nonnegative sparse solutions to underdetermined
-//! systems of equations", IEEE Trans. Information Theory 54(11), 2008.
+//! Sources: Pati, Rezaiifar and Krishnaprasad, "Orthogonal matching pursuit", Asilomar 1993; Chen,
+//! Billings and Luo, "Orthogonal least squares methods and their application to non-linear system
+//! identification", Int. J. Control 50(5), 1989; Rubinstein, Zibulevsky and Elad, "Efficient
+//! implementation of the K-SVD algorithm using batch orthogonal matching pursuit", Technion
+//! CS-2008-08; Zhu, Chen and Wu, "Efficient implementations for orthogonal matching pursuit",
+//! Electronics 9(9), 2020 (the form `v0`); Bruckstein, Elad and Zibulevsky, "On the uniqueness of
+//! nonnegative sparse solutions to underdetermined systems of equations", IEEE Trans. Information
+//! Theory 54(11), 2008.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -85,7 +93,8 @@ pub use reference::{bomp_masked_reference, ols_masked_reference, ols_reference, 
 use candle::{Result, Tensor};
 use job::{Job, Rule};
 
-/// Error target at which a pursuit stops, in terms of the residual `r = y − x D`; every number is at least 0.
+/// Error target at which a pursuit stops, in terms of the residual `r = y − x D`; every number is
+/// at least 0.
 #[derive(Debug, Clone)]
 pub enum ErrorTarget {
     /// `‖r‖₂ ≤ ε` for every signal.
@@ -114,25 +123,29 @@ impl Pursuit {
     }
 }
 
-/// Batch-OMP, orthogonal matching pursuit of many signals at once: codes each signal with at most `pursuit.n_nonzero` atoms.
+/// Batch-OMP, orthogonal matching pursuit of many signals at once: codes each signal with at most
+/// `pursuit.n_nonzero` atoms.
 ///
-/// `signals` is `[m, p]` f32 or f64 and `dictionary` `[n, p]` of the same type; both may be views of any layout. The codes have
-/// the type of the signals, and their coefficients apply to the atoms as given, normalised or not. See the [module](self) for the
-/// rules.
+/// `signals` is `[m, p]` f32 or f64 and `dictionary` `[n, p]` of the same type; both may be views
+/// of any layout. The codes have the type of the signals, and their coefficients apply to the atoms
+/// as given, normalised or not. See the [module](self) for the rules.
 ///
-/// Cost: `2mnp + n²p` FLOP for correlations and Gram matrix and `mns²` for the pursuits; memory `n² + O(s·n)` per worker. For few
-/// signals (`m·s < n`) only the rows of the Gram matrix that they need are computed.
+/// Cost: `2mnp + n²p` FLOP for correlations and Gram matrix and `mns²` for the pursuits; memory
+/// `n² + O(s·n)` per worker. For few signals (`m·s < n`) only the rows of the Gram matrix that they
+/// need are computed.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, `n_nonzero` is not in `1..=n`, an error target is negative, or a number is
-/// not finite (on the CPU the message names the row).
+/// When shapes, types or devices do not fit, `n_nonzero` is not in `1..=n`, an error target is
+/// negative, or a number is not finite (on the CPU the message names the row).
 pub fn bomp(signals: &Tensor, dictionary: &Tensor, pursuit: &Pursuit) -> Result<SparseCodes> {
     Job::new("bomp", Rule::Omp, signals, None, dictionary, pursuit)?.run()
 }
 
-/// Orthogonal least squares: the same as [`bomp`], but each step chooses the atom that lowers the residual most.
+/// Orthogonal least squares: the same as [`bomp`], but each step chooses the atom that lowers the
+/// residual most.
 ///
-/// On natural images its residual is a few per cent lower than that of [`bomp`], and it takes about a quarter longer.
+/// On natural images its residual is a few per cent lower than that of [`bomp`], and it takes about
+/// a quarter longer.
 ///
 /// # Errors
 /// As for [`bomp`].
@@ -142,11 +155,13 @@ pub fn ols(signals: &Tensor, dictionary: &Tensor, pursuit: &Pursuit) -> Result<S
 
 /// [`bomp`] of signals with missing samples: only samples where `mask` is not 0 are used.
 ///
-/// `mask` is u8 `[m, p]`; entries of `signals` where it is 0 are never read and may be NaN. An error target applies to the observed
-/// samples only: pass `ε = gain · σ √observed` as [`ErrorTarget::PerSignal`]. A signal without observed samples has an empty
-/// code. The codes also reconstruct the missing samples.
+/// `mask` is u8 `[m, p]`; entries of `signals` where it is 0 are never read and may be NaN. An
+/// error target applies to the observed samples only: pass `ε = gain · σ √observed` as
+/// [`ErrorTarget::PerSignal`]. A signal without observed samples has an empty code. The codes also
+/// reconstruct the missing samples.
 ///
-/// Cost: that of [`bomp`] plus `2mnps` FLOP: each step of each signal computes a row of that signal's own Gram matrix.
+/// Cost: that of [`bomp`] plus `2mnps` FLOP: each step of each signal computes a row of that
+/// signal's own Gram matrix.
 ///
 /// # Errors
 /// As for [`bomp`].
@@ -159,8 +174,8 @@ pub fn bomp_masked(
     Job::new("bomp_masked", Rule::Omp, signals, Some(mask), dictionary, pursuit)?.run()
 }
 
-/// [`ols`] of signals with missing samples: the same as [`bomp_masked`], but each step chooses the atom that lowers the error on
-/// the observed samples most.
+/// [`ols`] of signals with missing samples: the same as [`bomp_masked`], but each step chooses the
+/// atom that lowers the error on the observed samples most.
 ///
 /// # Errors
 /// As for [`bomp`].

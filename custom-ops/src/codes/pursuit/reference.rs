@@ -6,7 +6,8 @@ use super::job::{Job, Rounding, Rule, Target};
 use super::{Pursuit, SparseCodes};
 use candle::{DType, Device, Result, Tensor};
 
-/// Orthogonal matching pursuit in f64, one signal after the other, computed from the residual itself.
+/// Orthogonal matching pursuit in f64, one signal after the other, computed from the residual
+/// itself.
 ///
 /// Arguments and result are those of [`bomp`](super::bomp); the result is on the CPU.
 ///
@@ -152,8 +153,8 @@ fn orthogonal_part(atom: &[f64], basis: &[Vec<f64>]) -> Vec<f64> {
     left
 }
 
-/// `argmin ‖y − Σ xᵢ dᵢ‖` for independent atoms: each row of R and coordinate of y from an orthonormal basis, then
-/// back substitution.
+/// `argmin ‖y − Σ xᵢ dᵢ‖` for independent atoms: each row of R and coordinate of y from an
+/// orthonormal basis, then back substitution.
 fn least_squares(atoms: &[&[f64]], y: &[f64]) -> Vec<f64> {
     let mut basis: Vec<Vec<f64>> = vec![];
     for atom in atoms {
@@ -169,8 +170,8 @@ fn least_squares(atoms: &[&[f64]], y: &[f64]) -> Vec<f64> {
     x
 }
 
-/// `argmin ‖y − Σ xᵢ dᵢ‖` over `x ≥ 0` for independent atoms, by the active set method of Lawson and Hanson, "Solving
-/// least squares problems", 1974, chapter 23.
+/// `argmin ‖y − Σ xᵢ dᵢ‖` over `x ≥ 0` for independent atoms, by the active set method of Lawson
+/// and Hanson, "Solving least squares problems", 1974, chapter 23.
 fn nonnegative_least_squares(atoms: &[&[f64]], y: &[f64]) -> Vec<f64> {
     let mut x = vec![0.; atoms.len()];
     let mut free = vec![false; atoms.len()];

@@ -22,7 +22,8 @@ impl Job {
     }
 }
 
-/// A job as a kernel: its results are new, and made once the operands are known to be on one device.
+/// A job as a kernel: its results are new, and made once the operands are known to be on one
+/// device.
 struct Coding<'a> {
     job: &'a Job,
     codes: Mutex<Option<SparseCodes>>,

@@ -1,8 +1,9 @@
-//! Devices that [`cuda_device`](crate::core::cuda_device) opens. They are never dropped; an unused one is handed out again.
+//! Devices that [`cuda_device`](crate::core::cuda_device) opens. They are never dropped; an unused
+//! one is handed out again.
 //!
-//! Dropping candle's device destroys its cuBLAS handle, which waits for the whole GPU. That wait breaks the recordings of other
-//! threads, and cudarc turns the driver's error into a panic. Opening a device takes about 0.2 s, most of it to create the
-//! handle.
+//! Dropping candle's device destroys its cuBLAS handle, which waits for the whole GPU. That wait
+//! breaks the recordings of other threads, and cudarc turns the driver's error into a panic.
+//! Opening a device takes about 0.2 s, most of it to create the handle.
 use super::gpu::Gpu;
 use super::recording::alone;
 use candle::{CudaDevice, Device, Result, Tensor};

@@ -8,8 +8,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// Page-locked host memory of `u32` that kernels write by its address: all 0 until they do.
 ///
-/// A write crosses the bus to the host: for what is seldom said, such as what was refused. Clearing the words and reading
-/// them takes no call of the driver; between calls they are kept.
+/// A write crosses the bus to the host: for what is seldom said, such as what was refused. Clearing
+/// the words and reading them takes no call of the driver; between calls they are kept.
 pub(crate) struct Flags {
     /// Taken by the end.
     words: Option<Words>,
@@ -61,7 +61,8 @@ impl Flags {
 
 impl Drop for Flags {
     fn drop(&mut self) {
-        // A call that failed on its way may have kernels queued that write. Where the wait fails too, the words stay theirs.
+        // A call that failed on its way may have kernels queued that write. Where the wait fails
+        // too, the words stay theirs.
         if let Some(words) = self.words.take()
             && self.stream.synchronize().is_ok()
         {

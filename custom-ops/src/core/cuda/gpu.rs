@@ -22,8 +22,9 @@ pub(crate) struct Gpu {
 
 /// What is kept of a GPU for the life of the process.
 pub(crate) struct State {
-    /// The GPU's primary context, which is that of all devices on it. Event tracking is off in this view of it: launches of a
-    /// recording go to streams of this context and log nothing, and so does scratch memory.
+    /// The GPU's primary context, which is that of all devices on it. Event tracking is off in this
+    /// view of it: launches of a recording go to streams of this context and log nothing, and so
+    /// does scratch memory.
     pub(crate) context: Arc<CudaContext>,
     pub(super) limits: Limits,
     kernels: RwLock<HashMap<&'static str, HashMap<Box<str>, Loaded>>>,
@@ -35,14 +36,16 @@ pub(crate) struct State {
     captures: Mutex<Vec<Arc<CudaStream>>>,
 }
 
-/// A kernel that is loaded, and how many bytes its blocks may share beside those that its code declares.
+/// A kernel that is loaded, and how many bytes its blocks may share beside those that its code
+/// declares.
 #[derive(Clone, Copy)]
 pub(super) struct Loaded {
     pub(super) function: sys::CUfunction,
     pub(super) shared_bytes: usize,
 }
 
-// SAFETY: the handle of a function of a module that is never unloaded; the driver takes it from any thread.
+// SAFETY: the handle of a function of a module that is never unloaded; the driver takes it from any
+// thread.
 unsafe impl Send for Loaded {}
 // SAFETY: as above; nothing is changed through it after it was loaded.
 unsafe impl Sync for Loaded {}
@@ -57,7 +60,8 @@ impl Gpu {
     /// The GPU of `device`, made current in this thread.
     ///
     /// # Errors
-    /// When the kernels were built for other GPUs, or a step of another device is being recorded in this thread.
+    /// When the kernels were built for other GPUs, or a step of another device is being recorded in
+    /// this thread.
     pub(crate) fn of(device: &CudaDevice) -> Result<Self> {
         let stream = device.cuda_stream();
         let state = State::of(stream.context())?;
@@ -94,8 +98,8 @@ impl Gpu {
 
     /// A stream beside the device's, that nobody else launches on.
     ///
-    /// cudarc waits for the whole GPU at the first stream of a context that tracks events; ours does not, see
-    /// [`alone`](super::recording::alone).
+    /// cudarc waits for the whole GPU at the first stream of a context that tracks events; ours
+    /// does not, see [`alone`](super::recording::alone).
     pub(crate) fn new_stream(&self) -> Result<Arc<CudaStream>> {
         self.state.context.new_stream().w()
     }
@@ -145,7 +149,8 @@ impl State {
 
     fn new(ordinal: usize) -> Result<Self> {
         let context = CudaContext::new(ordinal).w()?;
-        // SAFETY: no memory is made through this view of the context but scratch, which one stream uses: there is nothing to track.
+        // SAFETY: no memory is made through this view of the context but scratch, which one stream
+        // uses: there is nothing to track.
         unsafe { context.disable_event_tracking() };
         let ask = |attribute| Ok::<_, candle::Error>(context.attribute(attribute).w()?.max(0) as usize);
         let (major, minor) = context.compute_capability().w()?;
@@ -175,13 +180,15 @@ impl State {
 
     /// Streams of recordings that are over, for the next.
     pub(crate) fn captures(&self) -> MutexGuard<'_, Vec<Arc<CudaStream>>> {
-        // A poisoned lock means that another thread panicked in here; the list is valid at every point.
+        // A poisoned lock means that another thread panicked in here; the list is valid at every
+        // point.
         self.captures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn load(&self, file: &'static str, name: &str) -> Result<Loaded> {
         self.context.bind_to_thread().w()?;
-        // A poisoned lock means that another thread panicked in here; the map is valid at every point.
+        // A poisoned lock means that another thread panicked in here; the map is valid at every
+        // point.
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         let module = match modules.get(file) {
             Some(module) => module.0,
@@ -205,7 +212,8 @@ impl State {
         }
         .w()?;
         let shared_bytes = self.limits.shared_bytes.saturating_sub(declared.max(0) as usize);
-        // SAFETY: as above. The most that a block may have is asked for once, so that no launch has to.
+        // SAFETY: as above. The most that a block may have is asked for once, so that no launch has
+        // to.
         unsafe {
             result::function::set_function_attribute(
                 function,
@@ -222,7 +230,8 @@ fn load_module(file: &str) -> Result<sys::CUmodule> {
     let Some((_, image)) = fatbins::FATBINS.iter().find(|(name, _)| *name == file) else {
         candle::bail!("cuda: there is no kernel file {file}.cu")
     };
-    // In memory of its own: the driver reads the image as words, and bytes of the program may lie anywhere.
+    // In memory of its own: the driver reads the image as words, and bytes of the program may lie
+    // anywhere.
     let image = image.to_vec();
     // SAFETY: a whole image as nvcc wrote it; the driver copies what it keeps.
     unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(|e| {

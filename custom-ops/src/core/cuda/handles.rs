@@ -1,4 +1,5 @@
-//! Handles of cuBLAS and their workspaces, as they are kept; [`products`](super::products) says why.
+//! Handles of cuBLAS and their workspaces, as they are kept; [`products`](super::products) says
+//! why.
 use candle::Result;
 use candle::cuda::WrapErr;
 use candle::cuda::cudarc::cublas::sys::{
@@ -19,10 +20,12 @@ pub(crate) struct Handles {
     pub(super) workspaces: Lending<Queue, Workspace>,
 }
 
-/// Where replays run one after the other: a stream, by its address, and its thread where it is another one in each.
+/// Where replays run one after the other: a stream, by its address, and its thread where it is
+/// another one in each.
 pub(super) type Queue = (usize, Option<ThreadId>);
 
-/// Things that are lent to whoever asks under a name: one to all of a name, and one that nobody has any more to the next name.
+/// Things that are lent to whoever asks under a name: one to all of a name, and one that nobody has
+/// any more to the next name.
 pub(super) struct Lending<K, T>(Vec<(K, Arc<T>)>);
 
 impl<K, T> Default for Lending<K, T> {
@@ -86,7 +89,8 @@ impl Handle {
             self.stream = std::ptr::null_mut();
             let (at, bytes) =
                 self.workspace.as_ref().map_or((0, 0), |workspace| (workspace.at, workspace.bytes));
-            // SAFETY: handle, stream and workspace are alive. A new stream takes the workspace away, so that it is set again.
+            // SAFETY: handle, stream and workspace are alive. A new stream takes the workspace
+            // away, so that it is set again.
             unsafe {
                 cublas::set_stream(self.raw, stream.cast())?;
                 cublasSetWorkspace_v2(self.raw, at as *mut _, bytes).result()?;
@@ -104,15 +108,17 @@ impl Handle {
     /// Keeps no stream.
     pub(super) fn leave_stream(&mut self) {
         self.stream = std::ptr::null_mut();
-        // SAFETY: the handle is alive; the default stream always is. An error would show in the next call.
+        // SAFETY: the handle is alive; the default stream always is. An error would show in the
+        // next call.
         let _ = unsafe { cublas::set_stream(self.raw, std::ptr::null_mut()) };
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle; destroying it waits for its work, and then the workspace is free, which goes after it. The
-        // error of a device that is lost has shown before.
+        // SAFETY: nobody else has the handle; destroying it waits for its work, and then the
+        // workspace is free, which goes after it. The error of a device that is lost has shown
+        // before.
         let _ = unsafe { cublas::destroy_handle(self.raw) };
     }
 }

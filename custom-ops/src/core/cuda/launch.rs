@@ -14,8 +14,8 @@ const THREADS: u32 = 256;
 
 /// A kernel, its arguments in order, and how many blocks run it.
 ///
-/// Arguments that are read or written are logged as such on the device's stream when the launch is queued, so that other
-/// streams, and whoever frees the memory, wait for it.
+/// Arguments that are read or written are logged as such on the device's stream when the launch is
+/// queued, so that other streams, and whoever frees the memory, wait for it.
 pub(crate) struct Launch<'a> {
     op: &'static str,
     gpu: &'a Gpu,
@@ -59,9 +59,11 @@ impl Gpu {
     }
 }
 
-/// Where memory begins that kernels reach through a struct of addresses, which a launch takes by [`num`](Launch::num).
+/// Where memory begins that kernels reach through a struct of addresses, which a launch takes by
+/// [`num`](Launch::num).
 ///
-/// Its use is logged on the device's stream when this is dropped: it must live until the launches are queued.
+/// Its use is logged on the device's stream when this is dropped: it must live until the launches
+/// are queued.
 #[must_use = "the use of the memory is logged when this is dropped"]
 pub(crate) struct Address<'a> {
     pub at: u64,
@@ -119,7 +121,8 @@ impl<'a> Launch<'a> {
         self.starts.push(start);
         self.words.resize(start + size_of::<T>().div_ceil(8), 0);
         let to = self.words[start..].as_mut_ptr().cast::<T>();
-        // SAFETY: the words after `start` were just made and are at least as many bytes as a T, which need not be aligned.
+        // SAFETY: the words after `start` were just made and are at least as many bytes as a T,
+        // which need not be aligned.
         unsafe { to.write_unaligned(value) };
         self
     }
@@ -144,7 +147,8 @@ impl<'a> Launch<'a> {
         self.num(philox.seed).num(philox.stream).num(philox.offset).maybe(counter)
     }
 
-    /// A thread for each of `n` work items in blocks of 256, at most 4096 of them: for kernels that stride over the grid.
+    /// A thread for each of `n` work items in blocks of 256, at most 4096 of them: for kernels that
+    /// stride over the grid.
     pub(crate) fn linear(self, n: usize) -> Self {
         self.blocks(n.div_ceil(THREADS as usize).clamp(1, 4096), THREADS)
     }
@@ -181,7 +185,8 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Blocks in clusters of so many, which see each other's shared memory, a divisor of the number of blocks. Of capability 9.0 on
+    /// Blocks in clusters of so many, which see each other's shared memory, a divisor of the number
+    /// of blocks. Of capability 9.0 on
     /// ([`Limits::has_clusters`](crate::core::limits::Limits::has_clusters)).
     pub(crate) fn clusters_of(mut self, blocks: u32) -> Self {
         self.cluster = blocks;
@@ -199,7 +204,8 @@ impl<'a> Launch<'a> {
         let mut attributes = self.attributes();
         let config = self.config(&mut attributes);
         let mut clusters = 0;
-        // SAFETY: the function is loaded in the current context, and the configuration and its attributes outlive the call.
+        // SAFETY: the function is loaded in the current context, and the configuration and its
+        // attributes outlive the call.
         let asked = unsafe {
             sys::cuOccupancyMaxActiveClusters(&raw mut clusters, self.kernel.function, &raw const config)
         };
@@ -207,8 +213,9 @@ impl<'a> Launch<'a> {
         Ok(clusters.max(0) as usize)
     }
 
-    /// May begin while the launch before it still runs: for kernels that wait for it themselves, by `wait_for_previous` of
-    /// kernels/core/order.cuh. Saves about a microsecond of a chain of small kernels for each. Below capability 9.0 it changes nothing.
+    /// May begin while the launch before it still runs: for kernels that wait for it themselves, by
+    /// `wait_for_previous` of kernels/core/order.cuh. Saves about a microsecond of a chain of small
+    /// kernels for each. Below capability 9.0 it changes nothing.
     pub(crate) fn overlapped(mut self) -> Self {
         self.overlapped = self.gpu.limits().built >= 90;
         self
@@ -232,8 +239,9 @@ impl<'a> Launch<'a> {
     /// When a size or the shared memory was refused, or the driver refuses the launch.
     ///
     /// # Safety
-    /// The arguments are of the kernel's types in its order, each array holds what the kernel reaches with these numbers, and the
-    /// kernel writes only what was named by [`write`](Self::write) or has an [`Address`] that is alive.
+    /// The arguments are of the kernel's types in its order, each array holds what the kernel
+    /// reaches with these numbers, and the kernel writes only what was named by
+    /// [`write`](Self::write) or has an [`Address`] that is alive.
     pub(crate) unsafe fn go(mut self) -> Result<()> {
         if let Some(refused) = self.refused.take() {
             return Err(refused);
@@ -247,8 +255,9 @@ impl<'a> Launch<'a> {
         arguments.extend(self.starts.iter().map(|&start| unsafe { words.add(start) }.cast::<c_void>()));
         let mut attributes = self.attributes();
         let config = self.config(&mut attributes);
-        // SAFETY: the function is loaded in the context that `Gpu::of` made current, the configuration with its attributes and the
-        // arguments are alive until the driver has copied them, and the rest is the caller's.
+        // SAFETY: the function is loaded in the context that `Gpu::of` made current, the
+        // configuration with its attributes and the arguments are alive until the driver has copied
+        // them, and the rest is the caller's.
         let launched = unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,

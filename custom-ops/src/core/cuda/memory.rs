@@ -5,11 +5,12 @@ use candle::cuda::WrapErr;
 use candle::cuda::cudarc::driver::{result, sys};
 use std::sync::{Mutex, PoisonError};
 
-/// Lets the device's allocator keep up to a sixteenth of the memory when all work is done, once for a GPU.
+/// Lets the device's allocator keep up to a sixteenth of the memory when all work is done, once for
+/// a GPU.
 ///
-/// By default it gives every freed block back to the driver at the next synchronisation, and an op that allocates its results
-/// then waits for memory to be mapped again: longer than the op itself takes where it is small. Without memory pools there is
-/// nothing to keep.
+/// By default it gives every freed block back to the driver at the next synchronisation, and an op
+/// that allocates its results then waits for memory to be mapped again: longer than the op itself
+/// takes where it is small. Without memory pools there is nothing to keep.
 pub(crate) fn keep_freed_memory(gpu: &Gpu) -> Result<()> {
     static DONE: Mutex<Vec<usize>> = Mutex::new(vec![]);
     let context = &gpu.state().context;
@@ -39,7 +40,8 @@ pub(crate) fn free_memory(gpu: &Gpu) -> Result<u64> {
     Ok(free + reserved.saturating_sub(used))
 }
 
-/// What the allocator of a GPU has given out at most at one time since this was made, beyond what was given out then.
+/// What the allocator of a GPU has given out at most at one time since this was made, beyond what
+/// was given out then.
 pub(crate) struct MostMemory {
     pool: Pool,
     before: u64,
@@ -79,7 +81,8 @@ impl Pool {
     /// An attribute that counts bytes.
     fn read(&self, attribute: sys::CUmemPool_attribute) -> Result<u64> {
         let mut bytes = 0u64;
-        // SAFETY: the pool is the device's own and lives as long as the driver; the attribute is a u64, written through a pointer to one.
+        // SAFETY: the pool is the device's own and lives as long as the driver; the attribute is a
+        // u64, written through a pointer to one.
         unsafe { sys::cuMemPoolGetAttribute(self.0, attribute, (&raw mut bytes).cast()) }.result().w()?;
         Ok(bytes)
     }

@@ -1,7 +1,8 @@
 //! The parts that every op needs on CUDA: the GPU, launches, memory, recordings.
 //!
-//! Only this module and [`op`](crate::core::op) depend on how candle stores device memory. An op gets a [`Gpu`] and its operands,
-//! builds a [`Launch`] from them, and takes [`Scratch`] where it needs memory.
+//! Only this module and [`op`](crate::core::op) depend on how candle stores device memory. An op
+//! gets a [`Gpu`] and its operands, builds a [`Launch`] from them, and takes [`Scratch`] where it
+//! needs memory.
 mod devices;
 mod flags;
 mod gpu;

@@ -1,9 +1,11 @@
 //! cuBLAS: one handle with its own workspace for each stream.
 //!
-//! candle has one handle per device. Its pointer mode must stay on the host, and recordings would share its workspace. A
-//! recording refers to the workspace of the handle that it was recorded with, and is replayed while other threads use the handle
-//! of the stream; so each recording owns a handle for as long as it lives. With one handle for both, replays gave wrong results
-//! when threads shared a stream. All recordings whose replays one stream orders share a workspace, since one at a time uses it.
+//! candle has one handle per device. Its pointer mode must stay on the host, and recordings would
+//! share its workspace. A recording refers to the workspace of the handle that it was recorded
+//! with, and is replayed while other threads use the handle of the stream; so each recording owns a
+//! handle for as long as it lives. With one handle for both, replays gave wrong results when
+//! threads shared a stream. All recordings whose replays one stream orders share a workspace, since
+//! one at a time uses it.
 use super::gpu::{Gpu, State};
 use super::handles::{Entry, Handle, Handles, Workspace, says};
 use super::recording::{self, alone, is_per_thread};
@@ -23,12 +25,14 @@ thread_local! {
     static PRODUCTS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Products that this thread has asked for so far: more after a step means that the step makes some.
+/// Products that this thread has asked for so far: more after a step means that the step makes
+/// some.
 pub(crate) fn products_so_far() -> usize {
     PRODUCTS.get()
 }
 
-/// A handle for a recording, for as long as it lives. It is never destroyed, which would wait for the GPU beside recordings that go on.
+/// A handle for a recording, for as long as it lives. It is never destroyed, which would wait for
+/// the GPU beside recordings that go on.
 pub(crate) struct Lent {
     handle: Arc<Mutex<Handle>>,
     gpu: Arc<State>,
@@ -60,7 +64,8 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // The stream that it is set to goes with its device. Whoever holds this has waited for the replays, so that the workspace is free.
+        // The stream that it is set to goes with its device. Whoever holds this has waited for the
+        // replays, so that the workspace is free.
         let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         handle.leave_stream();
         handle.workspace = None;
@@ -71,14 +76,15 @@ impl Drop for Lent {
 
 impl State {
     fn handles(&self) -> MutexGuard<'_, Handles> {
-        // A poisoned lock means that another thread panicked in here; the lists are valid at every point.
+        // A poisoned lock means that another thread panicked in here; the lists are valid at every
+        // point.
         self.products.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Gpu {
-    /// Calls `product` with the handle of the device's stream, set to that stream or to that of a recording and to factors on the
-    /// side that `mode` names.
+    /// Calls `product` with the handle of the device's stream, set to that stream or to that of a
+    /// recording and to factors on the side that `mode` names.
     ///
     /// # Errors
     /// When cuBLAS does not start, or `product` fails.
@@ -124,7 +130,8 @@ impl Gpu {
     }
 }
 
-/// Destroys the handles of devices that are gone. cuBLAS waits for the whole GPU here, which would end recordings.
+/// Destroys the handles of devices that are gone. cuBLAS waits for the whole GPU here, which would
+/// end recordings.
 fn destroy(dead: Vec<Entry>) {
     if !dead.is_empty() {
         alone(|| drop(dead));

@@ -1,5 +1,6 @@
-//! What launches, products and devices know of the recording of a step: where it goes, what it uses, and who must wait for it. How a step is
-//! recorded and replayed stands in [`recorder`](crate::core::recorder).
+//! What launches, products and devices know of the recording of a step: where it goes, what it
+//! uses, and who must wait for it. How a step is recorded and replayed stands in
+//! [`recorder`](crate::core::recorder).
 use super::handles::Handle;
 use crate::core::check::address;
 use candle::cuda::cudarc::driver::sys::CUresult;
@@ -41,7 +42,8 @@ pub(crate) fn shared() -> RwLockReadGuard<'static, ()> {
     RECORDINGS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins the recording of this thread: launches of `device` go to `target`, products take the handle.
+/// Begins the recording of this thread: launches of `device` go to `target`, products take the
+/// handle.
 pub(crate) fn begin(device: &Arc<CudaStream>, target: Arc<CudaStream>, handle: Option<Arc<Mutex<Handle>>>) {
     NOW.set(Some(Now { device: device.clone(), target, used: vec![], handle, broken: false }));
 }
@@ -51,7 +53,8 @@ pub(crate) fn end() -> Option<Now> {
     NOW.take()
 }
 
-/// Where launches of a device with this stream go while a step is recorded in this thread; none without a recording.
+/// Where launches of a device with this stream go while a step is recorded in this thread; none
+/// without a recording.
 pub(super) fn stream_for(device: &Arc<CudaStream>) -> Result<Option<Arc<CudaStream>>> {
     NOW.with_borrow(|now| match now {
         None => Ok(None),

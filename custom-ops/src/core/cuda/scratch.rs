@@ -47,9 +47,9 @@ impl ScratchLayout {
         gpu.not_recording(op)?;
         // SAFETY: the stream of the device, which outlives the call that this memory is for.
         let stream = unsafe { gpu.state().context.wrap_borrowed_stream(gpu.stream().cu_stream()) };
-        // In the view of the context that logs no uses, which saves two events and what is asked of them at each launch: all uses,
-        // and the end, are in the order of one stream.
-        // SAFETY: left unset; a kernel writes each part before another reads it.
+        // In the view of the context that logs no uses, which saves two events and what is asked of
+        // them at each launch: all uses, and the end, are in the order of one stream. SAFETY: left
+        // unset; a kernel writes each part before another reads it.
         let memory = unsafe { stream.alloc::<u8>(self.bytes.max(1)) }.w()?;
         Ok(Scratch { memory })
     }

@@ -11,8 +11,9 @@ pub(crate) struct TensorMap([u64; 16]);
 // SAFETY: sixteen 64-bit numbers, which the driver made for kernels.
 unsafe impl DeviceRepr for TensorMap {}
 
-/// What comes from memory at once: a line of 128 bytes, or the one beside it, too. That is faster, unless the copy of the other line follows so late that
-/// the second-level cache has lost it, and memory is read twice.
+/// What comes from memory at once: a line of 128 bytes, or the one beside it, too. That is faster,
+/// unless the copy of the other line follows so late that the second-level cache has lost it, and
+/// memory is read twice.
 #[derive(Clone, Copy)]
 pub(crate) enum Fetch {
     Line,
@@ -20,10 +21,11 @@ pub(crate) enum Fetch {
 }
 
 impl TensorMap {
-    /// The matrix of `sizes` entries, columns first, then rows and, where there are several, how many in one or two dimensions more, from
-    /// `address` on; f32, f16 or bf16. `apart` says how many entries lie from one row to the next, and from one matrix to the next. It is copied in
-    /// blocks of `line` bytes, 128 or 64, by `lines` rows, at most 256; the copies swizzle a line of 128 bytes. What a block
-    /// has beyond the matrix is 0, and is not written.
+    /// The matrix of `sizes` entries, columns first, then rows and, where there are several, how
+    /// many in one or two dimensions more, from `address` on; f32, f16 or bf16. `apart` says how
+    /// many entries lie from one row to the next, and from one matrix to the next. It is copied in
+    /// blocks of `line` bytes, 128 or 64, by `lines` rows, at most 256; the copies swizzle a line
+    /// of 128 bytes. What a block has beyond the matrix is 0, and is not written.
     ///
     /// # Errors
     /// When the driver refuses: `apart` must be multiples of 16 bytes, and `address` one of them.
@@ -61,8 +63,8 @@ impl TensorMap {
         };
         let (block, steps) = ([(line / bytes) as u32, lines as u32, 1, 1], [1; 4]);
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
-        // SAFETY: all arrays have as many entries as there are dimensions, at most four, strides one less; the driver only writes the map, and
-        // does not touch the matrix.
+        // SAFETY: all arrays have as many entries as there are dimensions, at most four, strides
+        // one less; the driver only writes the map, and does not touch the matrix.
         let made = unsafe {
             sys::cuTensorMapEncodeTiled(
                 &raw mut map,

@@ -21,7 +21,8 @@ impl Words {
         // SAFETY: the context is current in this thread, see `Gpu::of`.
         let host = unsafe { result::malloc_host(LEN * size_of::<u32>(), flags) }.w()?;
         let mut device = 0;
-        // SAFETY: the memory was just made to be seen by the GPU; the address is written through a pointer to one.
+        // SAFETY: the memory was just made to be seen by the GPU; the address is written through a
+        // pointer to one.
         unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut device, host, 0).result() }.w()?;
         Ok(Self { host: host.cast(), device })
     }

@@ -1,8 +1,10 @@
 //! The threads of CPU kernels: none of them waits for a lock that a kernel's caller holds.
 //!
-//! A kernel runs while candle's locks on its operands are held. A thread of rayon that waits for a part of its work takes up other work of its
-//! pool meanwhile; if that is an op on the same tensor, it waits for a lock that it holds itself, and for ever. So kernels have pools of their
-//! own: their threads run nothing but kernels, whose locks were taken before, by a thread that takes up no other work.
+//! A kernel runs while candle's locks on its operands are held. A thread of rayon that waits for a
+//! part of its work takes up other work of its pool meanwhile; if that is an op on the same tensor,
+//! it waits for a lock that it holds itself, and for ever. So kernels have pools of their own:
+//! their threads run nothing but kernels, whose locks were taken before, by a thread that takes up
+//! no other work.
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +14,11 @@ thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a kernel on as many threads as the caller's pool has, and waits for it without taking up other work.
+/// Runs a kernel on as many threads as the caller's pool has, and waits for it without taking up
+/// other work.
 ///
-/// A thread of rayon takes up other work wherever rayon lets it wait, so the kernel is handed over by another thread, which takes some 30 µs.
+/// A thread of rayon takes up other work wherever rayon lets it wait, so the kernel is handed over
+/// by another thread, which takes some 30 µs.
 ///
 /// # Errors
 /// When threads cannot be started.

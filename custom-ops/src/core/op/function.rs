@@ -1,4 +1,5 @@
-//! A kernel as a function of two operands, for [`CustomOp2`](candle::CustomOp2), which lends their storages and wants that of the result.
+//! A kernel as a function of two operands, for [`CustomOp2`](candle::CustomOp2), which lends their
+//! storages and wants that of the result.
 use super::{Io, Kernel};
 use candle::{CpuStorage, DType, Layout, Result, Shape};
 
@@ -43,7 +44,8 @@ impl<K: Kernel> Function<K> {
     ) -> Result<(candle::CudaStorage, Shape)> {
         use candle::backend::{BackendDevice, BackendStorage};
         let device = read[0].1.device();
-        // SAFETY: unset memory on a GPU, where only kernels see it; the one below writes every entry.
+        // SAFETY: unset memory on a GPU, where only kernels see it; the one below writes every
+        // entry.
         let mut out = unsafe { device.alloc_uninit(&self.shape, self.dtype) }?;
         if self.shape.elem_count() > 0 {
             let layout = Layout::contiguous(&self.shape);

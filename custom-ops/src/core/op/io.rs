@@ -10,7 +10,8 @@ pub(crate) struct Io<'a, S> {
 }
 
 impl<'a, S> Io<'a, S> {
-    /// Operands whose storages the caller holds: those of a function with gradients, which candle lends.
+    /// Operands whose storages the caller holds: those of a function with gradients, which candle
+    /// lends.
     pub(crate) fn new(
         op: &'static str,
         written: Vec<(&'a mut S, &'a Layout)>,

@@ -6,8 +6,9 @@
 //! to the weights   part += hᵀ windows(x), tile after tile; then the parts are added
 //! ```
 //!
-//! A window is the `size² · channels` pixels that a filter sees at a position. Tiles are those of one image and stay in the cache of one
-//! thread; they and the order of every sum depend on the sizes only, so that the result is the same bits on any number of threads.
+//! A window is the `size² · channels` pixels that a filter sees at a position. Tiles are those of
+//! one image and stay in the cache of one thread; they and the order of every sum depend on the
+//! sizes only, so that the result is the same bits on any number of threads.
 use super::ConvolutionShape;
 use crate::layers::gemm::Order;
 use crate::layers::gemm::cpu::{Operands, product_alone};
@@ -44,7 +45,8 @@ fn at_least(flop: usize) -> usize {
     GRAIN.div_ceil(flop.max(1))
 }
 
-/// Copies the windows of positions `at` of an image to rows of `windows`, zeros for what lies beyond the image.
+/// Copies the windows of positions `at` of an image to rows of `windows`, zeros for what lies
+/// beyond the image.
 fn gather<T: WithDType>(shape: ConvolutionShape, windows: &mut Vec<T>, x: &[T], at: Range<usize>) {
     let ConvolutionShape { height, width, channels, size, .. } = shape;
     let (pad, line) = (shape.pad(), shape.filter_row());
@@ -140,7 +142,8 @@ fn rows_of_image<T: WithDType>(
     }
 }
 
-/// Adds each row of `products`, some rows of filters, to the rows of an image where its position lies.
+/// Adds each row of `products`, some rows of filters, to the rows of an image where its position
+/// lies.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn scatter<T: WithDType>(shape: ConvolutionShape, v: &mut [T], products: &[T], cols: usize) {
     let ConvolutionShape { width, channels, size, .. } = shape;

@@ -15,7 +15,8 @@ macro_rules! numbers {
         #[repr(C)]
         #[derive(Clone, Copy)]
         struct $name { $(of: $sizes,)? $($field: i32),* }
-        // SAFETY: numbers of 32 bits without padding, the same layout as the kernels' struct of this name.
+        // SAFETY: numbers of 32 bits without padding, the same layout as the kernels' struct of
+        // this name.
         unsafe impl DeviceRepr for $name {}
     };
 }
@@ -71,7 +72,8 @@ numbers!(Weights of Sizes {
 });
 numbers!(Sizes { height, width, channels, out_height, out_width, n_filters, size, pad, batch });
 
-/// Whether a view begins on so many f32 numbers, for kernels that take as many at once. Allocations begin on 256 bytes.
+/// Whether a view begins on so many f32 numbers, for kernels that take as many at once. Allocations
+/// begin on 256 bytes.
 fn begins_on(numbers: usize, layout: &Layout) -> bool {
     layout.start_offset().is_multiple_of(numbers)
 }
@@ -160,8 +162,9 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
             let blocks = plan::sharing(gpu.limits(), units, 2);
             let launch = gpu.launch(INPUT, FILE, "convolution_rows")?.write(&mut images).read(&h).read(&w);
             let launch = launch.num(numbers).blocks(blocks, 256).shared(plan.shared_bytes(shape));
-            // SAFETY: (float*, 2 × const float*, Rows). The op checked that the arrays have the sizes of the shape, which are below
-            // 2^31; the plan that positions of a band fit a block, and its units, which blocks share, cover the images.
+            // SAFETY: (float*, 2 × const float*, Rows). The op checked that the arrays have the
+            // sizes of the shape, which are below 2^31; the plan that positions of a band fit a
+            // block, and its units, which blocks share, cover the images.
             unsafe { launch.go() }
         }
     }
@@ -178,8 +181,8 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
             (gradient.elements::<f64>()?, x.elements::<f64>()?, hidden.elements::<f64>()?);
         let launch = gpu.launch(WEIGHT, FILE, "convolution_gradient_f64")?;
         let launch = launch.write(&mut gradient).read(&x).read(&h).maybe(&factors).num(alpha).num(beta);
-        // SAFETY: (double*, 2 × const double*, const float* or null, 2 × double, Sizes), arrays of the sizes of the shape, checked by
-        // the op; a block of 256 for each weight.
+        // SAFETY: (double*, 2 × const double*, const float* or null, 2 × double, Sizes), arrays of
+        // the sizes of the shape, checked by the op; a block of 256 for each weight.
         return unsafe { launch.num(of_shape(sizes)).blocks(weights, 256).go() };
     }
     let (wide, wide_maps) = (begins_on(4, x.layout()?), begins_on(4, hidden.layout()?));
@@ -208,23 +211,26 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
     let mut parts = parts.elements::<f32>()?;
     let launch = gpu.launch(WEIGHT, FILE, "convolution_weights")?.write(&mut parts).read(&x).read(&h);
     let launch = launch.num(numbers).grid([plan.splits, plan.across, plan.down], (256, 1, 1));
-    // SAFETY: (float*, 2 × const float*, Weights). The op checked that the images and maps have the sizes of the shape, which are below
-    // 2^31, and that `parts` holds a part for each split; the plan that stages fit a block and cover the maps.
+    // SAFETY: (float*, 2 × const float*, Weights). The op checked that the images and maps have the
+    // sizes of the shape, which are below 2^31, and that `parts` holds a part for each split; the
+    // plan that stages fit a block and cover the maps.
     unsafe { launch.shared(plan.shared_bytes()).go()? };
     let launch = gpu.launch(WEIGHT, FILE, "convolution_add")?.write(&mut gradient);
     // What was written is read in the order of the stream.
     let parts = parts.as_view();
     let launch =
         launch.read(&parts).maybe(&factors).num(weights).num(plan.splits as u32).num(alpha).num(beta);
-    // SAFETY: (float*, 2 × const float*, the second or null, size_t, unsigned, 2 × float): `weights` entries of the gradient and of each
-    // part, two factors, checked by the op; 32 columns of 8 threads a block.
+    // SAFETY: (float*, 2 × const float*, the second or null, size_t, unsigned, 2 × float):
+    // `weights` entries of the gradient and of each part, two factors, checked by the op; 32
+    // columns of 8 threads a block.
     unsafe { launch.grid([weights.div_ceil(32), 1, 1], (32, 8, 1)).go() }
 }
 
 /// What all kernels know.
 fn of_shape(sizes: Convolution) -> Sizes {
     let ConvolutionShape { height, width, channels, n_filters, size, .. } = sizes.shape;
-    // All are below 2^31, see `ConvolutionShape::validate`, and the batch is that of tensors in memory.
+    // All are below 2^31, see `ConvolutionShape::validate`, and the batch is that of tensors in
+    // memory.
     Sizes {
         height: height as i32,
         width: width as i32,
@@ -249,7 +255,8 @@ fn plain<T: CudaDType>(
     w: &CudaView<'_, T>,
 ) -> Result<()> {
     let launch = gpu.launch(op, FILE, &format!("convolution_{kernel}"))?.write(out).read(source).read(w);
-    // SAFETY: (T*, 2 × const T*, Sizes), arrays of the sizes of the shape, checked by the op; threads stride over the grid.
+    // SAFETY: (T*, 2 × const T*, Sizes), arrays of the sizes of the shape, checked by the op;
+    // threads stride over the grid.
     unsafe { launch.num(of_shape(sizes)).linear(sizes.batch * len).go() }
 }
 
@@ -311,7 +318,8 @@ fn launch_windows(
     let kernel = format!("convolution_{kind}_{}", plan.eights);
     let launch: Launch<'_> = gpu.launch(op, FILE, &kernel)?.write(out).read(source).read(w).num(numbers);
     let launch = launch.grid([blocks, plan.across, 1], (threads, 1, 1)).shared(plan.shared_bytes(sides));
-    // SAFETY: (float*, 2 × const float*, Windows). The op checked that the arrays have the sizes of the shape, which are below 2^31; the plan
-    // that its strip holds the windows of a tile, and its tiles cover the result: one a block, or for few channels those that blocks share.
+    // SAFETY: (float*, 2 × const float*, Windows). The op checked that the arrays have the sizes of
+    // the shape, which are below 2^31; the plan that its strip holds the windows of a tile, and its
+    // tiles cover the result: one a block, or for few channels those that blocks share.
     unsafe { launch.go() }
 }

@@ -7,8 +7,9 @@ use crate::core::op::{Function, Kernel, new_tensor, not_recording};
 use crate::layers::gemm::Factors;
 use candle::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 
-/// The maps of images `x`, `[batch, height · width · channels]`, as a new tensor, `[batch, out_height · out_width · n_filters]`, with
-/// gradients to `x` and to `w`, `[n_filters, size² · channels]`.
+/// The maps of images `x`, `[batch, height · width · channels]`, as a new tensor,
+/// `[batch, out_height · out_width · n_filters]`, with gradients to `x` and to `w`,
+/// `[n_filters, size² · channels]`.
 ///
 /// Types, NaN and cost are those of [`convolution_`](super::convolution_).
 ///
@@ -24,11 +25,12 @@ pub fn convolution(x: &Tensor, w: &Tensor, shape: ConvolutionShape) -> Result<Te
     x.apply_op2(w, Differentiable { sizes, forward, name: "convolution" })
 }
 
-/// The images that maps `hidden`, `[batch, out_height · out_width · n_filters]`, are made of by the filters, as a new tensor,
-/// `[batch, height · width · channels]`, with gradients to `hidden` and to `w`: every entry of `hidden` adds its filter where it lies.
+/// The images that maps `hidden`, `[batch, out_height · out_width · n_filters]`, are made of by the
+/// filters, as a new tensor, `[batch, height · width · channels]`, with gradients to `hidden` and
+/// to `w`: every entry of `hidden` adds its filter where it lies.
 ///
-/// This is the adjoint of [`convolution`], also called a transposed convolution. Types, NaN and cost are those of
-/// [`convolution_`](super::convolution_).
+/// This is the adjoint of [`convolution`], also called a transposed convolution. Types, NaN and
+/// cost are those of [`convolution_`](super::convolution_).
 ///
 /// # Errors
 /// As [`convolution`].

@@ -6,9 +6,10 @@
 //! to the weights    g[o, k, l, c] ← alpha · Σ_{b, i, j} h[b, i, j, o] · x[b, i + k − pad, j + l − pad, c] + beta · g[o, k, l, c]
 //! ```
 //!
-//! Pixels beyond an image count as 0, and terms beyond a map are left out. As usual in this field the first line is called a convolution
-//! though filters are not turned. In a convolutional RBM the second is what visible units get from hidden ones (`h` a state), and the
-//! third the statistics of a phase.
+//! Pixels beyond an image count as 0, and terms beyond a map are left out. As usual in this field
+//! the first line is called a convolution though filters are not turned. In a convolutional RBM the
+//! second is what visible units get from hidden ones (`h` a state), and the third the statistics of
+//! a phase.
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
@@ -17,12 +18,14 @@
 //! | `w` `g` | `w`, `gradient` | `[n_filters, size · size · channels]` |
 //! | `pad` | [`Padding`] | |
 //!
-//! All are f32 or all f64. Every sum has one order on one device, on the CPU for any number of threads. f32 on a GPU: products of the tensor
-//! cores with operands as sums of two TF32 numbers, as exact as f32 products (`kernels/core/tf32.cuh` says why); f64, and f32 where blocks of a
-//! GPU have too little shared memory for the sizes, by one thread for a result.
+//! All are f32 or all f64. Every sum has one order on one device, on the CPU for any number of
+//! threads. f32 on a GPU: products of the tensor cores with operands as sums of two TF32 numbers,
+//! as exact as f32 products (`kernels/core/tf32.cuh` says why); f64, and f32 where blocks of a GPU
+//! have too little shared memory for the sizes, by one thread for a result.
 //!
-//! Source: Lee, Grosse, Ranganath and Ng, "Convolutional deep belief networks for scalable unsupervised learning of hierarchical
-//! representations", ICML 2009, section 3.1. Departure: their filters are turned by 180° in the first line instead of the second.
+//! Source: Lee, Grosse, Ranganath and Ng, "Convolutional deep belief networks for scalable
+//! unsupervised learning of hierarchical representations", ICML 2009, section 3.1. Departure: their
+//! filters are turned by 180° in the first line instead of the second.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -61,11 +64,13 @@ const INPUT: &str = "convolution_input_gradient_";
 const WEIGHT: &str = "convolution_weight_gradient_";
 const TYPES: [DType; 2] = [DType::F32, DType::F64];
 
-/// Writes the maps of images `x`, `[batch, height · width · channels]`, to `maps`, `[batch, out_height · out_width · n_filters]`.
+/// Writes the maps of images `x`, `[batch, height · width · channels]`, to `maps`,
+/// `[batch, out_height · out_width · n_filters]`.
 ///
-/// `w` is `[n_filters, size² · channels]`. All are contiguous, of one type: f32 or f64. A NaN of a pixel or a weight reaches every entry
-/// whose sum it is in, and may reach those where it would multiply a zero beside the image. On a GPU an infinity, or an f32 number within
-/// 2⁻¹² of the largest, counts as a NaN.
+/// `w` is `[n_filters, size² · channels]`. All are contiguous, of one type: f32 or f64. A NaN of a
+/// pixel or a weight reaches every entry whose sum it is in, and may reach those where it would
+/// multiply a zero beside the image. On a GPU an infinity, or an f32 number within 2⁻¹² of the
+/// largest, counts as a NaN.
 ///
 /// Cost: `2 · batch · out_height · out_width · n_filters · size² · channels` FLOP.
 ///
@@ -81,10 +86,11 @@ pub fn convolution_(maps: &Tensor, x: &Tensor, w: &Tensor, shape: ConvolutionSha
     operands(FORWARD).write("maps", maps).read("x", x).read("w", w).run(&op)
 }
 
-/// Writes the gradient to the images, `[batch, height · width · channels]`, to `images`: every entry of `hidden`,
-/// `[batch, out_height · out_width · n_filters]`, adds its filter where it lies.
+/// Writes the gradient to the images, `[batch, height · width · channels]`, to `images`: every
+/// entry of `hidden`, `[batch, out_height · out_width · n_filters]`, adds its filter where it lies.
 ///
-/// Layouts, types, NaN and cost are those of [`convolution_`], whose adjoint this is: `⟨y(x), h⟩ = ⟨x, v(h)⟩`.
+/// Layouts, types, NaN and cost are those of [`convolution_`], whose adjoint this is:
+/// `⟨y(x), h⟩ = ⟨x, v(h)⟩`.
 ///
 /// # Errors
 /// As [`convolution_`].
@@ -103,12 +109,13 @@ pub fn convolution_input_gradient_(
     operands(INPUT).write("images", images).read("hidden", hidden).read("w", w).run(&op)
 }
 
-/// Updates `gradient`, `[n_filters, size² · channels]`, to `alpha` times the gradient to the weights plus `beta` times what it was. A `beta`
-/// of 0 overwrites, NaN included.
+/// Updates `gradient`, `[n_filters, size² · channels]`, to `alpha` times the gradient to the
+/// weights plus `beta` times what it was. A `beta` of 0 overwrites, NaN included.
 ///
-/// `parts` is memory for partial sums, `[places, n_filters · size² · channels]` with at least [`convolution_gradient_places`]; what it
-/// holds is lost. `x` and `hidden` are as for [`convolution_`] and [`convolution_input_gradient_`], and so are types, NaN and cost.
-/// Factors in a tensor are read when the op runs, and need f32 results.
+/// `parts` is memory for partial sums, `[places, n_filters · size² · channels]` with at least
+/// [`convolution_gradient_places`]; what it holds is lost. `x` and `hidden` are as for
+/// [`convolution_`] and [`convolution_input_gradient_`], and so are types, NaN and cost. Factors in
+/// a tensor are read when the op runs, and need f32 results.
 ///
 /// # Errors
 /// When the shape is none, or shapes, types or devices do not fit.
@@ -153,7 +160,8 @@ pub fn convolution_weight_gradient_(
     io.read("x", x).read("hidden", hidden).maybe("factors", tensor).run(&op)
 }
 
-/// How many partial sums of the weights' size [`convolution_weight_gradient_`] needs for a batch on `device`, at least 1.
+/// How many partial sums of the weights' size [`convolution_weight_gradient_`] needs for a batch on
+/// `device`, at least 1.
 ///
 /// # Errors
 /// When the shape is none, or the device fails.
@@ -186,7 +194,8 @@ enum Sizes {
     Weights,
 }
 
-/// Checks the shape and the operands that are read, whose types are those of the result; returns the rows of the batch.
+/// Checks the shape and the operands that are read, whose types are those of the result; returns
+/// the rows of the batch.
 fn check(
     op: &'static str,
     result: &Tensor,

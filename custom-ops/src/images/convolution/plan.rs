@@ -16,7 +16,8 @@ const DIAGONAL: usize = 17;
 const FILTERS: usize = 32;
 const MAP_LINE: usize = FILTERS + 8;
 const COLUMNS: usize = 256;
-/// Images of fewer channels than the columns of a tensor core get their gradient from whole rows of filters.
+/// Images of fewer channels than the columns of a tensor core get their gradient from whole rows of
+/// filters.
 const FEW: usize = 8;
 /// The widest band of a result whose windows lie in shared memory.
 const BAND: usize = 256;
@@ -36,7 +37,8 @@ pub(super) fn sharing(limits: Limits, items: usize, per: usize) -> usize {
     items.min((per * limits.multiprocessors).max(1))
 }
 
-/// Parts of a long sum for `blocks` blocks that have all of it: as many as run at once, or, where that leaves many idle, some four times that.
+/// Parts of a long sum for `blocks` blocks that have all of it: as many as run at once, or, where
+/// that leaves many idle, some four times that.
 fn splits(limits: Limits, blocks: usize) -> usize {
     let at_once = 2 * limits.multiprocessors;
     if 4 * blocks <= at_once { at_once / blocks } else { (4 * at_once / blocks).max(1) }
@@ -70,7 +72,8 @@ impl Sides {
         }
     }
 
-    /// Those of the gradient to the images: windows of the maps, with as many lines beyond them as filters reach back.
+    /// Those of the gradient to the images: windows of the maps, with as many lines beyond them as
+    /// filters reach back.
     pub(super) fn images(shape: ConvolutionShape) -> Self {
         Self {
             height: shape.out_height(),
@@ -97,7 +100,8 @@ pub(super) struct Windows {
     pub n_bands: usize,
     /// Blocks of a band of one image.
     pub tiles: usize,
-    /// For few channels: whether a step has channels of several pixels, and the rows of the filters whose weights a block has at a time.
+    /// For few channels: whether a step has channels of several pixels, and the rows of the filters
+    /// whose weights a block has at a time.
     pub flat: bool,
     pub weight_rows: usize,
     /// Channels at a time, and how often.
@@ -111,8 +115,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// The launch with the most weights or channels at a time that lets two or three blocks run at once, or at least one; none if no block
-    /// has the memory.
+    /// The launch with the most weights or channels at a time that lets two or three blocks run at
+    /// once, or at least one; none if no block has the memory.
     pub(super) fn of(limits: Limits, sides: Sides) -> Option<Self> {
         // Channels by eights.
         let whole = sides.channels.next_multiple_of(8);
@@ -132,7 +136,8 @@ impl Windows {
             .or_else(|| by_pixel(all))
     }
 
-    /// The launch with as many channels at a time, for few channels all of them and the weights of so many rows of the filters.
+    /// The launch with as many channels at a time, for few channels all of them and the weights of
+    /// so many rows of the filters.
     fn with(sides: Sides, weight_rows: Option<usize>, chunk: usize) -> Self {
         let flat = weight_rows.is_some();
         let eights = sides.n_out.div_ceil(8);
@@ -161,7 +166,8 @@ impl Windows {
         }
     }
 
-    /// In f32: the strip and two stages of weights; for few channels the weights in parts and two strips.
+    /// In f32: the strip and two stages of weights; for few channels the weights in parts and two
+    /// strips.
     pub(super) fn shared_bytes(&self, sides: Sides) -> usize {
         let strip = (self.strip_rows * self.row_pitch + 8).next_multiple_of(4);
         if self.flat {
@@ -189,7 +195,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The launch with the largest chunks that let two blocks run at once, or at least one; none for filters that are too large.
+    /// The launch with the largest chunks that let two blocks run at once, or at least one; none
+    /// for filters that are too large.
     pub(super) fn of(limits: Limits, shape: ConvolutionShape) -> Option<Self> {
         let (width, reach) = (shape.width, shape.size - 1);
         // The least positions that hold the maps, or the fewest bands.
@@ -253,7 +260,8 @@ pub(super) struct Gradient {
 }
 
 impl Gradient {
-    /// The launch with the longest stages that let two blocks run at once, or at least one; none if no block has the memory.
+    /// The launch with the longest stages that let two blocks run at once, or at least one; none if
+    /// no block has the memory.
     pub(super) fn of(limits: Limits, shape: ConvolutionShape, batch: usize) -> Option<Self> {
         let (of_row, all) = (shape.filter_row(), shape.filter_len());
         let (across, down) = (all.div_ceil(COLUMNS), shape.n_filters.div_ceil(FILTERS));

@@ -13,7 +13,8 @@ fn tensor(rows: Vec<Vec<f64>>, like: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(rows.concat(), shape, like.device())?.to_dtype(like.dtype())
 }
 
-/// Calls `f(entry of the image, entry of the maps, entry of the weights)` for each term of the sums.
+/// Calls `f(entry of the image, entry of the maps, entry of the weights)` for each term of the
+/// sums.
 fn each_term(shape: ConvolutionShape, mut f: impl FnMut(usize, usize, usize)) {
     let ConvolutionShape { height, width, channels, n_filters, size, .. } = shape;
     for oy in 0..shape.out_height() {
@@ -39,7 +40,8 @@ fn each_term(shape: ConvolutionShape, mut f: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// The maps of images `x` in plain loops; arguments are those of [`convolution`](super::convolution). Returns a new tensor.
+/// The maps of images `x` in plain loops; arguments are those of
+/// [`convolution`](super::convolution). Returns a new tensor.
 ///
 /// # Errors
 /// When candle cannot read the tensors.
@@ -72,8 +74,9 @@ pub fn convolution_input_gradient_reference(
     tensor(images.collect(), hidden)
 }
 
-/// The gradient to the weights, `[n_filters, size² · channels]`, in plain loops, without factors; arguments are those of
-/// [`convolution_weight_gradient_`](super::convolution_weight_gradient_). Returns a new tensor.
+/// The gradient to the weights, `[n_filters, size² · channels]`, in plain loops, without factors;
+/// arguments are those of [`convolution_weight_gradient_`](super::convolution_weight_gradient_).
+/// Returns a new tensor.
 ///
 /// # Errors
 /// When candle cannot read the tensors.

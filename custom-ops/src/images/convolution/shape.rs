@@ -9,9 +9,9 @@ pub enum Padding {
     /// Filters stay within the image: maps have `size − 1` lines fewer in each direction.
     #[default]
     Valid,
-    /// Zeros around the image give maps of its height and width: `⌊(size − 1)/2⌋` lines of zeros above and on the left, and the other
-    /// `⌈(size − 1)/2⌉` below and on the right. For an even size the extra line is thus below and on the right, as for `same` of PyTorch
-    /// and TensorFlow.
+    /// Zeros around the image give maps of its height and width: `⌊(size − 1)/2⌋` lines of zeros
+    /// above and on the left, and the other `⌈(size − 1)/2⌉` below and on the right. For an even
+    /// size the extra line is thus below and on the right, as for `same` of PyTorch and TensorFlow.
     Same,
 }
 
@@ -48,8 +48,8 @@ impl ConvolutionShape {
         Ok(shape)
     }
 
-    /// Checks that all sizes are at least 1, that filters without padding fit into the image, and that the entries of an image, of its
-    /// maps and of the weights can be counted in 31 bits.
+    /// Checks that all sizes are at least 1, that filters without padding fit into the image, and
+    /// that the entries of an image, of its maps and of the weights can be counted in 31 bits.
     ///
     /// # Errors
     /// When one of these does not hold.

@@ -9,14 +9,17 @@ use rayon::prelude::*;
 
 const OP: &str = "cells_into_";
 
-/// `out ← scale · x` with the values of each row cell by cell: cells of `stride × stride` places, in lines, and in a cell the planes, lines
-/// and places with their depth.
+/// `out ← scale · x` with the values of each row cell by cell: cells of `stride × stride` places,
+/// in lines, and in a cell the planes, lines and places with their depth.
 ///
-/// `x` is `[batch, n_values]` u8 or f32, `out` f32, bf16 or f16 of the same shape, or f16 `[2, batch, n_values]`: a number is then the sum of
-/// two, as in [`split_into_`](crate::arrays::split_into_). `scale` as in [`scale_into_`](crate::arrays::scale_into_).
+/// `x` is `[batch, n_values]` u8 or f32, `out` f32, bf16 or f16 of the same shape, or f16
+/// `[2, batch, n_values]`: a number is then the sum of two, as in
+/// [`split_into_`](crate::arrays::split_into_). `scale` as in
+/// [`scale_into_`](crate::arrays::scale_into_).
 ///
 /// # Errors
-/// When the height or the width of the grid is not a multiple of the stride, or shapes, types or devices do not fit.
+/// When the height or the width of the grid is not a multiple of the stride, or shapes, types or
+/// devices do not fit.
 pub fn cells_into_(out: &Tensor, x: &Tensor, grid: &PatchGrid, scale: f32) -> Result<()> {
     grid.validate(OP)?;
     if !(grid.height.is_multiple_of(grid.stride) && grid.width.is_multiple_of(grid.stride)) {
@@ -123,7 +126,8 @@ impl Kernel for Cells {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        // Threads for all entries of a row, if each takes eight, and down the rows one for every eight.
+        // Threads for all entries of a row, if each takes eight, and down the rows one for every
+        // eight.
         const THREADS: usize = 256;
         let (of_row, rows) = (self.grid.n_values(), self.n / self.grid.n_values());
         let blocks = [of_row.div_ceil(8 * THREADS), rows.div_ceil(8).clamp(1, 65_535), 1];
@@ -135,8 +139,9 @@ impl Kernel for Cells {
             let (mut out, x) = (out.span::<U>(self.part + self.n)?, x.elements::<T>()?);
             let launch = gpu.launch(OP, "cells", &kernel)?.read(&x).write(&mut out);
             let launch = launch.num(self.part as u64).num(grid).num(self.scale).num(rows as u32);
-            // SAFETY: (const In*, Out*, unsigned long long, Grid, float, unsigned) of the types named; `cells_into_` checked that x and out have n
-            // entries, below 2³², of whole rows of the grid, which has whole cells, and out reaches to the end of its last part.
+            // SAFETY: (const In*, Out*, unsigned long long, Grid, float, unsigned) of the types
+            // named; `cells_into_` checked that x and out have n entries, below 2³², of whole rows
+            // of the grid, which has whole cells, and out reaches to the end of its last part.
             unsafe { launch.grid(blocks, (THREADS as u32, 1, 1)).go() }
         }))
     }

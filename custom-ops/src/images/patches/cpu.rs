@@ -1,7 +1,9 @@
-//! The CPU version: the windows of one patch at a time are gathered in a thread's own memory and multiplied by the `gemm` crate.
+//! The CPU version: the windows of one patch at a time are gathered in a thread's own memory and
+//! multiplied by the `gemm` crate.
 //!
-//! Patches are shared among the threads. Downwards, patches that do not overlap are added at the same time, and one group of them
-//! follows the other, so that the sums have one order on any number of threads.
+//! Patches are shared among the threads. Downwards, patches that do not overlap are added at the
+//! same time, and one group of them follows the other, so that the sums have one order on any
+//! number of threads.
 use super::sizes::Sizes;
 use crate::core::op::In;
 use crate::layers::gemm::Order;
@@ -135,7 +137,8 @@ pub(super) fn up<T: Number>(
             },
         );
         for (row, result) in result.chunks_exact(hidden).enumerate() {
-            // SAFETY: the units of this patch in this row, within `out` by the sizes that the op checked; no other task writes them.
+            // SAFETY: the units of this patch in this row, within `out` by the sizes that the op
+            // checked; no other task writes them.
             let units = unsafe { shared.stretch(row * n_hidden + patch * hidden, hidden) };
             units.copy_from_slice(result);
         }
@@ -174,7 +177,8 @@ pub(super) fn down<T: Number>(
             for (row, window) in windows.chunks_exact(len).enumerate() {
                 let origin = row * grid.n_values() + grid.origin(patch);
                 for (i, from) in window.chunks_exact(run).enumerate() {
-                    // SAFETY: a run of the window of this patch, within `out` by the sizes; the windows of a group do not overlap.
+                    // SAFETY: a run of the window of this patch, within `out` by the sizes; the
+                    // windows of a group do not overlap.
                     let to = unsafe { shared.stretch(origin + grid.run_start(i), run) };
                     to.iter_mut().zip(from).for_each(|(to, &from)| *to += from);
                 }
@@ -209,7 +213,8 @@ pub(super) fn gradient<T: Number>(
     });
 }
 
-/// `V_p ← beta · V_p + alpha · h_pᵀ v_p`, and then `then(W_p, V_p)` while they are still in the cache.
+/// `V_p ← beta · V_p + alpha · h_pᵀ v_p`, and then `then(W_p, V_p)` while they are still in the
+/// cache.
 pub(super) fn step(
     w: &mut [f32],
     v: &mut [f32],

@@ -1,4 +1,5 @@
-//! The launches of `kernels/images/patch_products.cu`, `patch_units.cu`, also that of `sm_90a`, and `patch_step.cu`.
+//! The launches of `kernels/images/patch_products.cu`, `patch_units.cu`, also that of `sm_90a`, and
+//! `patch_step.cu`.
 use super::cpu::Number;
 use super::grid::PatchGrid;
 use super::shape::{Rows, UnitsShape};
@@ -57,8 +58,9 @@ fn counted(op: &str, sizes: &Sizes) -> Result<()> {
     }
 }
 
-/// The columns of a product as tiles go over them: the name of the direction, how many groups of columns there are, and columns of one.
-/// Groups are the patches upwards, and downwards the cells of the grid, in which the same windows meet.
+/// The columns of a product as tiles go over them: the name of the direction, how many groups of
+/// columns there are, and columns of one. Groups are the patches upwards, and downwards the cells
+/// of the grid, in which the same windows meet.
 fn columns(sizes: &Sizes, direction: PatchDirection) -> (&'static str, usize, usize) {
     let g = &sizes.grid;
     match direction {
@@ -91,8 +93,9 @@ where
     let launch = launch.read(&x).num(x_part as u64).read(&weight).num(w_part as u64);
     let launch = launch.num(Grid::from(sizes)).num(sizes.batch as i32).num(factor);
     let grid = [groups * across.div_ceil(SIDE), sizes.batch.div_ceil(SIDE), 1];
-    // SAFETY: (S*, const T*, unsigned long long, const T*, unsigned long long, Grid, int, float); `sizes_of` checked shapes, types and
-    // that parts are contiguous, the spans end with the last part, and out is [batch, units'] by `patch_product_`.
+    // SAFETY: (S*, const T*, unsigned long long, const T*, unsigned long long, Grid, int, float);
+    // `sizes_of` checked shapes, types and that parts are contiguous, the spans end with the last
+    // part, and out is [batch, units'] by `patch_product_`.
     unsafe { launch.grid(grid, (THREADS, 1, 1)).go() }
 }
 
@@ -119,8 +122,9 @@ where
     let launch = launch.read(&h).num(h_part as u64).read(&v).num(v_part as u64).maybe(&on_device);
     let launch = launch.num(Grid::from(sizes)).num(sizes.batch as i32).num(alpha).num(beta);
     let across = sizes.grid.n_patches() * sizes.grid.window_len().div_ceil(SIDE);
-    // SAFETY: (S*, const T*, unsigned long long, const T*, unsigned long long, const float* or null, Grid, int, 2 × double);
-    // `patch_gradient_` checked the shapes and that two factors are on the device where they are not given here.
+    // SAFETY: (S*, const T*, unsigned long long, const T*, unsigned long long, const float* or
+    // null, Grid, int, 2 × double); `patch_gradient_` checked the shapes and that two factors are
+    // on the device where they are not given here.
     unsafe { launch.grid([across, sizes.hidden.div_ceil(SIDE), 1], (THREADS, 1, 1)).go() }
 }
 
@@ -149,7 +153,8 @@ struct UnitNumbers {
     drawn: u32,
     cluster: u32,
 }
-// SAFETY: eight 64-bit numbers, ten and six of 32 bits, without padding, the same layout as the kernel's struct.
+// SAFETY: eight 64-bit numbers, ten and six of 32 bits, without padding, the same layout as the
+// kernel's struct.
 unsafe impl DeviceRepr for UnitNumbers {}
 
 /// The form of a product and its units.
@@ -277,7 +282,8 @@ impl<'a> Units<'a> {
                 };
                 let [x_lines, w_lines] = tile.lines();
                 let (x_map, _x) = map(&x, [from, sizes.batch], x_part, x_lines, Fetch::TwoLines)?;
-                // Up, k-blocks go along a line of the weights; down, the line beside is another tile's.
+                // Up, k-blocks go along a line of the weights; down, the line beside is another
+                // tile's.
                 let fetch = match direction {
                     PatchDirection::Up => Fetch::TwoLines,
                     PatchDirection::Down => Fetch::Line,
@@ -294,8 +300,10 @@ impl<'a> Units<'a> {
                 };
                 let launch = launch.grid(tile.blocks(sizes), (tile.shape.threads(), 1, 1));
                 let launch = launch.shared(tile.shared_bytes()).clusters_of(tile.shape.cluster as u32);
-                // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers, and Order down). As below; the maps are those of the operands, whose
-                // addresses are alive, in the blocks that the kernel takes, and `WarpgroupTile::of` saw that windows are boxes.
+                // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers, and
+                // Order down). As below; the maps are those of the operands, whose addresses are
+                // alive, in the blocks that the kernel takes, and `WarpgroupTile::of` saw that
+                // windows are boxes.
                 return unsafe { launch.overlapped().go() };
             }
         };
@@ -306,9 +314,10 @@ impl<'a> Units<'a> {
         let launch =
             launch.write(&mut planes).read(&x).read(&weight).read(&bias).maybe(&counter).num(numbers);
         let grid = [groups * across.div_ceil(shape.across), sizes.batch.div_ceil(shape.rows), 1];
-        // SAFETY: (T*, 2 × const T*, const float*, const long long* or null, Numbers). `fits` checked shapes, types, layouts and that
-        // operands, lines and parts begin on 16 bytes; the spans end with the last part, the planes lie within their tensor by
-        // `check_planes`, and shared memory is the shape's `SHARED`.
+        // SAFETY: (T*, 2 × const T*, const float*, const long long* or null, Numbers). `fits`
+        // checked shapes, types, layouts and that operands, lines and parts begin on 16 bytes; the
+        // spans end with the last part, the planes lie within their tensor by `check_planes`, and
+        // shared memory is the shape's `SHARED`.
         unsafe { launch.grid(grid, (shape.threads(), 1, 1)).shared(shape.shared_bytes()).overlapped().go() }
     }
 }

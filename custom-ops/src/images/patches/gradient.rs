@@ -9,11 +9,13 @@ use candle::{CpuStorage, DType, Result, Tensor};
 
 const OP: &str = "patch_gradient_";
 
-/// `out ← alpha · G + beta · out`, where `G_p = h_pᵀ v_p` over all rows: a matrix for each patch, the sum over rows of its hidden units times the values in its window.
+/// `out ← alpha · G + beta · out`, where `G_p = h_pᵀ v_p` over all rows: a matrix for each patch,
+/// the sum over rows of its hidden units times the values in its window.
 ///
-/// `hidden` is `[parts, rows, n_patches · hidden]` and `visible` `[parts, rows, n_values]`, types as for
-/// [`patch_product_`](super::patch_product_); `out` is `[n_patches, hidden, window_len]`, contiguous, f64 for f64 operands and f32
-/// otherwise. The factors of [`Factors::Tensor`] are for f32 results.
+/// `hidden` is `[parts, rows, n_patches · hidden]` and `visible` `[parts, rows, n_values]`, types
+/// as for [`patch_product_`](super::patch_product_); `out` is `[n_patches, hidden, window_len]`,
+/// contiguous, f64 for f64 operands and f32 otherwise. The factors of [`Factors::Tensor`] are for
+/// f32 results.
 ///
 /// Cost: `2 · rows · n_patches · hidden · window_len` FLOP.
 ///
@@ -63,8 +65,8 @@ pub fn patch_gradient_(
     io.maybe("factors", tensor).run(&op)
 }
 
-/// The gradient `G`, `[n_patches, hidden, window_len]`, of one part computed with candle's own ops; `hidden` is `[rows, n_hidden]` and
-/// `visible` `[rows, n_values]`, f32 or f64.
+/// The gradient `G`, `[n_patches, hidden, window_len]`, of one part computed with candle's own ops;
+/// `hidden` is `[rows, n_hidden]` and `visible` `[rows, n_values]`, f32 or f64.
 ///
 /// # Errors
 /// When shapes do not fit.

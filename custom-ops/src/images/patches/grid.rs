@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 /// Square windows at equal distances on a grid of values.
 ///
-/// A row of the grid is `[planes, height, width, depth]`. An image has a plane for each channel and depth 1; the hidden units of a
-/// layer of patches are one plane whose depth is the number of units of a patch. An entry of a window has the index
+/// A row of the grid is `[planes, height, width, depth]`. An image has a plane for each channel and
+/// depth 1; the hidden units of a layer of patches are one plane whose depth is the number of units
+/// of a patch. An entry of a window has the index
 /// `((plane · window + y) · window + x) · depth + d`, so that an image's window is a smaller image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PatchGrid {
@@ -19,20 +20,22 @@ pub struct PatchGrid {
     pub depth: usize,
     /// Side of a window, in places: 1 to `height` and to `width`.
     pub window: usize,
-    /// Distance between neighbouring windows, in places, 1 to `window`: every value lies in at least one window.
+    /// Distance between neighbouring windows, in places, 1 to `window`: every value lies in at
+    /// least one window.
     pub stride: usize,
 }
 
 impl PatchGrid {
-    /// Windows of `window` pixels every `stride` pixels on images, whose channels are planes one after the other.
+    /// Windows of `window` pixels every `stride` pixels on images, whose channels are planes one
+    /// after the other.
     pub fn of_image(shape: impl Into<[usize; 3]>, window: usize, stride: usize) -> Self {
         let [height, width, planes] = shape.into();
         Self { planes, height, width, depth: 1, window, stride }
     }
 
     /// # Errors
-    /// When a size is 0, the window is larger than the grid, the stride is larger than the window, or windows do not end with the grid.
-    /// Then the message names the nearest sizes that fit.
+    /// When a size is 0, the window is larger than the grid, the stride is larger than the window,
+    /// or windows do not end with the grid. Then the message names the nearest sizes that fit.
     pub fn validate(&self, op: &str) -> Result<()> {
         let Self { planes, height, width, depth, window, stride } = *self;
         for (name, size) in [("planes", planes), ("depth", depth), ("window", window), ("stride", stride)] {
@@ -116,14 +119,15 @@ impl PatchGrid {
         self.window.div_ceil(self.stride)
     }
 
-    /// Whether 64 values that follow each other in a window, from a multiple of 64 on, do so in a row too, and windows are whole cells: then
-    /// the products of warpgroups read them as they lie.
+    /// Whether 64 values that follow each other in a window, from a multiple of 64 on, do so in a
+    /// row too, and windows are whole cells: then the products of warpgroups read them as they lie.
     pub(crate) fn has_boxed_windows(&self) -> bool {
         (self.stride * self.depth).is_multiple_of(64) && self.window.is_multiple_of(self.stride)
     }
 
-    /// The grid cut into cells of `stride × stride` places, in which the same windows meet: lines of cells in all planes, cells of a line, and
-    /// values of a cell. Cells at the ends may reach beyond the grid.
+    /// The grid cut into cells of `stride × stride` places, in which the same windows meet: lines
+    /// of cells in all planes, cells of a line, and values of a cell. Cells at the ends may reach
+    /// beyond the grid.
     pub(crate) fn cell_lines(&self) -> usize {
         self.planes * self.height.div_ceil(self.stride)
     }

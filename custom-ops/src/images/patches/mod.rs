@@ -1,4 +1,5 @@
-//! Products of layers whose hidden units see windows of a grid: overlapping patches, each with weights of its own.
+//! Products of layers whose hidden units see windows of a grid: overlapping patches, each with
+//! weights of its own.
 //!
 //! ```text
 //! up      x_p[j] = Σ_i W_p[j, i] v[π_p(i)]               hidden units of patch p, of the values in its window
@@ -13,13 +14,15 @@
 //! | `W` | `weight` | `[n_patches, hidden, window_len]` |
 //! | `π_p(i)` | the place of entry `i` of the window of patch `p` | [`PatchGrid::place`] |
 //!
-//! The windows are read where they lie: nothing here stores the windows of a batch one by one. A visible unit adds the patches that
-//! cover it in one fixed order.
+//! The windows are read where they lie: nothing here stores the windows of a batch one by one. A
+//! visible unit adds the patches that cover it in one fixed order.
 //!
 //! [`patch_product_`] is up and down, [`patch_gradient_`] the gradient; [`units_of_patches_`] and
-//! [`patch_contrast_step_`] are what a step of contrastive divergence needs, in few launches. [`patch_product`] is differentiable.
+//! [`patch_contrast_step_`] are what a step of contrastive divergence needs, in few launches.
+//! [`patch_product`] is differentiable.
 //!
-//! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009, section 5.
+//! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
+//! processors", ICML 2009, section 5.
 mod cells;
 mod cpu;
 #[cfg(feature = "cuda")]

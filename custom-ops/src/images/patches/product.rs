@@ -7,8 +7,8 @@ use candle::{CpuStorage, DType, Result, Tensor};
 
 const OP: &str = "patch_product_";
 
-/// Checks `x` `[parts, batch, n]` and `weight` `[parts, n_patches, hidden, window_len]`: of one type, two parts only in f16, each part
-/// contiguous.
+/// Checks `x` `[parts, batch, n]` and `weight` `[parts, n_patches, hidden, window_len]`: of one
+/// type, two parts only in f16, each part contiguous.
 pub(super) fn sizes_of(
     op: &str,
     x: &Tensor,
@@ -38,9 +38,11 @@ pub(super) fn sizes_of(
 
 /// `out ← factor · x W`, up or down.
 ///
-/// `x` is `[parts, batch, n]` and `weight` `[parts, n_patches, hidden, window_len]`: f32, f64 or bf16 of one part, or f16 of one or two
-/// parts, whose sum a number is (see [`split_into_`](crate::arrays::split_into_)). `out` is `[batch, n']`, contiguous, f64 for f64 operands and
-/// f32 otherwise; `n` and `n'` are `n_values` and `n_patches · hidden`, or the other way round. Sums are f32 (f64 for f64).
+/// `x` is `[parts, batch, n]` and `weight` `[parts, n_patches, hidden, window_len]`: f32, f64 or
+/// bf16 of one part, or f16 of one or two parts, whose sum a number is (see
+/// [`split_into_`](crate::arrays::split_into_)). `out` is `[batch, n']`, contiguous, f64 for f64
+/// operands and f32 otherwise; `n` and `n'` are `n_values` and `n_patches · hidden`, or the other
+/// way round. Sums are f32 (f64 for f64).
 ///
 /// Cost: `2 · batch · n_patches · hidden · window_len` FLOP.
 ///
@@ -64,8 +66,9 @@ pub fn patch_product_(
     operands(OP).write("out", out).read("x", x).read("weight", weight).run(&op)
 }
 
-/// [`patch_product_`] of one part computed with candle's own ops, window by window; returns a new, differentiable tensor. `x` is
-/// `[batch, n]` and `weight` `[n_patches, hidden, window_len]`, f32 or f64.
+/// [`patch_product_`] of one part computed with candle's own ops, window by window; returns a new,
+/// differentiable tensor. `x` is `[batch, n]` and `weight` `[n_patches, hidden, window_len]`, f32
+/// or f64.
 ///
 /// # Errors
 /// When shapes do not fit.

@@ -47,7 +47,8 @@ impl Sizes {
     }
 }
 
-/// Refuses an operand that is not `[parts, ..inner]` of `dtype` with contiguous parts: f32, f64 or bf16 of one, f16 of one or two.
+/// Refuses an operand that is not `[parts, ..inner]` of `dtype` with contiguous parts: f32, f64 or
+/// bf16 of one, f16 of one or two.
 pub(super) fn expect_parts(op: &str, name: &str, t: &Tensor, dtype: DType, inner: &[usize]) -> Result<()> {
     expect_dtype(op, name, t, &[DType::F32, DType::F64, DType::BF16, DType::F16])?;
     let fits = match t.dims().split_first() {
@@ -78,9 +79,10 @@ pub(super) fn sum_type(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// Whether a step of a layer of patches with 16-bit states runs on the tensor cores of `device` in one kernel for each product: on CUDA, if
-/// the values at a stride (`stride · depth`), the side of a window (`window · depth`), a line of the grid (`width · depth`) and the hidden
-/// units of a patch are multiples of eight.
+/// Whether a step of a layer of patches with 16-bit states runs on the tensor cores of `device` in
+/// one kernel for each product: on CUDA, if the values at a stride (`stride · depth`), the side of
+/// a window (`window · depth`), a line of the grid (`width · depth`) and the hidden units of a
+/// patch are multiples of eight.
 pub fn patch_steps_fuse(device: &Device, grid: &PatchGrid, hidden: usize) -> bool {
     let lines = [grid.stride * grid.depth, grid.window * grid.depth, grid.width * grid.depth, hidden];
     device.is_cuda() && lines.iter().all(|n| n.is_multiple_of(8))

@@ -11,8 +11,9 @@ use crate::layers::gemm::{Factors, Precision};
 use crate::layers::weight_step::{WeightStep, weight_step_};
 use candle::{CpuStorage, DType, Device, Result, Tensor};
 
-/// Whether [`patch_contrast_step_`] takes weights in halves, for bf16 states of `batch` rows and a bf16 velocity: where [`patch_steps_fuse`], on GPUs
-/// of capability 9.0, if there are many weights and products can read a window as one box.
+/// Whether [`patch_contrast_step_`] takes weights in halves, for bf16 states of `batch` rows and a
+/// bf16 velocity: where [`patch_steps_fuse`], on GPUs of capability 9.0, if there are many weights
+/// and products can read a window as one box.
 pub fn patch_step_takes_halves(device: &Device, grid: &PatchGrid, hidden: usize, batch: usize) -> bool {
     let of_patch = contrast_step::Sizes { parts: 1, batch, rows: hidden, cols: grid.window_len() };
     patch_steps_fuse(device, grid, hidden)
@@ -20,14 +21,18 @@ pub fn patch_step_takes_halves(device: &Device, grid: &PatchGrid, hidden: usize,
         && takes_halves(device, of_patch, grid.n_patches())
 }
 
-/// [`contrast_step_`](crate::layers::contrast_step_) for a layer of patches: `V_p ← μ V_p + ε/B h_pᵀ v_p − ε(λ₂ W_p + λ₁ sign W_p)`,
-/// `W_p ← W_p + V_p` for every patch, the same for the biases, and increases the counter.
+/// [`contrast_step_`](crate::layers::contrast_step_) for a layer of patches:
+/// `V_p ← μ V_p + ε/B h_pᵀ v_p − ε(λ₂ W_p + λ₁ sign W_p)`, `W_p ← W_p + V_p` for every patch, the
+/// same for the biases, and increases the counter.
 ///
-/// Shapes are those of `contrast_step_`, except that `to.params` is `[2, n_patches, hidden, window_len]` (`[1, ..]` with a velocity apart),
-/// `to.velocity` `[n_patches, hidden, window_len]` and `to.copy` `[parts, n_patches, hidden, window_len]`; `hidden` is
-/// `[parts, ≥ 2, batch, n_patches · hidden]`, `visible` `[parts, ≥ 2, batch, n_values]`.
+/// Shapes are those of `contrast_step_`, except that `to.params` is
+/// `[2, n_patches, hidden, window_len]` (`[1, ..]` with a velocity apart), `to.velocity`
+/// `[n_patches, hidden, window_len]` and `to.copy` `[parts, n_patches, hidden, window_len]`;
+/// `hidden` is `[parts, ≥ 2, batch, n_patches · hidden]`, `visible`
+/// `[parts, ≥ 2, batch, n_values]`.
 ///
-/// Cost: `4 · batch · n_patches · hidden · window_len` FLOP (three times that with two parts); every weight is written once.
+/// Cost: `4 · batch · n_patches · hidden · window_len` FLOP (three times that with two parts);
+/// every weight is written once.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a decay is negative or NaN.

@@ -6,13 +6,16 @@ use crate::core::draw::Draws;
 use crate::layers::units::{Unit, UnitPlanes, units_};
 use candle::{Result, Tensor};
 
-/// Writes means and samples of the units with pre-activations `scale · x W` to planes of `planes`, up or down.
+/// Writes means and samples of the units with pre-activations `scale · x W` to planes of `planes`,
+/// up or down.
 ///
-/// `x`, `weight` and `direction` are those of [`patch_product_`], the other arguments those of [`units_`]; `planes` are of the type of
-/// `x`, and where `weight` has two parts, `out.low` must be given. `pre`, `[batch, n']` f32, is scratch memory.
+/// `x`, `weight` and `direction` are those of [`patch_product_`], the other arguments those of
+/// [`units_`]; `planes` are of the type of `x`, and where `weight` has two parts, `out.low` must be
+/// given. `pre`, `[batch, n']` f32, is scratch memory.
 ///
-/// On CUDA this is one kernel on the tensor cores for 16-bit numbers where [`patch_steps_fuse`](super::patch_steps_fuse) (and `std` is
-/// none); otherwise the product and the units follow each other.
+/// On CUDA this is one kernel on the tensor cores for 16-bit numbers where
+/// [`patch_steps_fuse`](super::patch_steps_fuse) (and `std` is none); otherwise the product and the
+/// units follow each other.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.

@@ -12,11 +12,13 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 /// Columns of a block of the weights down, and values of a cell of which a tile takes two.
 const BLOCK: usize = 64;
 
-/// Most tiles that [`Order`] puts in order, and that many times the multiprocessors are worth a plan.
+/// Most tiles that [`Order`] puts in order, and that many times the multiprocessors are worth a
+/// plan.
 const ORDERED: usize = 1022;
 const ROUNDS: usize = 4;
 
-/// Plans down that were chosen before, by what they are for: a choice takes 40 to 60 µs, as long as four launches.
+/// Plans down that were chosen before, by what they are for: a choice takes 40 to 60 µs, as long as
+/// four launches.
 static CHOSEN: LazyLock<Mutex<HashMap<Asked, WarpgroupTile>>> = LazyLock::new(Mutex::default);
 /// The GPU, the grid, hidden units of a patch, rows and parts.
 type Asked = (Limits, PatchGrid, usize, usize, [usize; 2]);
@@ -29,7 +31,8 @@ pub(super) struct Order {
     tile: [u16; ORDERED],
 }
 #[cfg(feature = "cuda")]
-// SAFETY: a number of 32 bits and then an even number of 16 bits, without padding, the same layout as the kernel's struct.
+// SAFETY: a number of 32 bits and then an even number of 16 bits, without padding, the same layout
+// as the kernel's struct.
 unsafe impl candle::cuda::cudarc::driver::DeviceRepr for Order {}
 
 /// A shape of tile that the kernel was compiled for.
@@ -74,7 +77,8 @@ impl WarpgroupTile {
             let overlap = sizes.grid.overlap();
             let terms = match direction {
                 PatchDirection::Up => sizes.grid.window_len(),
-                // Two cells meet the windows of one more; blocks of a cluster may have more than their share.
+                // Two cells meet the windows of one more; blocks of a cluster may have more than
+                // their share.
                 PatchDirection::Down => cluster * sizes.hidden * overlap * (overlap + 1),
             };
             // Finished from registers: the code of one kind of unit is long enough.
@@ -103,10 +107,12 @@ impl WarpgroupTile {
         (tile.shared_bytes() + 512 <= limits.shared_bytes).then_some(tile)
     }
 
-    /// This plan down, or one of `others` that is clearly faster: neighbours that run together share what they read.
+    /// This plan down, or one of `others` that is clearly faster: neighbours that run together
+    /// share what they read.
     fn or_faster(self, others: [Self; 3], limits: Limits, sizes: &Sizes) -> Self {
         let asked = (limits, sizes.grid, sizes.hidden, sizes.batch, self.parts);
-        // A poisoned lock means that another thread panicked in here; the map is valid at every point.
+        // A poisoned lock means that another thread panicked in here; the map is valid at every
+        // point.
         let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
         *chosen.entry(asked).or_insert_with(|| {
             let met = self.met(sizes);
@@ -181,9 +187,11 @@ impl WarpgroupTile {
         order
     }
 
-    /// Slices that follow each other until the tiles down, which meet so many patches each, are done for all rows of the minibatch.
+    /// Slices that follow each other until the tiles down, which meet so many patches each, are
+    /// done for all rows of the minibatch.
     fn k_blocks(&self, sizes: &Sizes, met: &[usize]) -> usize {
-        // What a tile takes besides, and what blocks that share one take to meet, in the time of a k-block.
+        // What a tile takes besides, and what blocks that share one take to meet, in the time of a
+        // k-block.
         const BESIDES: usize = 4;
         const MEETING: usize = 2;
         let mut met = met.to_vec();
@@ -284,7 +292,8 @@ mod tests {
         let pairs = sizes(18, 64, 3, 1, 192);
         let tile = |sizes: &Sizes| tile(sizes, [1, 1], PatchDirection::Down);
         let (met, order) = (tile(&pairs).met(&pairs), tile(&pairs).order(&pairs));
-        // Pairs at the ends meet two patches in their line, the others four, in three lines, or in one or two at the ends.
+        // Pairs at the ends meet two patches in their line, the others four, in three lines, or in
+        // one or two at the ends.
         assert_eq!(met.iter().sum::<usize>(), (2 * 2 + 7 * 4) * (3 * 14 + 2 * 2 + 2));
         let mut tiles: Vec<_> = order.tile[..order.count as usize].iter().map(|&t| usize::from(t)).collect();
         assert!(tiles.windows(2).all(|two| met[two[0]] >= met[two[1]]), "{tiles:?}");

@@ -1,4 +1,5 @@
-//! The way back through pooled units: from the derivative by their means to that by the pre-activations.
+//! The way back through pooled units: from the derivative by their means to that by the
+//! pre-activations.
 //!
 //! ```text
 //! off = 1 / (1 + Σ_s e^x_s),  pooled = 1 − off          the mean of a pooled unit
@@ -14,8 +15,8 @@ const OP: &str = "pool_backward_";
 /// `pre_t ← delta · p(h_t = 1) · (1 − pooled)`: turns the derivative by the means of pooled units,
 /// `delta` `[batch, n_pooled]`, into that by the pre-activations, which takes their place.
 ///
-/// `pre` and `bias` are those of [`pool_units_`](super::pool_units_), all contiguous f32. A NaN or an infinity in a block gives NaN there.
-/// The result is the same bits on CPU and CUDA.
+/// `pre` and `bias` are those of [`pool_units_`](super::pool_units_), all contiguous f32. A NaN or
+/// an infinity in a block gives NaN there. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When blocks do not tile the maps, or shapes, types or devices do not fit.
@@ -30,8 +31,8 @@ pub fn pool_backward_(pre: &Tensor, bias: &Tensor, delta: &Tensor, shape: PoolSh
     operands(OP).write("pre", pre).read("bias", bias).read("delta", delta).run(&op)
 }
 
-/// [`pool_backward_`] computed with candle's own ops from the means of the units, `[batch, n_units]`, and of the pooled units,
-/// `[batch, n_pooled]`; returns a new tensor.
+/// [`pool_backward_`] computed with candle's own ops from the means of the units,
+/// `[batch, n_units]`, and of the pooled units, `[batch, n_pooled]`; returns a new tensor.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -67,8 +68,9 @@ impl Kernel for Backward {
         let sizes = super::Sizes::of(OP, self.shape)?;
         let launch = gpu.launch(OP, "pool_backward", "pool_backward_f32")?.write(&mut pre);
         let launch = launch.read(&bias).read(&delta).num(self.n).num(sizes);
-        // SAFETY: (float*, 2 × const float*, size_t, Sizes). `pool_backward_` checked that blocks tile the maps, that delta holds n
-        // floats, one for each block, pre all units of these blocks and bias n_maps floats.
+        // SAFETY: (float*, 2 × const float*, size_t, Sizes). `pool_backward_` checked that blocks
+        // tile the maps, that delta holds n floats, one for each block, pre all units of these
+        // blocks and bias n_maps floats.
         unsafe { launch.linear(self.n).go() }
     }
 }

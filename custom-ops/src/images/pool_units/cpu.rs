@@ -1,4 +1,5 @@
-//! The CPU version of `kernels/images/pool_units.cu`: the same arithmetic in the same order, a line of blocks at a time.
+//! The CPU version of `kernels/images/pool_units.cu`: the same arithmetic in the same order, a line
+//! of blocks at a time.
 use super::{PoolShape, PoolSide};
 use crate::core::draw::uniform_tile;
 use crate::core::math::exp;
@@ -115,7 +116,8 @@ fn run_lines<T: Plane>(pass: &Pass, first: usize, n: usize, mut out: Out<'_, T>)
     }
 }
 
-/// Calls `f(blocks of the maps, units, x of which they are)` for the places of a line: `n_maps` neighbours at a time.
+/// Calls `f(blocks of the maps, units, x of which they are)` for the places of a line: `n_maps`
+/// neighbours at a time.
 #[inline(always)]
 fn each_place(shape: PoolShape, mut f: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>)) {
     let PoolShape { width, n_maps, pool, .. } = shape;
@@ -149,7 +151,8 @@ fn totals(shape: PoolShape, bias: &[f32], pre: &[f32], top: &mut [f32], sum: &mu
     }
 }
 
-/// Lines of blocks of [`pool_backward_`](super::pool_backward_): `pre` becomes the derivative by it.
+/// Lines of blocks of [`pool_backward_`](super::pool_backward_): `pre` becomes the derivative by
+/// it.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn backward_lines(shape: PoolShape, pre: &mut [f32], bias: &[f32], delta: &[f32]) {
     let [mut top, mut sum, mut total] = [(); 3].map(|()| vec![0.; pooled_of_line(shape)]);

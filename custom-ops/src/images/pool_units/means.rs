@@ -12,10 +12,11 @@ use candle::{CpuStorage, DType, Result, Tensor};
 const MEANS: &str = "block_means_";
 const SPREAD: &str = "spread_blocks_";
 
-/// Writes the mean of the units of each block, `units` `[batch, n_units]`, to `pooled`, `[batch, n_pooled]`.
+/// Writes the mean of the units of each block, `units` `[batch, n_units]`, to `pooled`,
+/// `[batch, n_pooled]`.
 ///
-/// Both are contiguous f32, laid out as for [`pool_units_`](super::pool_units_). This is the adjoint of [`spread_blocks_`]. The result is
-/// the same bits on CPU and CUDA.
+/// Both are contiguous f32, laid out as for [`pool_units_`](super::pool_units_). This is the
+/// adjoint of [`spread_blocks_`]. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When blocks do not tile the maps, or shapes, types or devices do not fit.
@@ -23,10 +24,12 @@ pub fn block_means_(pooled: &Tensor, units: &Tensor, shape: PoolShape) -> Result
     run(MEANS, Way::Means, pooled, units, shape)
 }
 
-/// Writes to each unit, `units` `[batch, n_units]`, its block's value of `pooled`, `[batch, n_pooled]`, over the units of a block: what
-/// units give downwards where only their pooled unit is known.
+/// Writes to each unit, `units` `[batch, n_units]`, its block's value of `pooled`,
+/// `[batch, n_pooled]`, over the units of a block: what units give downwards where only their
+/// pooled unit is known.
 ///
-/// Both are contiguous f32, laid out as for [`pool_units_`](super::pool_units_). The result is the same bits on CPU and CUDA.
+/// Both are contiguous f32, laid out as for [`pool_units_`](super::pool_units_). The result is the
+/// same bits on CPU and CUDA.
 ///
 /// # Errors
 /// As [`block_means_`].
@@ -112,8 +115,9 @@ impl Kernel for BlockMeans {
         let sizes = super::Sizes::of(op, self.shape)?;
         let launch = gpu.launch(op, "block_means", name)?.write(&mut to).read(&from);
         let launch = launch.num(self.share()).num(self.n).num(sizes);
-        // SAFETY: (float*, const float*, float, size_t, Sizes). `run` checked that blocks tile the maps, that the pooled tensor holds n
-        // floats, one for each block, and the other one all units of these blocks.
+        // SAFETY: (float*, const float*, float, size_t, Sizes). `run` checked that blocks tile the
+        // maps, that the pooled tensor holds n floats, one for each block, and the other one all
+        // units of these blocks.
         unsafe { launch.linear(self.n).go() }
     }
 }

@@ -1,4 +1,5 @@
-//! Units of maps with probabilistic max-pooling: bias, mean and draw in one pass over the pre-activations.
+//! Units of maps with probabilistic max-pooling: bias, mean and draw in one pass over the
+//! pre-activations.
 //!
 //! ```text
 //! x_t = pre_t + bias of its map                     t runs over the units of a block of pool · pool places in one map
@@ -17,8 +18,8 @@
 //!
 //! With a `pool` of 1 these are Bernoulli units, `p = sigmoid(x)`.
 //!
-//! Source: Lee, Grosse, Ranganath and Ng, "Convolutional deep belief networks for scalable unsupervised learning of hierarchical
-//! representations", ICML 2009, section 3.3.
+//! Source: Lee, Grosse, Ranganath and Ng, "Convolutional deep belief networks for scalable
+//! unsupervised learning of hierarchical representations", ICML 2009, section 3.3.
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -71,7 +72,8 @@ pub struct PoolShape {
 
 impl PoolShape {
     /// # Errors
-    /// When a size is 0, or blocks do not tile the maps; then the message names the nearest sizes that fit.
+    /// When a size is 0, or blocks do not tile the maps; then the message names the nearest sizes
+    /// that fit.
     pub fn validate(&self, op: &str) -> Result<()> {
         let Self { height, width, n_maps, pool } = *self;
         for (name, size) in [("height", height), ("width", width), ("n_maps", n_maps), ("pool", pool)] {
@@ -119,17 +121,21 @@ pub enum PoolSide {
     Pooled,
 }
 
-/// Writes means and samples of the units, or of the pooled units, to planes of `planes`; the other planes do not change.
+/// Writes means and samples of the units, or of the pooled units, to planes of `planes`; the other
+/// planes do not change.
 ///
-/// `planes` are as for [`units_`](crate::layers::units_). With [`Draws::Mode`] the sample is the most probable state: the unit with the largest
-/// `x` of its block where that is above 0, none otherwise; of equal ones the first. The samples of both sides agree for the same draws.
+/// `planes` are as for [`units_`](crate::layers::units_). With [`Draws::Mode`] the sample is the
+/// most probable state: the unit with the largest `x` of its block where that is above 0, none
+/// otherwise; of equal ones the first. The samples of both sides agree for the same draws.
 ///
-/// A NaN or an infinity in a block gives NaN means there and no unit that is on. Results are the same bits on CPU and CUDA.
+/// A NaN or an infinity in a block gives NaN means there and no unit that is on. Results are the
+/// same bits on CPU and CUDA.
 ///
 /// Cost: reads `pre` three times, mostly from caches, and takes two exponentials for each unit.
 ///
 /// # Errors
-/// When blocks do not tile the maps, shapes, types or devices do not fit, or `out` names no plane, one that does not exist or one for both.
+/// When blocks do not tile the maps, shapes, types or devices do not fit, or `out` names no plane,
+/// one that does not exist or one for both.
 pub fn pool_units_(
     planes: &Tensor,
     pre: &Tensor,
@@ -233,9 +239,11 @@ impl Kernel for PoolUnits<'_> {
             let launch = launch.write(&mut planes).num(at.mean).num(at.sample).num(at.low);
             let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).num(n).num(sizes);
             let launch = launch.num(u32::from(self.place.is_some())).draws(philox, &counter);
-            // SAFETY: (T*, 2 × long long, size_t, float, 2 × const float*, size_t, Sizes, unsigned, 3 × unsigned long long, const long
-            // long*). `pool_units_` checked that blocks tile the maps, that pre holds all units of the batch and bias n_maps floats; the span
-            // reaches to the end of the last plane that is written, and planes of a tensor do not overlap. The counter is one i64 or null.
+            // SAFETY: (T*, 2 × long long, size_t, float, 2 × const float*, size_t, Sizes, unsigned,
+            // 3 × unsigned long long, const long long*). `pool_units_` checked that blocks tile the
+            // maps, that pre holds all units of the batch and bias n_maps floats; the span reaches
+            // to the end of the last plane that is written, and planes of a tensor do not overlap.
+            // The counter is one i64 or null.
             unsafe { launch.linear(n).go() }
         })
     }

@@ -4,8 +4,9 @@ use crate::core::math::uniform_of;
 use crate::core::philox::Philox;
 use candle::{DType, Result, Tensor};
 
-/// Means and samples of [`pool_units_`](super::pool_units_) in plain loops, without draws if `philox` is none: means of the units, their
-/// samples, means of the pooled units, their samples. New f32 tensors.
+/// Means and samples of [`pool_units_`](super::pool_units_) in plain loops, without draws if
+/// `philox` is none: means of the units, their samples, means of the pooled units, their samples.
+/// New f32 tensors.
 ///
 /// # Errors
 /// When blocks do not tile the maps or shapes do not fit.

@@ -1,5 +1,5 @@
-//! The product and the weight update in one pass, for f32 states: each block of the velocity is added to its weights as soon as
-//! it is computed.
+//! The product and the weight update in one pass, for f32 states: each block of the velocity is
+//! added to its weights as soon as it is computed.
 use super::{OP, Sizes};
 use crate::core::op::{Io, Kernel, operands};
 use crate::layers::gemm::Order;
@@ -7,11 +7,11 @@ use crate::layers::gemm::cpu::{Operands, product_then};
 use crate::layers::weight_step::WeightStep;
 use candle::{CpuStorage, Result, Tensor};
 
-/// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, over `params = [W, V]`; `h` is `[2, batch, n_hidden]` and `x`
-/// `[2, batch, n_visible]`, contiguous.
+/// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, over `params = [W, V]`; `h` is
+/// `[2, batch, n_hidden]` and `x` `[2, batch, n_visible]`, contiguous.
 ///
-/// The same bits as `gemm_` and then `weight_step_`, in one fork of the threads instead of two and with the velocity read from the
-/// cache.
+/// The same bits as `gemm_` and then `weight_step_`, in one fork of the threads instead of two and
+/// with the velocity read from the cache.
 pub(super) fn run(
     params: &Tensor,
     h: &Tensor,

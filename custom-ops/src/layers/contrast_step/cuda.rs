@@ -1,6 +1,8 @@
-//! The update in one launch of `kernels/layers/contrast_step.cu`, or of `kernels/layers/patch_step.cu` for the weights of patches; that of large matrices on GPUs
-//! of capability 9.0 in one of `kernels/layers/sm_90a/contrast_step.cu` for the weights, or of `contrast_step_parts.cu` there for states in two parts, and
-//! one for the biases; that of small ones there in one of `kernels/layers/sm_90a/contrast_step_small.cu`.
+//! The update in one launch of `kernels/layers/contrast_step.cu`, or of
+//! `kernels/layers/patch_step.cu` for the weights of patches; that of large matrices on GPUs of
+//! capability 9.0 in one of `kernels/layers/sm_90a/contrast_step.cu` for the weights, or of
+//! `contrast_step_parts.cu` there for states in two parts, and one for the biases; that of small
+//! ones there in one of `kernels/layers/sm_90a/contrast_step_small.cu`.
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plain, Plan, THREADS, TILE, WARPGROUP_SHARED, warpgroups};
 use super::shape::Chunk;
 use super::small::{self, Small};
@@ -18,7 +20,8 @@ use half::{bf16, f16};
 pub(super) const UNITS: usize = 32;
 /// Units of a block of the kernel of biases beside that of warpgroups.
 const BESIDE_UNITS: usize = 64;
-/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: bytes of a line of a block, and threads for states of one part and of two.
+/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: bytes of a line of a
+/// block, and threads for states of one part and of two.
 const LINE: usize = 128;
 const WARPGROUP_THREADS: [u32; 2] = [384, 320];
 /// Subtiles side by side in a tile of weights of 16 bits.
@@ -46,7 +49,8 @@ pub(super) fn counted(Sizes { batch, rows, cols, .. }: Sizes) -> bool {
     [batch, rows, cols].iter().all(|&n| i32::try_from(n).is_ok())
 }
 
-/// What kernels copy at once of these operands: the one rule for all forms. `hidden` and `visible` are the states.
+/// What kernels copy at once of these operands: the one rule for all forms. `hidden` and `visible`
+/// are the states.
 pub(super) fn chunk_of(to: Contrast<'_>, hidden: &Tensor, visible: &Tensor, sizes: Sizes) -> Chunk {
     let start = |t: &Tensor| t.layout().start_offset();
     let mut narrow = vec![];
@@ -132,7 +136,8 @@ pub(super) struct Numbers {
     cols: i32,
     batch: i32,
 }
-// SAFETY: four 64-bit numbers and then 32-bit ones, without padding, the same layout as the kernel's struct.
+// SAFETY: four 64-bit numbers and then 32-bit ones, without padding, the same layout as the
+// kernel's struct.
 unsafe impl DeviceRepr for Numbers {}
 
 impl Numbers {
@@ -239,9 +244,10 @@ impl Fused<'_> {
             None => launch,
         };
         let launch = launch.blocks(form.blocks + self.bias_blocks(), form.threads).shared(form.shared_bytes);
-        // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, Numbers, and Grid for patches) with the shapes
-        // that `Sizes::of` or `patch_contrast_step_` checked; by `Chunk::of`, or the callers for patches, lines, views and parts begin on what the form
-        // copies at once. Shared memory is the shape's `SHARED`.
+        // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*,
+        // Numbers, and Grid for patches) with the shapes that `Sizes::of` or `patch_contrast_step_`
+        // checked; by `Chunk::of`, or the callers for patches, lines, views and parts begin on what
+        // the form copies at once. Shared memory is the shape's `SHARED`.
         unsafe { launch.overlapped().go() }
     }
 
@@ -265,8 +271,9 @@ impl Fused<'_> {
         let launch = launch.write(&mut of.counter).num(h_map).num(x_map).num(of.numbers);
         let launch = launch.blocks(form.blocks(self.bias_blocks()), small::THREADS);
         let launch = launch.shared(form.shared_bytes()).clusters_of(form.cluster as u32);
-        // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, 2 × TensorMap, Numbers) with the shapes that
-        // `Sizes::of` checked and maps of the states; by `Chunk::of` lines are multiples of 16 bytes, on which views and parts begin. Blocks,
+        // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*, 2 ×
+        // TensorMap, Numbers) with the shapes that `Sizes::of` checked and maps of the states; by
+        // `Chunk::of` lines are multiples of 16 bytes, on which views and parts begin. Blocks,
         // clusters and shared memory are those of the form.
         unsafe { launch.overlapped().go() }
     }
@@ -288,8 +295,9 @@ impl Fused<'_> {
         launch_biases(self.op, dtype, gpu, states, &scalars, &mut counter, numbers)
     }
 
-    /// The states of one side, `width` units and parts `part` entries apart, as the kernels of warpgroups see them, `depth` rows at a time. The use
-    /// of their memory is logged when the address is dropped.
+    /// The states of one side, `width` units and parts `part` entries apart, as the kernels of
+    /// warpgroups see them, `depth` rows at a time. The use of their memory is logged when the
+    /// address is dropped.
     fn states<'a, T: CudaDType>(
         &self,
         gpu: &'a Gpu,
@@ -312,8 +320,9 @@ pub(super) struct States<'a, 'b, T> {
     pub visible: &'a mut CudaViewMut<'b, f32>,
 }
 
-/// The biases of `numbers.rows` hidden units and `numbers.cols` visible ones, and the counter, beside the weights, where there is room for its blocks:
-/// it waits for the launch before at its end.
+/// The biases of `numbers.rows` hidden units and `numbers.cols` visible ones, and the counter,
+/// beside the weights, where there is room for its blocks: it waits for the launch before at its
+/// end.
 pub(super) fn launch_biases<T: CudaDType>(
     op: &'static str,
     dtype: &str,
@@ -327,21 +336,23 @@ pub(super) fn launch_biases<T: CudaDType>(
     let biases = biases.read(states.h).read(states.x).write(states.hidden).write(states.visible);
     let blocks = [numbers.rows, numbers.cols].map(|n| (n as usize).div_ceil(BESIDE_UNITS)).iter().sum();
     let biases = biases.read(scalars).write(counter).num(numbers);
-    // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that `Sizes::of` or `patch_contrast_step_` checked.
+    // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that
+    // `Sizes::of` or `patch_contrast_step_` checked.
     unsafe { biases.blocks(blocks, THREADS).overlapped().go() }
 }
 
-/// Blocks, one for each multiprocessor, as far as there are runs of tiles, of which `across` lie beside each other and `down` below each other. Where
-/// x should stay (`keeps`), a multiple of `across`, if that leaves at most a tenth of the multiprocessors idle: each block then stays in a column of
-/// tiles, where blocks that move on wait for another x a tenth of the time.
+/// Blocks, one for each multiprocessor, as far as there are runs of tiles, of which `across` lie
+/// beside each other and `down` below each other. Where x should stay (`keeps`), a multiple of
+/// `across`, if that leaves at most a tenth of the multiprocessors idle: each block then stays in a
+/// column of tiles, where blocks that move on wait for another x a tenth of the time.
 pub(super) fn warpgroup_blocks(limits: Limits, down: usize, across: usize, keeps: bool) -> usize {
     let most = (down * across).min(limits.multiprocessors);
     let keeping = most - most % across;
     if keeps && 10 * keeping >= 9 * most { keeping } else { most }
 }
 
-/// Tiles of a run in the matrix of a patch: all that lie below each other, in equal runs of at most four, since long ones leave multiprocessors
-/// idle at the end.
+/// Tiles of a run in the matrix of a patch: all that lie below each other, in equal runs of at most
+/// four, since long ones leave multiprocessors idle at the end.
 fn run_height(rows: usize) -> usize {
     let down = rows.div_ceil(TILE);
     down.div_ceil(down.div_ceil(4))
@@ -441,9 +452,11 @@ impl Fused<'_> {
         let height = height as i32;
         if let (Weights::Whole(params), 2) = (&mut *weights, parts) {
             let launch = launch.write(params).write(copy).num(h_map).num(x_map).read(scalars);
-            // SAFETY: (float*, half*, 2 × TensorMap, const float*, Numbers, Grid, int): weights with the velocity behind them and two parts of a
-            // copy, maps of the states, whose memory has addresses that are alive, in the blocks that the kernel takes; the callers checked shapes
-            // and where views and parts begin, `warpgroups` that lines are multiples of 16 bytes and that the states fit.
+            // SAFETY: (float*, half*, 2 × TensorMap, const float*, Numbers, Grid, int): weights
+            // with the velocity behind them and two parts of a copy, maps of the states, whose
+            // memory has addresses that are alive, in the blocks that the kernel takes; the callers
+            // checked shapes and where views and parts begin, `warpgroups` that lines are multiples
+            // of 16 bytes and that the states fit.
             return unsafe { launch.num(numbers).num(patches.grid).num(height).go() };
         }
         // The map of lower halves only needs their size.
@@ -463,9 +476,10 @@ impl Fused<'_> {
         let launch = launch.num(h_map).num(x_map).num(map(weights.at, of_weights)?);
         let launch = launch.num(map(velocity_at, of_velocity)?).num(map(copy.at, self.dtype)?);
         let launch = launch.write(hidden).read(scalars);
-        // SAFETY: (5 × TensorMap, float*, const float*, Numbers, Grid, int): maps of the states, of the weights, the velocity and the copy, whose memory
-        // has addresses that are alive, in the blocks that the kernel takes; shapes and where views begin were checked as above. Weights in halves
-        // have a velocity of their own.
+        // SAFETY: (5 × TensorMap, float*, const float*, Numbers, Grid, int): maps of the states, of
+        // the weights, the velocity and the copy, whose memory has addresses that are alive, in the
+        // blocks that the kernel takes; shapes and where views begin were checked as above. Weights
+        // in halves have a velocity of their own.
         unsafe { launch.num(numbers).num(patches.grid).num(height).go() }
     }
 }

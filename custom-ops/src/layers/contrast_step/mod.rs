@@ -1,4 +1,5 @@
-//! One update of contrastive learning: weights, velocity and biases of both sides, from the states of both phases.
+//! One update of contrastive learning: weights, velocity and biases of both sides, from the states
+//! of both phases.
 //!
 //! ```text
 //! G = hᵀ x                        both phases at once: h = [−h_neg; h_pos], x = [x_neg; x_pos]
@@ -6,17 +7,20 @@
 //! biases as in bias_step_
 //! ```
 //!
-//! The CPU composes the update from [`gemm_`], [`weight_step_`] and [`bias_step_`], the first two in one pass
-//! for f32 states. On CUDA, with 16-bit states, it is one kernel that never stores the gradient: at 2304×16000 it moves 590 MB
-//! instead of 860 MB, and a small RBM needs one launch instead of six.
+//! The CPU composes the update from [`gemm_`], [`weight_step_`] and [`bias_step_`], the first two
+//! in one pass for f32 states. On CUDA, with 16-bit states, it is one kernel that never stores the
+//! gradient: at 2304×16000 it moves 590 MB instead of 860 MB, and a small RBM needs one launch
+//! instead of six.
 //!
-//! States, and the copy of the weights that products read, may have two *parts*: a number is then the sum of two f16 numbers,
-//! where the second holds the rounding error of the first. This keeps 22 of f32's 24 bits at the speed of the tensor cores
-//! (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
-//! performance", 2022).
+//! States, and the copy of the weights that products read, may have two *parts*: a number is then
+//! the sum of two f16 numbers, where the second holds the rounding error of the first. This keeps
+//! 22 of f32's 24 bits at the speed of the tensor cores (Ootomo and Yokota, "Recovering single
+//! precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance",
+//! 2022).
 //!
-//! Weights may be bf16 without an f32 master: then products read the weights themselves, and the update moves 8 bytes per weight in place of 14.
-//! They are rounded stochastically, see [`round_stochastic`](crate::layers::round_stochastic), and their velocity to nearest.
+//! Weights may be bf16 without an f32 master: then products read the weights themselves, and the
+//! update moves 8 bytes per weight in place of 14. They are rounded stochastically, see
+//! [`round_stochastic`](crate::layers::round_stochastic), and their velocity to nearest.
 mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
@@ -38,18 +42,21 @@ use candle::{DType, Device, Result, Tensor};
 
 const OP: &str = "contrast_step_";
 
-/// The tensors that [`contrast_step_`] changes. All are on one device, contiguous, and share no memory.
+/// The tensors that [`contrast_step_`] changes. All are on one device, contiguous, and share no
+/// memory.
 #[derive(Clone, Copy)]
 pub struct Contrast<'a> {
-    /// `[2, n_hidden, n_visible]` f32: weights and velocity; `[1, n_hidden, n_visible]`, weights only, if `velocity` is given. These are bf16 with
-    /// [`ContrastStep::rounding`]. They are i16 if they are the lower halves of weights whose upper halves are `copy`, see
-    /// [`halves_into_`](crate::arrays::halves_into_), which moves 2 bytes per weight less; where [`contrast_step_takes_halves`], with a `copy_scale` of 1.
+    /// `[2, n_hidden, n_visible]` f32: weights and velocity; `[1, n_hidden, n_visible]`, weights
+    /// only, if `velocity` is given. These are bf16 with [`ContrastStep::rounding`]. They are i16
+    /// if they are the lower halves of weights whose upper halves are `copy`, see
+    /// [`halves_into_`](crate::arrays::halves_into_), which moves 2 bytes per weight less; where
+    /// [`contrast_step_takes_halves`], with a `copy_scale` of 1.
     pub params: &'a Tensor,
-    /// A bf16 velocity, `[n_hidden, n_visible]`, which moves 4 bytes per weight less; for bf16 states where
-    /// [`contrast_step_fuses`], and for bf16 weights.
+    /// A bf16 velocity, `[n_hidden, n_visible]`, which moves 4 bytes per weight less; for bf16
+    /// states where [`contrast_step_fuses`], and for bf16 weights.
     pub velocity: Option<&'a Tensor>,
-    /// `[parts, n_hidden, n_visible]` of the states' type: receives `copy_scale · W`, split into parts. None for bf16
-    /// weights.
+    /// `[parts, n_hidden, n_visible]` of the states' type: receives `copy_scale · W`, split into
+    /// parts. None for bf16 weights.
     pub copy: Option<&'a Tensor>,
     /// `[4, n_hidden]` f32, see [`bias_step_`].
     pub hidden_state: &'a Tensor,
@@ -76,31 +83,35 @@ pub struct ContrastStep<'a> {
     pub precision: Precision,
     /// What the gradients of the biases are.
     pub biases: BiasGradients,
-    /// For bf16 weights, and for them alone: where the draws begin by which they are rounded stochastically, see
-    /// [`rounding_bits`](crate::layers::rounding_bits). `advance` must be at least 1, so that each step has draws of its own.
+    /// For bf16 weights, and for them alone: where the draws begin by which they are rounded
+    /// stochastically, see [`rounding_bits`](crate::layers::rounding_bits). `advance` must be at
+    /// least 1, so that each step has draws of its own.
     pub rounding: Option<Philox>,
 }
 
 /// What the gradients of the biases are in [`contrast_step_`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BiasGradients {
-    /// Those of contrastive learning: sums over both planes of a side. The squared difference of the visible planes is gathered.
+    /// Those of contrastive learning: sums over both planes of a side. The squared difference of
+    /// the visible planes is gathered.
     #[default]
     BothPhases,
-    /// Those of an autoencoder whose planes are deltas and units on the hidden side, input and errors on the visible side: the sum over the
-    /// deltas, plane 0, and over the errors, plane 1. Nothing is gathered.
+    /// Those of an autoencoder whose planes are deltas and units on the hidden side, input and
+    /// errors on the visible side: the sum over the deltas, plane 0, and over the errors, plane 1.
+    /// Nothing is gathered.
     Autoencoder,
 }
 
-/// Whether [`contrast_step_`] is one fast kernel for 16-bit states: on CUDA, if both sizes are multiples of four. For other sizes, and for views that
-/// begin between 8 bytes, it is one that takes many times as long, without tensor cores.
+/// Whether [`contrast_step_`] is one fast kernel for 16-bit states: on CUDA, if both sizes are
+/// multiples of four. For other sizes, and for views that begin between 8 bytes, it is one that
+/// takes many times as long, without tensor cores.
 pub fn contrast_step_fuses(device: &Device, n_hidden: usize, n_visible: usize) -> bool {
     let counted = [n_hidden, n_visible].iter().all(|&n| i32::try_from(n).is_ok());
     device.is_cuda() && n_hidden.is_multiple_of(4) && n_visible.is_multiple_of(4) && counted
 }
 
-/// Whether [`contrast_step_`] takes weights in halves, for bf16 states of `batch` rows and a bf16 velocity: those of large matrices, on GPUs of
-/// capability 9.0.
+/// Whether [`contrast_step_`] takes weights in halves, for bf16 states of `batch` rows and a bf16
+/// velocity: those of large matrices, on GPUs of capability 9.0.
 pub fn contrast_step_takes_halves(device: &Device, [n_hidden, n_visible]: [usize; 2], batch: usize) -> bool {
     takes_halves(device, Sizes { parts: 1, batch, rows: n_hidden, cols: n_visible }, 1)
 }
@@ -114,14 +125,17 @@ pub(crate) fn takes_halves(device: &Device, sizes: Sizes, n: usize) -> bool {
     false
 }
 
-/// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, the same for the biases, and increases the counter.
+/// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, the same for the biases, and increases
+/// the counter.
 ///
-/// `hidden` is `[parts, ≥ 2, batch, n_hidden]` and `visible` `[parts, ≥ 2, batch, n_visible]`, of one type: plane 0 is the
-/// negative phase, plane 1 the positive; the hidden negative plane already carries its minus sign. They are f32 or bf16 of one
-/// part, or, on CUDA and with a copy of the weights, f16 of one or two parts. `scalars` is `[3]` f32: rate / batch, momentum, rate.
+/// `hidden` is `[parts, ≥ 2, batch, n_hidden]` and `visible` `[parts, ≥ 2, batch, n_visible]`, of
+/// one type: plane 0 is the negative phase, plane 1 the positive; the hidden negative plane already
+/// carries its minus sign. They are f32 or bf16 of one part, or, on CUDA and with a copy of the
+/// weights, f16 of one or two parts. `scalars` is `[3]` f32: rate / batch, momentum, rate.
 ///
-/// Cost: `4 · batch · n_hidden · n_visible` FLOP (three times that with two parts). One kernel moves 16 bytes per weight (12 with
-/// a bf16 velocity) and 2 for each part of the copy, 12 for weights in halves, or 8 for bf16 weights; separate ops move 24.
+/// Cost: `4 · batch · n_hidden · n_visible` FLOP (three times that with two parts). One kernel
+/// moves 16 bytes per weight (12 with a bf16 velocity) and 2 for each part of the copy, 12 for
+/// weights in halves, or 8 for bf16 weights; separate ops move 24.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a decay is negative or NaN.
@@ -195,8 +209,8 @@ fn rounded_step_(
     after_weights(to, &h, &x, scalars, step)
 }
 
-/// What follows the weights of an update in ops of their own: the copy of one part, the biases and the counter. `h` and `x` are the
-/// planes of both phases, `[2, batch, _]`.
+/// What follows the weights of an update in ops of their own: the copy of one part, the biases and
+/// the counter. `h` and `x` are the planes of both phases, `[2, batch, _]`.
 pub(crate) fn after_weights(
     to: Contrast<'_>,
     h: &Tensor,
@@ -228,8 +242,9 @@ fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     BiasStep { phases, sparsity: None, gather_error, scale: step.visible_scale, sums: None }
 }
 
-/// Weights and velocity after [`contrast_step_`], `[2, n_hidden, n_visible]`, computed with candle's own ops: `params` has the
-/// same shape; `h` `[depth, n_hidden]` and `x` `[depth, n_visible]` hold both phases one below the other, in f32 or f64.
+/// Weights and velocity after [`contrast_step_`], `[2, n_hidden, n_visible]`, computed with
+/// candle's own ops: `params` has the same shape; `h` `[depth, n_hidden]` and `x`
+/// `[depth, n_visible]` hold both phases one below the other, in f32 or f64.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -284,8 +299,8 @@ pub(crate) fn planes_of(to: Contrast<'_>) -> usize {
     if to.velocity.is_some() { 1 } else { 2 }
 }
 
-/// Checks all that an update takes beside the shape of its parameters: `weight` is that of the weights, one matrix or one for each patch.
-/// The parts of the states and the rows of a phase.
+/// Checks all that an update takes beside the shape of its parameters: `weight` is that of the
+/// weights, one matrix or one for each patch. The parts of the states and the rows of a phase.
 ///
 /// # Errors
 /// When shapes or types do not fit, or a decay is negative or NaN.

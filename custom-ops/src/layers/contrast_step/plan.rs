@@ -4,11 +4,13 @@ use super::shape::{Chunk, Shape};
 use super::small::Small;
 use crate::core::limits::Limits;
 
-/// Of kernels/layers/contrast_step.cu: threads of a block, and of one of the kernels that take all sizes, each of which steps a weight.
+/// Of kernels/layers/contrast_step.cu: threads of a block, and of one of the kernels that take all
+/// sizes, each of which steps a weight.
 pub(super) const THREADS: u32 = 256;
 const ANY_THREADS: u32 = 512;
-/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, rows of a k-block, k-blocks of both phases at most, and
-/// shared memory (`SHARED` and `ONES_BYTES`, which states of two parts leave).
+/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, rows
+/// of a k-block, k-blocks of both phases at most, and shared memory (`SHARED` and `ONES_BYTES`,
+/// which states of two parts leave).
 pub(super) const TILE: usize = 64;
 pub(super) const K_BLOCK_DEPTH: usize = 64;
 const K_BLOCKS: usize = 6;
@@ -23,14 +25,16 @@ pub(super) enum Matrices {
     One,
     /// One of bf16 weights, which are rounded stochastically.
     Rounded,
-    /// Those of so many patches, whose windows the products of warpgroups can read or not; see `PatchGrid::has_boxed_windows`.
+    /// Those of so many patches, whose windows the products of warpgroups can read or not; see
+    /// `PatchGrid::has_boxed_windows`.
     Patches { n: usize, boxed_windows: bool },
 }
 
 /// A kernel for an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// `sm_90a/contrast_step.cu`, or `contrast_step_parts.cu` for states in two parts: the weights; and a launch for the biases.
+    /// `sm_90a/contrast_step.cu`, or `contrast_step_parts.cu` for states in two parts: the weights;
+    /// and a launch for the biases.
     Warpgroups,
     /// `sm_90a/contrast_step_small.cu`
     Small(Small),
@@ -76,8 +80,9 @@ impl Plan {
     }
 }
 
-/// Whether the kernels of warpgroups are for an update of `n` matrices: on capability 9.0, for so many tiles that each multiprocessor has
-/// several, and states that they can hold. The matrices of patches follow each other, so that a tile must not go beyond one.
+/// Whether the kernels of warpgroups are for an update of `n` matrices: on capability 9.0, for so
+/// many tiles that each multiprocessor has several, and states that they can hold. The matrices of
+/// patches follow each other, so that a tile must not go beyond one.
 pub(super) fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
     let Sizes { batch, rows, cols, .. } = sizes;
     limits.has_warpgroup_products()

@@ -1,5 +1,6 @@
-//! The update of bf16 weights on CUDA: one launch of `kernels/layers/contrast_step.cu` and one for the counter or, of large matrices on GPUs of capability 9.0, one
-//! of `kernels/layers/sm_90a/contrast_step.cu` for the weights and one for the biases and the counter.
+//! The update of bf16 weights on CUDA: one launch of `kernels/layers/contrast_step.cu` and one for
+//! the counter or, of large matrices on GPUs of capability 9.0, one of
+//! `kernels/layers/sm_90a/contrast_step.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
     Numbers, States, UNITS, WIDE, chunk_of, counted, launch_biases, map_of_states, map_of_weights,
     warpgroup_blocks,
@@ -87,9 +88,11 @@ impl Kernel for Rounded<'_> {
             let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?);
             let launch = launch.write(&mut hidden).read(&scalars);
             let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
-            // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid, Rounding, int): maps of the states, of the weights and
-            // the velocity, whose memory has addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked shapes, `Chunk::of` that
-            // lines are multiples of 16 bytes, on which views begin, and `warpgroups` that the states fit.
+            // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid,
+            // Rounding, int): maps of the states, of the weights and the velocity, whose memory has
+            // addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked
+            // shapes, `Chunk::of` that lines are multiples of 16 bytes, on which views begin, and
+            // `warpgroups` that the states fit.
             unsafe { launch.num(rounding).num(1i32).go()? };
             drop((of_h, of_x, of_weight, of_velocity));
             let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
@@ -101,8 +104,9 @@ impl Kernel for Rounded<'_> {
         let launch = launch.write(&mut weight).write(&mut velocity).read(&h).read(&x);
         let launch = launch.write(&mut hidden).write(&mut visible).read(&scalars).write(&mut counter);
         let launch = launch.num(numbers).num(rounding).blocks(blocks, form.threads).shared(form.shared_bytes);
-        // SAFETY: (2 × bf16*, 2 × const bf16*, 2 × float*, const float*, long long*, Numbers, Rounding) with the shapes that `Sizes::of` checked; by
-        // `Chunk::of` lines and views begin on what the form copies at once. Shared memory is the shape's `SHARED`.
+        // SAFETY: (2 × bf16*, 2 × const bf16*, 2 × float*, const float*, long long*, Numbers,
+        // Rounding) with the shapes that `Sizes::of` checked; by `Chunk::of` lines and views begin
+        // on what the form copies at once. Shared memory is the shape's `SHARED`.
         unsafe { launch.overlapped().go()? };
         advance_on(gpu, &mut counter, step.advance)
     }

@@ -11,8 +11,8 @@ pub(crate) enum Chunk {
 }
 
 impl Chunk {
-    /// The largest of which lines are multiples, where arrays of 16-bit numbers (`narrow`) and of f32 (`wide`) begin on as many, those of f32 on 16
-    /// bytes. All are in entries.
+    /// The largest of which lines are multiples, where arrays of 16-bit numbers (`narrow`) and of
+    /// f32 (`wide`) begin on as many, those of f32 on 16 bytes. All are in entries.
     pub(super) fn of(lines: &[usize], narrow: &[usize], wide: &[usize]) -> Self {
         let whole = |n: usize| lines.iter().chain(narrow).all(|at| at.is_multiple_of(n));
         match () {
@@ -43,8 +43,9 @@ impl Shape {
         Self { name, tile, stages: if parts == 1 { 4 } else { 3 }, parts }
     }
 
-    /// The one for an update of `rows × cols` weights: large tiles where there are enough of them for all multiprocessors and
-    /// their k-blocks fit into shared memory. Of two parts more k-blocks are in flight where two blocks of a multiprocessor have room for them.
+    /// The one for an update of `rows × cols` weights: large tiles where there are enough of them
+    /// for all multiprocessors and their k-blocks fit into shared memory. Of two parts more
+    /// k-blocks are in flight where two blocks of a multiprocessor have room for them.
     pub(super) fn of(limits: Limits, parts: usize, rows: usize, cols: usize, chunk: Chunk) -> Self {
         let large = Self::new("large", (128, 128), parts);
         let small = Self::new("small", (64, 64), parts);
@@ -61,8 +62,9 @@ impl Shape {
         }
     }
 
-    /// The one for the weights of patches, of which each has `rows × cols`, multiples of eight: tiles of which little lies beyond the matrix,
-    /// the largest of these, if their k-blocks fit into shared memory.
+    /// The one for the weights of patches, of which each has `rows × cols`, multiples of eight:
+    /// tiles of which little lies beyond the matrix, the largest of these, if their k-blocks fit
+    /// into shared memory.
     pub(super) fn of_patches(limits: Limits, parts: usize, rows: usize, cols: usize) -> Self {
         let small = Self::new("small", (64, 64), parts);
         let covered = |shape: &Self| shape.tiles(rows, cols) * shape.tile.0 * shape.tile.1;
@@ -113,7 +115,8 @@ mod tests {
 
     #[test]
     fn as_many_entries_are_copied_at_once_as_lines_and_arrays_begin_on() {
-        // 25 rows of 100 units: the second minibatch, and the second plane of the first, begin 2,500 entries on.
+        // 25 rows of 100 units: the second minibatch, and the second plane of the first, begin
+        // 2,500 entries on.
         assert_eq!(Chunk::of(&[100, 784], &[0, 2500], &[0]), Chunk::Four);
         assert_eq!(Chunk::of(&[104, 784], &[0, 16], &[0]), Chunk::Eight);
         assert_eq!(Chunk::of(&[104, 784], &[0, 4], &[0]), Chunk::Four);

@@ -1,8 +1,10 @@
-//! The choice of the form of `kernels/layers/sm_90a/contrast_step_small.cu` for an update of one matrix, on GPUs of capability 9.0.
+//! The choice of the form of `kernels/layers/sm_90a/contrast_step_small.cu` for an update of one
+//! matrix, on GPUs of capability 9.0.
 use super::Sizes;
 use crate::core::limits::Limits;
 
-/// Of the kernel: the sides of a tile, threads of a block, bytes of a k-block and most k-blocks in the ring, bytes of a tile of sums.
+/// Of the kernel: the sides of a tile, threads of a block, bytes of a k-block and most k-blocks in
+/// the ring, bytes of a tile of sums.
 const TILE: usize = 64;
 pub(super) const THREADS: u32 = 160;
 const K_BLOCK: usize = 16 * 1024;
@@ -42,7 +44,8 @@ impl Small {
         self.cluster * tiles(self.sizes) + of_biases.next_multiple_of(self.cluster)
     }
 
-    /// The k-blocks of a block, as far as there is a place for them, or the tile of sums in their place, and room to begin them on a kilobyte.
+    /// The k-blocks of a block, as far as there is a place for them, or the tile of sums in their
+    /// place, and room to begin them on a kilobyte.
     pub(super) fn shared_bytes(self) -> usize {
         let k_blocks = (2 * self.sizes.batch.div_ceil(self.depth)).div_ceil(self.cluster);
         (k_blocks.min(STAGES) * K_BLOCK).max(TILE_BYTES) + 1024

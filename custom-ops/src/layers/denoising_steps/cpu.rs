@@ -6,14 +6,16 @@
 //! second    LH = y (1 − y) W LN of a block, and its rows W ← keep W + ε/M (LH x̃ᵀ + y LNᵀ), b
 //! ```
 //!
-//! Every product is made of tiles of one kind: a few rows of the result by a few vectors of its columns, in registers, over the whole
-//! sum. Where the result has a column for each row of the minibatch (`y`, `LH`), the minibatch is transposed, `[n_visible, lanes]`, and
-//! padded with zeros to whole vectors.
+//! Every product is made of tiles of one kind: a few rows of the result by a few vectors of its
+//! columns, in registers, over the whole sum. Where the result has a column for each row of the
+//! minibatch (`y`, `LH`), the minibatch is transposed, `[n_visible, lanes]`, and padded with zeros
+//! to whole vectors.
 //!
-//! Blocks depend only on the sizes, and every sum has one order, so the result is the same bits on any number of threads.
+//! Blocks depend only on the sizes, and every sum has one order, so the result is the same bits on
+//! any number of threads.
 //!
-//! Cost: `10 n_hidden n_visible` FLOP a row; a step reads the weights four times from the cache of the core that keeps the block, writes
-//! them once, and waits for other threads twice.
+//! Cost: `10 n_hidden n_visible` FLOP a row; a step reads the weights four times from the cache of
+//! the core that keeps the block, writes them once, and waits for other threads twice.
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use super::{Sizes, Steps};
 use crate::core::math::sigmoid;
@@ -35,7 +37,8 @@ fn lanes(batch: usize) -> usize {
     batch.next_multiple_of(NARROW)
 }
 
-/// `Σ_k a[r, k] b[k, ..8]` for `R` rows `[depth]` of `a`, which are `line` apart; lines of `b` are `lanes` apart.
+/// `Σ_k a[r, k] b[k, ..8]` for `R` rows `[depth]` of `a`, which are `line` apart; lines of `b` are
+/// `lanes` apart.
 #[inline(always)]
 fn tile_of_rows<V: Vector, const R: usize>(
     a: &[f32],
@@ -57,8 +60,8 @@ fn tile_of_rows<V: Vector, const R: usize>(
     sums
 }
 
-/// `c[r, at..] ← keep · c + scale · Σ_k a[k, r] b[k, at..]` for `R` rows and `N` vectors. Lines of `a` are `width` apart, those of `b` and
-/// `c` `line`.
+/// `c[r, at..] ← keep · c + scale · Σ_k a[k, r] b[k, at..]` for `R` rows and `N` vectors. Lines of
+/// `a` are `width` apart, those of `b` and `c` `line`.
 #[inline(always)]
 fn add_tile<V: Vector, const R: usize, const N: usize>(
     c: &mut [f32],
@@ -95,7 +98,8 @@ fn add_tile<V: Vector, const R: usize, const N: usize>(
     }
 }
 
-/// `c ← keep · c + scale · aᵀ b` for `R` whole rows of `line` entries; `b` has `depth` lines, and so has `a`, `width` apart.
+/// `c ← keep · c + scale · aᵀ b` for `R` whole rows of `line` entries; `b` has `depth` lines, and
+/// so has `a`, `width` apart.
 #[inline(always)]
 fn add_rows<V: Vector, const R: usize, const N: usize>(
     c: &mut [f32],

@@ -30,7 +30,8 @@ unsafe impl DeviceRepr for Numbers {}
 /// # Errors
 /// When the driver fails.
 pub(super) fn shape(gpu: &Gpu, sizes: Sizes) -> Result<Option<Shape>> {
-    /// What the driver said of each GPU, by its number: it depends on how multiprocessors are grouped.
+    /// What the driver said of each GPU, by its number: it depends on how multiprocessors are
+    /// grouped.
     static AT_ONCE: Mutex<Vec<(usize, Shape, usize)>> = Mutex::new(vec![]);
     let Some(shape) = Shape::of(gpu.limits(), sizes.n_visible, sizes.n_hidden, sizes.batch) else {
         return Ok(None);
@@ -97,8 +98,10 @@ fn launch<T: CudaDType>(of: &Steps<'_>, dtype: &str, gpu: &Gpu, io: Io<'_, CudaS
     let launch = launch.num(sums.address(memory.at)).num(errors.address(memory.at)).write(&mut figures);
     let launch = launch.read(&rows).num(numbers).num(of.scale).num(of.rate / batch as f32).num(of.keep);
     let launch = launch.num(law).num(noise).draws(of.place.philox, &counter);
-    // SAFETY: (3 × float*, 2 × unsigned long long*, double*, const T*, Sizes, 3 × float, unsigned, float, 3 × unsigned long long,
-    // const long long*): `denoising_steps_` checked all shapes; the figures have a column for each of at most 1024 blocks; the scratch
-    // has the words of two steps; `shape` made sure that all clusters run at once, that the kernel's limits hold and sizes fit u32.
+    // SAFETY: (3 × float*, 2 × unsigned long long*, double*, const T*, Sizes, 3 × float, unsigned,
+    // float, 3 × unsigned long long, const long long*): `denoising_steps_` checked all shapes; the
+    // figures have a column for each of at most 1024 blocks; the scratch has the words of two
+    // steps; `shape` made sure that all clusters run at once, that the kernel's limits hold and
+    // sizes fit u32.
     unsafe { launch.go() }
 }

@@ -1,4 +1,5 @@
-//! Many steps of a denoising autoencoder in one op: for networks that are so small that launches, not arithmetic, take the time.
+//! Many steps of a denoising autoencoder in one op: for networks that are so small that launches,
+//! not arithmetic, take the time.
 //!
 //! ```text
 //! corrupt        x̃  = corrupted x
@@ -9,8 +10,8 @@
 //! weights        W ← (1 − ελ) W + ε/M Σ (LH x̃ᵀ + y LNᵀ)
 //! ```
 //!
-//! Sums run over the `M` rows of a minibatch; all gradients are those of the parameters before the step. This descends on the
-//! cross-entropy `−Σ x ln z + (1 − x) ln(1 − z)`.
+//! Sums run over the `M` rows of a minibatch; all gradients are those of the parameters before the
+//! step. This descends on the cross-entropy `−Σ x ln z + (1 − x) ln(1 − z)`.
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
@@ -20,12 +21,15 @@
 //! | `λ` | [`weight_decay`](DenoisingSteps::weight_decay) | |
 //! | `M` | [`batch`](DenoisingSteps::batch) | |
 //!
-//! Step `t` draws from Philox block `offset + counter + t · ⌈M n_visible / 4⌉` on, numbered as in [`corrupt`](crate::layers::corrupt()).
+//! Step `t` draws from Philox block `offset + counter + t · ⌈M n_visible / 4⌉` on, numbered as in
+//! [`corrupt`](crate::layers::corrupt()).
 //!
-//! On a GPU of capability 9.0 or later the weights stay in the registers of the multiprocessors from the first step to the last, see
-//! the head of `kernels/layers/denoising_steps.cu`; [`denoising_steps_fit`] says whether a network is small enough.
+//! On a GPU of capability 9.0 or later the weights stay in the registers of the multiprocessors
+//! from the first step to the last, see the head of `kernels/layers/denoising_steps.cu`;
+//! [`denoising_steps_fit`] says whether a network is small enough.
 //!
-//! Source: Kumar and Giaquinto, "Parallelizing denoising autoencoders", algorithm 1 and its six modules.
+//! Source: Kumar and Giaquinto, "Parallelizing denoising autoencoders", algorithm 1 and its six
+//! modules.
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -97,8 +101,9 @@ struct Steps<'a> {
     dtype: DType,
 }
 
-/// Whether [`denoising_steps_`] is the way for these sizes on `device`: on a GPU, whether it takes them; on a CPU, which takes all, whether
-/// it is faster than general products, which is so with AVX2 and FMA for 2 to 64 rows of a minibatch.
+/// Whether [`denoising_steps_`] is the way for these sizes on `device`: on a GPU, whether it takes
+/// them; on a CPU, which takes all, whether it is faster than general products, which is so with
+/// AVX2 and FMA for 2 to 64 rows of a minibatch.
 ///
 /// # Errors
 /// When the device fails.
@@ -117,16 +122,18 @@ pub fn denoising_steps_fit(device: &Device, n_visible: usize, n_hidden: usize, b
     }
 }
 
-/// Updates the parameters by a step for each minibatch of `rows`, in their order, and adds the cross-entropy and the squared error of
-/// all reconstructions to the rows of `figures`, `[2, `[`DENOISING_FIGURES`]`]` f64, of which the sums are what counts.
+/// Updates the parameters by a step for each minibatch of `rows`, in their order, and adds the
+/// cross-entropy and the squared error of all reconstructions to the rows of `figures`,
+/// `[2, `[`DENOISING_FIGURES`]`]` f64, of which the sums are what counts.
 ///
 /// The same operands give the same bits on one device; CPU and GPU agree to rounding.
 ///
 /// Cost: `10 · n_hidden · n_visible` FLOP a row.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, the number of rows is no multiple of the batch, or the network is too large for this
-/// op on the GPU ([`denoising_steps_fit`]), or `draws` is [`Draws::Mode`].
+/// When shapes, types or devices do not fit, the number of rows is no multiple of the batch, or the
+/// network is too large for this op on the GPU ([`denoising_steps_fit`]), or `draws` is
+/// [`Draws::Mode`].
 pub fn denoising_steps_(
     params: DenoisingParams<'_>,
     rows: &Tensor,

@@ -4,8 +4,9 @@ use crate::core::Philox;
 use crate::core::math::{sigmoid, softplus};
 use candle::{DType, Result, Tensor};
 
-/// The parameters after the steps of [`denoising_steps_`](super::denoising_steps_), as a new tensor like `params.values`, and the sums of
-/// cross-entropy and squared error: one row and one unit after the other, in f32.
+/// The parameters after the steps of [`denoising_steps_`](super::denoising_steps_), as a new tensor
+/// like `params.values`, and the sums of cross-entropy and squared error: one row and one unit
+/// after the other, in f32.
 ///
 /// # Errors
 /// When shapes do not fit.

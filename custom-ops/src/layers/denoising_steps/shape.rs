@@ -8,11 +8,13 @@ pub(super) const THREADS: u32 = 256;
 const ROWS: usize = 40;
 const MOST_COLUMNS: usize = 128;
 const WARPS: usize = 8;
-/// Above so many samples one launch after the other is as fast: on an H200 at 784-500, 76 µs a step of 128 against 70.
+/// Above so many samples one launch after the other is as fast: on an H200 at 784-500, 76 µs a step
+/// of 128 against 70.
 const MOST_SAMPLES: usize = 112;
 /// What the shared memory may have room for.
 const SPANS: [usize; 3] = [4, 2, 1];
-/// Above so many samples each block of a cluster sums an eighth of the hidden units for all, in place of all of them by itself.
+/// Above so many samples each block of a cluster sums an eighth of the hidden units for all, in
+/// place of all of them by itself.
 const DIRECT: usize = 8;
 
 /// The parts that blocks and threads take.
@@ -31,7 +33,8 @@ pub(super) struct Shape {
     /// Samples that a thread takes at a time.
     pub at_once: usize,
     pub scatters: bool,
-    /// How many times `at_once` samples go through the sums of a block before its threads wait for each other.
+    /// How many times `at_once` samples go through the sums of a block before its threads wait for
+    /// each other.
     pub span: usize,
 }
 
@@ -66,7 +69,8 @@ impl Shape {
         format!("{}_{}", self.at_once, if self.scatters { "scatter" } else { "direct" })
     }
 
-    /// Corrupted values of two steps and errors; hidden units and their errors; sums of the warps; sums from the other blocks; biases.
+    /// Corrupted values of two steps and errors; hidden units and their errors; sums of the warps;
+    /// sums from the other blocks; biases.
     pub(super) fn shared_bytes(&self) -> usize {
         let Self { columns, own, padded, at_once, span, .. } = *self;
         let received = match self.scatters {
@@ -79,7 +83,8 @@ impl Shape {
         (4 * floats).max(4096)
     }
 
-    /// Words of one step: sums that wait for their owner, and errors that wait for the blocks of a rank.
+    /// Words of one step: sums that wait for their owner, and errors that wait for the blocks of a
+    /// rank.
     #[cfg(feature = "cuda")]
     pub(super) fn words(&self) -> [usize; 2] {
         let sums = RANKS * self.clusters * self.clusters * self.own * self.padded;

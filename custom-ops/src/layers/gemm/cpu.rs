@@ -1,12 +1,14 @@
-//! The product on the CPU: the result is cut into blocks, and the `gemm` crate computes each block on one thread.
+//! The product on the CPU: the result is cut into blocks, and the `gemm` crate computes each block
+//! on one thread.
 //!
 //! ```text
 //! c[I, J] ← alpha · a[I, :] b[:, J] + beta · c[I, J]        a block: rows I, columns J, and all of k
 //! ```
 //!
-//! In the threaded mode of the crate, threads wait while one of them packs an operand. Here every block packs its own operands in
-//! parallel, and an RBM's products run at 9/10 of the peak of every core. The blocks depend only on the sizes and never split a
-//! sum, so the result is the same bits on any number of threads.
+//! In the threaded mode of the crate, threads wait while one of them packs an operand. Here every
+//! block packs its own operands in parallel, and an RBM's products run at 9/10 of the peak of every
+//! core. The blocks depend only on the sizes and never split a sum, so the result is the same bits
+//! on any number of threads.
 //!
 //! Cost: `2mnk` FLOP, and `(rows + cols) · k` entries packed for a block.
 use super::Order;
@@ -14,25 +16,28 @@ use candle::WithDType;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Columns of a block. Each packs its own columns of `b`, and the crate reads a row-major `a` as it lies, so that narrow blocks
-/// do no work twice.
+/// Columns of a block. Each packs its own columns of `b`, and the crate reads a row-major `a` as it
+/// lies, so that narrow blocks do no work twice.
 const WIDTH: usize = 48;
-/// Results with fewer columns take a transposed `a` as it is; for others it is copied, once for all blocks, which the crate would
-/// else do for each.
+/// Results with fewer columns take a transposed `a` as it is; for others it is copied, once for all
+/// blocks, which the crate would else do for each.
 const COPIED_FROM: usize = 32;
 /// Least and most rows of a block: `b` is packed for each.
 const ROWS: std::ops::RangeInclusive<usize> = 126..=504;
 /// Blocks that keep the threads busy; rows are not cut further for more.
 const BLOCKS: usize = 32;
-/// A register tile of the crate's kernels is a divisor of these: up to 6 rows, and 16 columns or multiples of them.
+/// A register tile of the crate's kernels is a divisor of these: up to 6 rows, and 16 columns or
+/// multiples of them.
 const TILE: (usize, usize) = (6, 16);
 /// FLOP that are worth a task: some 30 µs, where waking a thread takes 10.
 const GRAIN: usize = 2_000_000;
-/// Of a copy: rows and columns that are in the cache at once, and stripes of so many rows that are worth a task.
+/// Of a copy: rows and columns that are in the cache at once, and stripes of so many rows that are
+/// worth a task.
 const SIDE: usize = 16;
 const LEAST_STRIPES: usize = 4;
 
-/// `a` and `b` of a product `[rows, cols]` of `depth` terms; the slices begin at the first entry of each.
+/// `a` and `b` of a product `[rows, cols]` of `depth` terms; the slices begin at the first entry of
+/// each.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands<'a, T> {
     /// `[rows, depth]`
@@ -82,8 +87,8 @@ pub(crate) fn product_alone<T: WithDType>(c: &mut [T], operands: Operands<'_, T>
     }
 }
 
-/// [`product`], and then `then(w, c)` for each stretch of a row of `c` and the same entries of `w`, `[rows, cols]`, while
-/// they are still in the cache.
+/// [`product`], and then `then(w, c)` for each stretch of a row of `c` and the same entries of `w`,
+/// `[rows, cols]`, while they are still in the cache.
 ///
 /// # Panics
 /// When a slice is shorter than its matrix.
@@ -102,8 +107,8 @@ pub(crate) fn product_then<T: WithDType>(
         unsafe { task.multiply(rows.clone(), cols.clone()) };
         for row in rows {
             let (at, len) = (row * n + cols.start, cols.len());
-            // SAFETY: row and columns are within both matrices, `c` and `w` are borrowed mutably and not the same, and the
-            // blocks of a cut are disjoint.
+            // SAFETY: row and columns are within both matrices, `c` and `w` are borrowed mutably
+            // and not the same, and the blocks of a cut are disjoint.
             let (w, c) = unsafe { (w.stretch(at, len), task.c.stretch(at, len)) };
             then(w, c);
         }
@@ -129,7 +134,8 @@ impl<'a, T: WithDType> Operands<'a, T> {
     }
 }
 
-/// Lines `[depth]` at distance `line`, of which the first `rows` entries are wanted, as rows `[rows, depth]`.
+/// Lines `[depth]` at distance `line`, of which the first `rows` entries are wanted, as rows
+/// `[rows, depth]`.
 fn transposed<T: WithDType>(x: &[T], line: usize, rows: usize, depth: usize) -> Vec<T> {
     let mut out = Vec::with_capacity(rows * depth);
     let places = &mut out.spare_capacity_mut()[..rows * depth];
@@ -144,7 +150,8 @@ fn transposed<T: WithDType>(x: &[T], line: usize, rows: usize, depth: usize) -> 
             }
         }
     });
-    // SAFETY: the chunks cover the rows, and each has written all of its entries: `x` holds `rows` entries of every line.
+    // SAFETY: the chunks cover the rows, and each has written all of its entries: `x` holds `rows`
+    // entries of every line.
     unsafe { out.set_len(rows * depth) };
     out
 }
@@ -153,7 +160,8 @@ fn transposed<T: WithDType>(x: &[T], line: usize, rows: usize, depth: usize) -> 
 #[derive(Clone, Copy)]
 pub(crate) struct Entries<T>(*mut T);
 
-// SAFETY: a pointer to numbers that is only followed through `stretch`, whose callers keep to places of their own.
+// SAFETY: a pointer to numbers that is only followed through `stretch`, whose callers keep to
+// places of their own.
 unsafe impl<T: Send> Send for Entries<T> {}
 // SAFETY: the same.
 unsafe impl<T: Send> Sync for Entries<T> {}
@@ -166,7 +174,8 @@ impl<T> Entries<T> {
     /// Entries `at..at + len`.
     ///
     /// # Safety
-    /// They are within the matrix, which is borrowed mutably for `'a`, and no other stretch that is in use meets them.
+    /// They are within the matrix, which is borrowed mutably for `'a`, and no other stretch that is
+    /// in use meets them.
     pub(crate) unsafe fn stretch<'a>(self, at: usize, len: usize) -> &'a mut [T] {
         // SAFETY: what the caller answers for.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(at), len) }
@@ -204,13 +213,14 @@ impl<'a, T: WithDType> Task<'a, T> {
     /// Makes the entries of the result in `rows` and `cols`.
     ///
     /// # Safety
-    /// The ranges are not empty and within the matrix, and no other thread reads or writes these entries.
+    /// The ranges are not empty and within the matrix, and no other thread reads or writes these
+    /// entries.
     unsafe fn multiply(&self, rows: Range<usize>, cols: Range<usize>) {
         let Operands { a, a_order, b, b_order, cols: line, depth, alpha, beta, .. } = self.operands;
         let ((a_row, a_col), (b_row, b_col)) = (a_order.strides(), b_order.strides());
         let (a, b) = (&a[rows.start * a_row..], &b[cols.start * b_col..]);
-        // SAFETY: `new` cut the slices to what all rows and columns reach, so that the ones asked for are within; those of
-        // the result are the caller's alone.
+        // SAFETY: `new` cut the slices to what all rows and columns reach, so that the ones asked
+        // for are within; those of the result are the caller's alone.
         unsafe {
             gemm::gemm(
                 rows.len(),

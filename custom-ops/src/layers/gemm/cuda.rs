@@ -31,8 +31,8 @@ impl Gemm {
     ) -> Result<()> {
         let ([c], [a, b, factors]) = io.parts()?;
         let stream = gpu.stream();
-        // Row-major c = a b is column-major cᵀ = bᵀ aᵀ: cuBLAS gets b first, and a row-major operand is what it calls not
-        // transposed.
+        // Row-major c = a b is column-major cᵀ = bᵀ aᵀ: cuBLAS gets b first, and a row-major
+        // operand is what it calls not transposed.
         let ((a_op, lda), (b_op, ldb)) = (column_major(self.a.order), column_major(self.b.order));
         let int = |what: &str, n: usize| {
             let too_large =
@@ -73,9 +73,10 @@ impl Gemm {
         let (a, b, c) = (a as *const c_void, b as *const c_void, c as *mut c_void);
         let algorithm = Algorithm::CUBLAS_GEMM_DEFAULT;
         gpu.with_cublas(mode, |handle| {
-            // SAFETY: the spans and the contiguous c hold every element that these sizes and strides reach, are of the types named, and
-            // stay borrowed until the products are queued. The factors are two numbers of the compute type, on the side that
-            // the pointer mode names.
+            // SAFETY: the spans and the contiguous c hold every element that these sizes and
+            // strides reach, are of the types named, and stay borrowed until the products are
+            // queued. The factors are two numbers of the compute type, on the side that the pointer
+            // mode names.
             unsafe {
                 match self.batch {
                     1 => result::gemm_ex(

@@ -1,11 +1,11 @@
 //! Matrix product into an existing buffer: `c ← alpha · a b + beta · c`.
 //!
-//! It adds what candle's `matmul` lacks for a training loop: it writes in place, accumulates, takes either operand transposed
-//! without a copy, mixes bf16 operands with an f32 result, and takes the precision as an argument instead of a process-wide
-//! switch.
+//! It adds what candle's `matmul` lacks for a training loop: it writes in place, accumulates, takes
+//! either operand transposed without a copy, mixes bf16 operands with an f32 result, and takes the
+//! precision as an argument instead of a process-wide switch.
 //!
-//! CUDA: cuBLAS on the device's stream, deterministic on one device. CPU: blocks of the `gemm` crate on all rayon threads; the
-//! same bits on any number of threads.
+//! CUDA: cuBLAS on the device's stream, deterministic on one device. CPU: blocks of the `gemm`
+//! crate on all rayon threads; the same bits on any number of threads.
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -28,10 +28,11 @@ pub enum Precision {
     /// Full f32 products.
     #[default]
     F32,
-    /// Operands rounded to 10 bits of mantissa in the tensor cores, with a relative error of about 5e-4 per product. The CPU
-    /// computes as with [`Precision::F32`].
+    /// Operands rounded to 10 bits of mantissa in the tensor cores, with a relative error of about
+    /// 5e-4 per product. The CPU computes as with [`Precision::F32`].
     Tf32,
-    /// Operands rounded to bf16 with 7 bits of mantissa, with a relative error of about 4e-3 per product.
+    /// Operands rounded to bf16 with 7 bits of mantissa, with a relative error of about 4e-3 per
+    /// product.
     Bf16,
 }
 
@@ -67,8 +68,9 @@ pub enum Factors<'a> {
         /// Multiplies the old content; 0 overwrites, whatever it was (NaN included).
         beta: f64,
     },
-    /// `[alpha, beta]`, the first two entries of a contiguous f32 tensor on the same device. They are read when the product runs,
-    /// so that a recorded graph can follow a schedule. For f32 results only.
+    /// `[alpha, beta]`, the first two entries of a contiguous f32 tensor on the same device. They
+    /// are read when the product runs, so that a recorded graph can follow a schedule. For f32
+    /// results only.
     Tensor(&'a Tensor),
 }
 
@@ -79,11 +81,12 @@ impl Factors<'_> {
 
 /// `c ← alpha · a b + beta · c`.
 ///
-/// `c` is `[m, n]`, contiguous; `a` is `[m, k]` and `b` is `[k, n]`, each contiguous or the transposed
-/// view of a contiguous matrix, possibly at an offset (`x.narrow(0, ..)`). One that was broadcast, so that rows or columns share
-/// memory, is copied first, which cannot be recorded. All are f32, or all are f64; or `a` and `b` are bf16
-/// and `c` is f32 or bf16; or `a` and `b` are f16 and `c` is f32. 16-bit operands are multiplied as they are, whatever
-/// `precision` is. `c` must not share memory with an operand.
+/// `c` is `[m, n]`, contiguous; `a` is `[m, k]` and `b` is `[k, n]`, each contiguous or the
+/// transposed view of a contiguous matrix, possibly at an offset (`x.narrow(0, ..)`). One that was
+/// broadcast, so that rows or columns share memory, is copied first, which cannot be recorded. All
+/// are f32, or all are f64; or `a` and `b` are bf16 and `c` is f32 or bf16; or `a` and `b` are f16
+/// and `c` is f32. 16-bit operands are multiplied as they are, whatever `precision` is. `c` must
+/// not share memory with an operand.
 ///
 /// Cost: `2mnk` FLOP.
 ///
@@ -95,8 +98,9 @@ pub fn gemm_(c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>, precision
 
 /// [`gemm_`] of many matrices at once: `c[i] ← alpha · a[i] b[i] + beta · c[i]`.
 ///
-/// `c` is `[batch, m, n]`, contiguous; `a` is `[batch, m, k]` and `b` `[batch, k, n]`, each matrix as for [`gemm_`], with any
-/// stride between matrices. A stride of 0, as from `broadcast_as`, uses one matrix for all. Types are those of [`gemm_`].
+/// `c` is `[batch, m, n]`, contiguous; `a` is `[batch, m, k]` and `b` `[batch, k, n]`, each matrix
+/// as for [`gemm_`], with any stride between matrices. A stride of 0, as from `broadcast_as`, uses
+/// one matrix for all. Types are those of [`gemm_`].
 ///
 /// Cost: `2 · batch · mnk` FLOP; one launch on CUDA.
 ///
@@ -175,7 +179,8 @@ fn run(
     operands(op).write("c", c).read("a", a).read("b", b).maybe("factors", tensor).run(&product)
 }
 
-/// The same function in plain loops, summed in f64. `a`, `b`, `c` are as for [`gemm_`], on the CPU; returns a new tensor.
+/// The same function in plain loops, summed in f64. `a`, `b`, `c` are as for [`gemm_`], on the CPU;
+/// returns a new tensor.
 ///
 /// # Errors
 /// When candle cannot read the tensors.
@@ -204,7 +209,8 @@ fn dims(op: &str, name: &str, t: &Tensor, batched: bool) -> Result<(usize, usize
     }
 }
 
-/// The same matrices, copied where rows or columns of one share memory, as after a broadcast: products take lines that lie apart.
+/// The same matrices, copied where rows or columns of one share memory, as after a broadcast:
+/// products take lines that lie apart.
 fn apart(op: &'static str, t: &Tensor) -> Result<Tensor> {
     if !is_shared(t) {
         return Ok(t.clone());
@@ -246,7 +252,8 @@ impl Order {
         }
     }
 
-    /// The same; none where lines have gaps between their entries, or share memory. A line is at least as long as its entries, and never 0.
+    /// The same; none where lines have gaps between their entries, or share memory. A line is at
+    /// least as long as its entries, and never 0.
     pub(crate) fn find(t: &Tensor) -> Option<Self> {
         let rank = t.rank();
         let (rows, cols) = (t.dims()[rank - 2], t.dims()[rank - 1]);
@@ -281,7 +288,8 @@ impl Order {
     }
 }
 
-/// The matrices of an operand: how each lies, how far they are apart, and the entries from the first of one to the last of all.
+/// The matrices of an operand: how each lies, how far they are apart, and the entries from the
+/// first of one to the last of all.
 #[derive(Debug, Clone, Copy)]
 struct Matrices {
     order: Order,

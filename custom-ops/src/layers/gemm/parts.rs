@@ -3,10 +3,11 @@ use super::{Factors, Precision, gemm_};
 use candle::{DType, Result, Tensor};
 
 const OP: &str = "gemm_parts_";
-/// Terms that tensor cores sum before an f32 addition that rounds: each of their own sums is cut off, not rounded, at about
-/// 2⁻²⁴ of it, and the loss adds up.
+/// Terms that tensor cores sum before an f32 addition that rounds: each of their own sums is cut
+/// off, not rounded, at about 2⁻²⁴ of it, and the loss adds up.
 const EXACT_TERMS: usize = 64;
-/// The same where `a` has one part, such as states of 0 and 1: most terms are small, and what is cut off is less.
+/// The same where `a` has one part, such as states of 0 and 1: most terms are small, and what is
+/// cut off is less.
 const EXACT_STATE_TERMS: usize = 2048;
 
 /// The sizes of a product of numbers in parts: `[a_parts, m, k]` times `[b_parts, k, n]`.
@@ -38,12 +39,14 @@ impl PartSizes {
     }
 }
 
-/// `c ← scale · (Σ a_i) (Σ b_j)`. The product of the two second parts is skipped, because it is below the last bit of f32.
+/// `c ← scale · (Σ a_i) (Σ b_j)`. The product of the two second parts is skipped, because it is
+/// below the last bit of f32.
 ///
-/// `c` is contiguous f32 `[m, n]`; `a` is `[1 or 2, m, k]` and `b` `[1 or 2, k, n]`, bf16 or f16, each part contiguous or the
-/// transposed view of a contiguous matrix. With two parts in `b`, made by [`split_into_`](crate::arrays::split_into_), the relative error
-/// is at most that of an f32 product: long sums are split, since tensor cores truncate where f32 rounds. With one part each, it
-/// is [`gemm_`] with bf16 or f16 operands.
+/// `c` is contiguous f32 `[m, n]`; `a` is `[1 or 2, m, k]` and `b` `[1 or 2, k, n]`, bf16 or f16,
+/// each part contiguous or the transposed view of a contiguous matrix. With two parts in `b`, made
+/// by [`split_into_`](crate::arrays::split_into_), the relative error is at most that of an f32
+/// product: long sums are split, since tensor cores truncate where f32 rounds. With one part each,
+/// it is [`gemm_`] with bf16 or f16 operands.
 ///
 /// Cost: `2mnk` FLOP of the tensor cores for each pair of parts.
 ///

@@ -5,8 +5,8 @@
 //! a b ≈ a_low b_high + a_high b_low + a_high b_high     one product of three times as many terms
 //! ```
 //!
-//! Tensor cores cut their sums off where f32 rounds, and the loss grows with the terms: a long sum is cut into parts, which are added to the
-//! result in f32.
+//! Tensor cores cut their sums off where f32 rounds, and the loss grows with the terms: a long sum
+//! is cut into parts, which are added to the result in f32.
 #[cfg(feature = "cuda")]
 use super::Order;
 use super::{Factors, Precision, gemm_};
@@ -20,10 +20,11 @@ const OP: &str = "gemm_split_";
 
 /// `c ← alpha · a b + beta · c` for f32 numbers, as exact as [`gemm_`] with [`Precision::F32`].
 ///
-/// Operands are those of [`gemm_`], and `factors` are those of the host. On GPUs whose tensor cores make TF32 products more than three times as
-/// fast as f32 ones (the data-centre GPUs of capability 8.0, 9.0 and 10.0) large products are made there, of numbers in two parts. This
-/// allocates 12 bytes for each number of 256 columns of `a` and as many rows of `b`, and cannot be recorded. Infinite operands may give NaN.
-/// In all other cases it is [`gemm_`].
+/// Operands are those of [`gemm_`], and `factors` are those of the host. On GPUs whose tensor cores
+/// make TF32 products more than three times as fast as f32 ones (the data-centre GPUs of capability
+/// 8.0, 9.0 and 10.0) large products are made there, of numbers in two parts. This allocates 12
+/// bytes for each number of 256 columns of `a` and as many rows of `b`, and cannot be recorded.
+/// Infinite operands may give NaN. In all other cases it is [`gemm_`].
 ///
 /// Cost: `2mnk` FLOP, or `6mnk` of the tensor cores.
 ///
@@ -40,16 +41,17 @@ pub fn gemm_split_(c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>) -> 
     gemm_(c, a, b, Factors::Host { alpha, beta }, Precision::F32)
 }
 
-/// Terms that go through the tensor cores before an f32 addition that rounds. On an H200 the largest error of four million sums of 256 to 513
-/// terms is then .5 to 1.4 times that of f32 products by cuBLAS, and .7 to 1.9 times where all terms have one sign. Twice as many terms make
+/// Terms that go through the tensor cores before an f32 addition that rounds. On an H200 the
+/// largest error of four million sums of 256 to 513 terms is then .5 to 1.4 times that of f32
+/// products by cuBLAS, and .7 to 1.9 times where all terms have one sign. Twice as many terms make
 /// a pass over 10,000 rows at 8192-4096 a tenth faster, and these errors up to 1.6 times larger.
 #[cfg(feature = "cuda")]
 const TERMS: usize = 256;
 /// Terms and columns are padded to multiples of these, with which cuBLAS has its fast kernels.
 #[cfg(feature = "cuda")]
 const WHOLE: usize = 8;
-/// Entries of a result from which on [`TERMS`] of each take the GPU longer than the host takes to queue their product, some 25 µs, and the least
-/// terms and sides for which it is worth it.
+/// Entries of a result from which on [`TERMS`] of each take the GPU longer than the host takes to
+/// queue their product, some 25 µs, and the least terms and sides for which it is worth it.
 #[cfg(feature = "cuda")]
 const ENTRIES: usize = 1 << 22;
 #[cfg(feature = "cuda")]
@@ -80,8 +82,8 @@ fn split(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<()
     Ok(())
 }
 
-/// `[m, 3k]` of `x` `[m, k]`: low, high and high parts side by side where `low_at` is 0, high, low and high where it is 1, with `k` padded by
-/// zeros. It lies in memory the way `x` does.
+/// `[m, 3k]` of `x` `[m, k]`: low, high and high parts side by side where `low_at` is 0, high, low
+/// and high where it is 1, with `k` padded by zeros. It lies in memory the way `x` does.
 #[cfg(feature = "cuda")]
 fn parts(name: &'static str, x: &Tensor, low_at: u32) -> Result<Tensor> {
     let (m, k) = x.dims2()?;
@@ -132,8 +134,9 @@ impl Kernel for Parts {
         let launch =
             launch.num(self.lines[1]).num(self.width[1]).num(self.line[1]).num(self.part).num(self.low_at);
         let grid = [self.width[1].div_ceil(THREADS), self.lines[1].min(LINES), 1];
-        // SAFETY: (float*, const float*, 7 × size_t, unsigned): the span reaches to the last number of x, and `out` holds three parts of
-        // `lines[1]` lines, by `parts`; each thread keeps to its column and lines.
+        // SAFETY: (float*, const float*, 7 × size_t, unsigned): the span reaches to the last number
+        // of x, and `out` holds three parts of `lines[1]` lines, by `parts`; each thread keeps to
+        // its column and lines.
         unsafe { launch.grid(grid, (THREADS as u32, 1, 1)).go() }
     }
 }

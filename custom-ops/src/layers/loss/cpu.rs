@@ -110,7 +110,8 @@ fn squared_row<const F: u8>(x: &mut [f32], bias: &[f32], target: &[f32], inverse
     f64::from(halves(squares))
 }
 
-/// Cross-entropy of a row: replaces `x` by its derivative times `inverse`, and returns the loss and the squared error.
+/// Cross-entropy of a row: replaces `x` by its derivative times `inverse`, and returns the loss and
+/// the squared error.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(crate) fn cross_row(x: &mut [f32], bias: &[f32], target: &[f32], inverse: f32) -> [f64; 2] {
     let (mut losses, mut squares) = ([0f32; OUTPUT_LANES], [0f32; OUTPUT_LANES]);
@@ -128,7 +129,8 @@ pub(crate) fn cross_row(x: &mut [f32], bias: &[f32], target: &[f32], inverse: f3
     [f64::from(halves(losses)), f64::from(halves(squares))]
 }
 
-/// The sum of some lanes, a power of two of them: the upper half is added to the lower until one is left.
+/// The sum of some lanes, a power of two of them: the upper half is added to the lower until one is
+/// left.
 #[inline(always)]
 fn halves<const N: usize>(mut lanes: [f32; N]) -> f32 {
     let mut half = N / 2;

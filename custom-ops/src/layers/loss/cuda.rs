@@ -16,8 +16,9 @@ impl SoftmaxLoss {
         let launch = gpu.launch("softmax_loss_", "loss", "softmax_loss_f32")?;
         let launch = launch.write(&mut pre).read(&bias).read(&labels).write(&mut gathered);
         let launch = launch.count(self.batch).count(self.n).num(1. / self.batch as f32);
-        // SAFETY: (float*, const float*, const unsigned*, double*, unsigned, unsigned, float); pre is [batch, n], bias [n],
-        // labels [batch] and gathered [2, batch], checked by `softmax_loss_`.
+        // SAFETY: (float*, const float*, const unsigned*, double*, unsigned, unsigned, float); pre
+        // is [batch, n], bias [n], labels [batch] and gathered [2, batch], checked by
+        // `softmax_loss_`.
         unsafe { launch.blocks(self.batch.div_ceil(THREADS as usize / WARP), THREADS).go() }
     }
 }
@@ -34,8 +35,9 @@ impl OutputLossOp {
         let launch = gpu.launch("output_loss_", "loss", &format!("output_loss_{kernel}"))?;
         let launch = launch.write(&mut pre).read(&bias).read(&target).write(&mut gathered);
         let launch = launch.count(self.batch).count(self.n).num(1. / self.batch as f32);
-        // SAFETY: (float*, const float*, const float*, double*, unsigned, unsigned, float); pre and target are [batch, n],
-        // bias [n] and gathered [2, batch], checked by `output_loss_`; a block keeps to its row.
+        // SAFETY: (float*, const float*, const float*, double*, unsigned, unsigned, float); pre and
+        // target are [batch, n], bias [n] and gathered [2, batch], checked by `output_loss_`; a
+        // block keeps to its row.
         unsafe { launch.blocks(self.batch, THREADS).go() }
     }
 }

@@ -11,7 +11,8 @@
 //! | `t` | `target`, in `[0, 1]` | `[m, n]` f32 |
 //! | `out` `y` | planes `at`, `of`; their second parts `low` planes further on | `[n_planes, m, n]` f16 |
 //!
-//! Source: Vincent et al., "Stacked denoising autoencoders", JMLR 11, 2010, section 2: cross-entropy with sigmoid units.
+//! Source: Vincent et al., "Stacked denoising autoencoders", JMLR 11, 2010, section 2:
+//! cross-entropy with sigmoid units.
 #[cfg(feature = "cuda")]
 use super::errors_cuda;
 use super::{DELTAS, ERRORS};
@@ -19,7 +20,8 @@ use crate::arrays::scale::scale_into_;
 use crate::core::check::expect;
 use candle::{DType, Device, Result, Tensor};
 
-/// How many places the sums of [`errors_of_product_`] need for products of `[m, k]` by `[k, n]` on `device`.
+/// How many places the sums of [`errors_of_product_`] need for products of `[m, k]` by `[k, n]` on
+/// `device`.
 ///
 /// # Errors
 /// When the device fails.
@@ -34,14 +36,18 @@ pub fn error_places(device: &Device, m: usize, n: usize, k: usize) -> Result<usi
     }
 }
 
-/// Writes `target − sigmoid(scale · a b + bias)` to plane `at` of `planes`, its second part to plane `at + low`, and adds the sum of the
-/// cross-entropies to `gathered[0]` and of the squared errors to `gathered[1]`.
+/// Writes `target − sigmoid(scale · a b + bias)` to plane `at` of `planes`, its second part to
+/// plane `at + low`, and adds the sum of the cross-entropies to `gathered[0]` and of the squared
+/// errors to `gathered[1]`.
 ///
-/// `a` is `[2, m, k]` and `b` `[2, k, n]` f16, numbers in two parts as for [`gemm_parts_`](crate::layers::gemm_parts_); `bias` `[n]` and `target`
-/// `[m, n]`, in `[0, 1]`, are f32, `planes` `[n_planes, m, n]` f16. `gathered` is `[2, places]` f64 with at least [`error_places`] of them; the
-/// sums are those over all places. Sums have one order on one device. A NaN makes sums NaN.
+/// `a` is `[2, m, k]` and `b` `[2, k, n]` f16, numbers in two parts as for
+/// [`gemm_parts_`](crate::layers::gemm_parts_); `bias` `[n]` and `target` `[m, n]`, in `[0, 1]`,
+/// are f32, `planes` `[n_planes, m, n]` f16. `gathered` is `[2, places]` f64 with at least
+/// [`error_places`] of them; the sums are those over all places. Sums have one order on one device.
+/// A NaN makes sums NaN.
 ///
-/// Where products do not fuse ([`two_part_products_fuse`](crate::layers::two_part_products_fuse)), this allocates, and cannot be recorded.
+/// Where products do not fuse ([`two_part_products_fuse`](crate::layers::two_part_products_fuse)),
+/// this allocates, and cannot be recorded.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -77,11 +83,12 @@ pub fn errors_of_product_(
     gathered.slice_set(&(first + sums.unsqueeze(1)?)?.contiguous()?, 1, 0)
 }
 
-/// Writes `y (1 − y) · scale · a b` to plane `at` of `planes`, its second part to plane `at + low`, where `y` is the sum of planes `of`
-/// and `of + low`.
+/// Writes `y (1 − y) · scale · a b` to plane `at` of `planes`, its second part to plane `at + low`,
+/// where `y` is the sum of planes `of` and `of + low`.
 ///
 /// `a`, `b` and `planes` are those of [`errors_of_product_`]. Where products do not fuse
-/// ([`two_part_products_fuse`](crate::layers::two_part_products_fuse)), this allocates, and cannot be recorded.
+/// ([`two_part_products_fuse`](crate::layers::two_part_products_fuse)), this allocates, and cannot
+/// be recorded.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -103,7 +110,8 @@ pub fn deltas_of_product_(
     store_parts(planes, at, low, &deltas_of_product_reference(a, b, scale, &units)?)
 }
 
-/// Errors, `[m, n]` f32, and both sums, `[2]` f64, computed with candle's own ops in f64. Tests compare [`errors_of_product_`] with it.
+/// Errors, `[m, n]` f32, and both sums, `[2]` f64, computed with candle's own ops in f64. Tests
+/// compare [`errors_of_product_`] with it.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -125,7 +133,8 @@ pub fn errors_of_product_reference(
     Ok((errors.to_dtype(DType::F32)?, sums))
 }
 
-/// Deltas, `[m, n]` f32, of units `y` `[m, n]`, computed with candle's own ops in f64. Tests compare [`deltas_of_product_`] with it.
+/// Deltas, `[m, n]` f32, of units `y` `[m, n]`, computed with candle's own ops in f64. Tests
+/// compare [`deltas_of_product_`] with it.
 ///
 /// # Errors
 /// When shapes do not fit.
@@ -165,7 +174,8 @@ fn check_planes(op: &str, planes: &Tensor, low: usize, named: &[usize]) -> Resul
     Ok((m, n))
 }
 
-/// Checks that `a` and `b` are numbers in two parts whose product is `[m, n]`; returns the length of its sums.
+/// Checks that `a` and `b` are numbers in two parts whose product is `[m, n]`; returns the length
+/// of its sums.
 fn check_product(op: &str, a: &Tensor, b: &Tensor, m: usize, n: usize) -> Result<usize> {
     match (a.dims(), b.dims()) {
         (&[2, rows, k], &[2, depth, columns]) if (rows, columns) == (m, n) && k == depth => Ok(k),

@@ -1,4 +1,5 @@
-//! The launches of `kernels/layers/product_errors.cu`, and of `kernels/layers/sm_90a/product_errors.cu` on GPUs of capability 9.0.
+//! The launches of `kernels/layers/product_errors.cu`, and of
+//! `kernels/layers/sm_90a/product_errors.cu` on GPUs of capability 9.0.
 use super::operands::starts_on;
 use super::product::Product;
 use super::warpgroup_operands::Extent;
@@ -23,7 +24,8 @@ struct Numbers<P> {
     scale: f32,
     places: u32,
 }
-// SAFETY: `Sizes`, of 32 bytes, a 64-bit number and two of 32 bits, without padding, the same layout as the kernels' struct.
+// SAFETY: `Sizes`, of 32 bytes, a 64-bit number and two of 32 bits, without padding, the same
+// layout as the kernels' struct.
 unsafe impl DeviceRepr for Numbers<Sizes> {}
 // SAFETY: the same with `Extent`, of 16 bytes.
 unsafe impl DeviceRepr for Numbers<Extent> {}
@@ -64,7 +66,8 @@ pub(super) struct Deltas {
 }
 
 impl Errors {
-    /// The kernel for these operands, whose shapes were checked; none where the ops go one after the other.
+    /// The kernel for these operands, whose shapes were checked; none where the ops go one after
+    /// the other.
     pub(super) fn fits(
         planes: &Tensor,
         (at, low): (usize, usize),
@@ -95,7 +98,8 @@ impl Errors {
 }
 
 impl Deltas {
-    /// The kernel for these operands, whose shapes were checked; none where the ops go one after the other.
+    /// The kernel for these operands, whose shapes were checked; none where the ops go one after
+    /// the other.
     pub(super) fn fits(
         planes: &Tensor,
         (at, of, low): (usize, usize, usize),
@@ -129,8 +133,9 @@ impl Kernel for Errors {
                 let launch = launch.write(&mut out).write(&mut gathered);
                 let launch = launch.read(&a).read(&b).read(&bias).read(&target);
                 let launch = launch.num(Numbers { product, low, scale: self.scale, places });
-                // SAFETY: (half*, double*, 2 × const half*, 2 × const float*, Numbers). The op checked shapes and types, that `at + low` is
-                // a plane and that there are as many places as blocks; `fits` that rows, parts, planes, bias and target begin on four
+                // SAFETY: (half*, double*, 2 × const half*, 2 × const float*, Numbers). The op
+                // checked shapes and types, that `at + low` is a plane and that there are as many
+                // places as blocks; `fits` that rows, parts, planes, bias and target begin on four
                 // entries; shared memory is the shape's `SHARED`.
                 unsafe { of.lay_out(launch).go() }
             }
@@ -141,8 +146,9 @@ impl Kernel for Errors {
                 let launch = launch.write(&mut out).write(&mut gathered).read(&bias).read(&target);
                 let launch = launch.num(maps.a).num(maps.b);
                 let launch = launch.num(Numbers { product: of.extent(), low, scale: self.scale, places });
-                // SAFETY: (half*, double*, 2 × const float*, 2 × TensorMap, Numbers). As above; `fits` also checked that rows and parts of the
-                // operands begin on 16 bytes, and their maps have the blocks of the shape.
+                // SAFETY: (half*, double*, 2 × const float*, 2 × TensorMap, Numbers). As above;
+                // `fits` also checked that rows and parts of the operands begin on 16 bytes, and
+                // their maps have the blocks of the shape.
                 unsafe { of.lay_out(launch).go() }
             }
         }
@@ -162,8 +168,10 @@ impl Kernel for Deltas {
                 let launch = gpu.launch(DELTAS, OF_WARPS, &of.kernel("product_deltas"))?;
                 let launch = launch.write(&mut planes).num(plane(self.at)).num(plane(self.of));
                 let launch = launch.read(&a).read(&b).num(Numbers { product, low, scale, places });
-                // SAFETY: (half*, 2 × unsigned long long, 2 × const half*, Numbers). The op checked shapes and types, and that `at + low` and
-                // `of + low` are planes; `fits` that rows, parts and planes begin on four entries; shared memory is the shape's `SHARED`.
+                // SAFETY: (half*, 2 × unsigned long long, 2 × const half*, Numbers). The op checked
+                // shapes and types, and that `at + low` and `of + low` are planes; `fits` that
+                // rows, parts and planes begin on four entries; shared memory is the shape's
+                // `SHARED`.
                 unsafe { of.lay_out(launch).go() }
             }
             Product::Warpgroups(of) => {
@@ -173,8 +181,9 @@ impl Kernel for Deltas {
                 let launch = launch.write(&mut planes).num(plane(self.at)).num(plane(self.of));
                 let launch = launch.num(maps.a).num(maps.b);
                 let launch = launch.num(Numbers { product: of.extent(), low, scale, places });
-                // SAFETY: (half*, 2 × unsigned long long, 2 × TensorMap, Numbers). As above; `fits` also checked that rows and parts of the
-                // operands begin on 16 bytes, and their maps have the blocks of the shape.
+                // SAFETY: (half*, 2 × unsigned long long, 2 × TensorMap, Numbers). As above; `fits`
+                // also checked that rows and parts of the operands begin on 16 bytes, and their
+                // maps have the blocks of the shape.
                 unsafe { of.lay_out(launch).go() }
             }
         }

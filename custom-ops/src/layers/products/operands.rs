@@ -32,11 +32,13 @@ pub(super) struct Sizes {
     k: i32,
     wide: u32,
 }
-// SAFETY: two 64-bit numbers and four of 32 bits, without padding, the same layout as the kernel's struct.
+// SAFETY: two 64-bit numbers and four of 32 bits, without padding, the same layout as the kernel's
+// struct.
 unsafe impl DeviceRepr for Sizes {}
 
 impl Product {
-    /// The product of `a` and `b`, f16 in parts, on the device of `planes`; none where the ops go one after the other.
+    /// The product of `a` and `b`, f16 in parts, on the device of `planes`; none where the ops go
+    /// one after the other.
     ///
     /// # Errors
     /// When shapes do not fit.
@@ -97,8 +99,8 @@ impl Product {
     }
 }
 
-/// Whether `b`, `[parts, k, n]`, is row-major; none where the kernels do not take the orders of `a` and `b`: rows of `a` and the lines of `b`
-/// without gaps.
+/// Whether `b`, `[parts, k, n]`, is row-major; none where the kernels do not take the orders of `a`
+/// and `b`: rows of `a` and the lines of `b` without gaps.
 ///
 /// # Errors
 /// When an operand has no parts.

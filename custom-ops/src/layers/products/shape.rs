@@ -39,7 +39,8 @@ const ALL: [Shape; 8] = [
 ];
 
 impl Shape {
-    /// The one for a product of `m × k` by `k × n`: the largest cluster with which all blocks run at once.
+    /// The one for a product of `m × k` by `k × n`: the largest cluster with which all blocks run
+    /// at once.
     pub(super) fn of(limits: Limits, m: usize, n: usize, k: usize) -> Self {
         // Blocks that run at about the same time.
         let at_once = limits.multiprocessors * 12 / 11;
@@ -72,8 +73,9 @@ impl Shape {
     }
 }
 
-/// Shared memory of a block of kernels/layers/product.cuh with tiles of `tm` by `tn`: k-blocks of both operands in 16-bit numbers of so many parts, or
-/// the tile of sums in f32, which takes their place.
+/// Shared memory of a block of kernels/layers/product.cuh with tiles of `tm` by `tn`: k-blocks of
+/// both operands in 16-bit numbers of so many parts, or the tile of sums in f32, which takes their
+/// place.
 pub(crate) fn tile_bytes(
     [tm, tn]: [usize; 2],
     stages: usize,

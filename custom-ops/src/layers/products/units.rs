@@ -1,8 +1,9 @@
 //! Units of a product: `units(scale · a b + bias)`.
 //!
-//! For numbers in two parts on CUDA this is one kernel, as exact as f32 products: it adds partial sums outside the tensor cores,
-//! where [`gemm_parts_`](crate::layers::gemm_parts_) splits the product into many. On capability 9.0 it is one for numbers in one part too. In
-//! other cases the op is that product followed by [`units_`].
+//! For numbers in two parts on CUDA this is one kernel, as exact as f32 products: it adds partial
+//! sums outside the tensor cores, where [`gemm_parts_`](crate::layers::gemm_parts_) splits the
+//! product into many. On capability 9.0 it is one for numbers in one part too. In other cases the
+//! op is that product followed by [`units_`].
 use crate::core::draw::Draws;
 use crate::layers::gemm::gemm_parts_;
 use crate::layers::units::{Unit, UnitPlanes, units_};
@@ -10,9 +11,10 @@ use candle::{DType, Result, Tensor};
 
 /// Writes means and samples of the units with pre-activations `scale · a b` to planes of `planes`.
 ///
-/// `a` is `[parts, m, k]` and `b` `[parts, k, n]` as for [`gemm_parts_`], `planes` `[n_planes, m, n]` of their type, and the
-/// other arguments are those of [`units_`]; with two parts in `b`, `out.low` must be given. `pre`, `[m, n]` f32, is scratch
-/// memory. On CUDA, sums have a different order from those of [`gemm_parts_`].
+/// `a` is `[parts, m, k]` and `b` `[parts, k, n]` as for [`gemm_parts_`], `planes`
+/// `[n_planes, m, n]` of their type, and the other arguments are those of [`units_`]; with two
+/// parts in `b`, `out.low` must be given. `pre`, `[m, n]` f32, is scratch memory. On CUDA, sums
+/// have a different order from those of [`gemm_parts_`].
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -36,8 +38,8 @@ pub fn units_of_product_(
     units_(planes, pre, bias, unit, out, draws, None)
 }
 
-/// The same computed with candle's own ops, in f64 up to the units: `(mean, sample)`, f32. Tests compare [`units_of_product_`]
-/// with it.
+/// The same computed with candle's own ops, in f64 up to the units: `(mean, sample)`, f32. Tests
+/// compare [`units_of_product_`] with it.
 ///
 /// # Errors
 /// When shapes do not fit.

@@ -1,5 +1,6 @@
-//! The product and its units in one launch: of `kernels/layers/sm_90a/product_units.cu` on GPUs of capability 9.0, for 16-bit numbers and for numbers
-//! in two parts, or of `kernels/layers/product_units.cu`, for those in two parts.
+//! The product and its units in one launch: of `kernels/layers/sm_90a/product_units.cu` on GPUs of
+//! capability 9.0, for 16-bit numbers and for numbers in two parts, or of
+//! `kernels/layers/product_units.cu`, for those in two parts.
 use super::operands::{self as warps, Sizes, starts_on};
 use super::product::Product;
 use super::warpgroup_operands::{self as warpgroups, Extent};
@@ -32,7 +33,8 @@ struct Numbers<P> {
     gaussian: u32,
     drawn: u32,
 }
-// SAFETY: `Sizes`, of 32 bytes, six 64-bit numbers and four of 32 bits, without padding, the same layout as the kernels' struct.
+// SAFETY: `Sizes`, of 32 bytes, six 64-bit numbers and four of 32 bits, without padding, the same
+// layout as the kernels' struct.
 unsafe impl DeviceRepr for Numbers<Sizes> {}
 // SAFETY: the same with `Extent`, of 16 bytes.
 unsafe impl DeviceRepr for Numbers<Extent> {}
@@ -124,9 +126,10 @@ impl<'a> Units<'a> {
                 let kernel = of.kernel(&format!("product_units_{}", side(of.transposed)));
                 let launch = gpu.launch(OP, "product_units", &kernel)?.write(&mut planes).read(&a).read(&b);
                 let launch = launch.read(&bias).maybe(&counter).num(self.numbers(product));
-                // SAFETY: (half*, 2 × const half*, const float*, const long long* or null, Numbers). `fits` checked shapes, types, layouts and that
-                // rows, parts and planes begin on four entries, eight for `wide`; the spans end with the last part, the planes lie within their
-                // tensor, and shared memory is the shape's `SHARED`.
+                // SAFETY: (half*, 2 × const half*, const float*, const long long* or null,
+                // Numbers). `fits` checked shapes, types, layouts and that rows, parts and planes
+                // begin on four entries, eight for `wide`; the spans end with the last part, the
+                // planes lie within their tensor, and shared memory is the shape's `SHARED`.
                 unsafe { of.lay_out(launch).go() }
             }
             Product::Warpgroups(of) => {
@@ -135,8 +138,9 @@ impl<'a> Units<'a> {
                 let kernel = of.kernel(&format!("product_units_{dtype}_{}", side(of.transposed)));
                 let launch = gpu.launch(OP, "sm_90a/product_units", &kernel)?.write(&mut planes).read(&bias);
                 let launch = launch.maybe(&counter).num(maps.a).num(maps.b).num(self.numbers(of.extent()));
-                // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers). As above; `fits` also checked that rows, parts and
-                // operands begin on 16 bytes; the maps are those of the operands, in the blocks of which the shape says.
+                // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers). As
+                // above; `fits` also checked that rows, parts and operands begin on 16 bytes; the
+                // maps are those of the operands, in the blocks of which the shape says.
                 unsafe { of.lay_out(launch).go() }
             }
         }

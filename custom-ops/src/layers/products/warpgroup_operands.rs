@@ -1,4 +1,5 @@
-//! The operands of a product as `kernels/layers/sm_90a/product_tile.cuh` takes them, on GPUs of capability 9.0.
+//! The operands of a product as `kernels/layers/sm_90a/product_tile.cuh` takes them, on GPUs of
+//! capability 9.0.
 use super::operands::{starts_on, transposed};
 use super::warpgroup_shape::{Forms, Shape};
 use crate::core::cuda::{Address, Fetch, Gpu, Launch, TensorMap};
@@ -50,8 +51,9 @@ pub(super) struct Maps<'a> {
 }
 
 impl Product {
-    /// The product of `a` and `b` in numbers of the type of `planes`, which receive what is made of it; none where no kernel of `forms`, which
-    /// tells them by the parts of both operands and the order of `b`, takes them.
+    /// The product of `a` and `b` in numbers of the type of `planes`, which receive what is made of
+    /// it; none where no kernel of `forms`, which tells them by the parts of both operands and the
+    /// order of `b`, takes them.
     ///
     /// # Errors
     /// When shapes do not fit.

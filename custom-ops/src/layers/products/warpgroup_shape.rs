@@ -24,8 +24,8 @@ pub(super) struct Forms {
 }
 
 impl Forms {
-    /// Those of `kernels/layers/sm_90a/product_units.cu`, by the parts of both operands and whether `b` is row-major. In two parts up from numbers, down
-    /// from states of 0 and 1, which have one.
+    /// Those of `kernels/layers/sm_90a/product_units.cu`, by the parts of both operands and whether
+    /// `b` is row-major. In two parts up from numbers, down from states of 0 and 1, which have one.
     pub(super) fn of_units(parts: [usize; 2], transposed: bool) -> Option<Self> {
         let (warpgroups, columns, finished): (&[usize], &[usize], f64) = match (parts, transposed) {
             // The units of numbers in one part are quick.
@@ -51,7 +51,8 @@ impl Forms {
     }
 }
 
-/// What an H200 does in its place, for the choice alone, fitted to times of many products: nanoseconds, and bytes and FLOP a nanosecond.
+/// What an H200 does in its place, for the choice alone, fitted to times of many products:
+/// nanoseconds, and bytes and FLOP a nanosecond.
 mod speed {
     /// Copies to a multiprocessor, and products there.
     pub const COPIES: f64 = 55.;
@@ -64,8 +65,8 @@ mod speed {
 }
 
 impl Shape {
-    /// The fastest one for a product of `m × k` by `k × n` entries, both in so many parts, by a model of the GPU; none where the GPU has too
-    /// little shared memory.
+    /// The fastest one for a product of `m × k` by `k × n` entries, both in so many parts, by a
+    /// model of the GPU; none where the GPU has too little shared memory.
     pub(super) fn of(limits: Limits, [m, n, k]: [usize; 3], parts: [usize; 2], forms: Forms) -> Option<Self> {
         let shapes = forms.warpgroups.iter().flat_map(|&warpgroups| {
             let each = move |cluster| {
@@ -87,7 +88,8 @@ impl Shape {
     fn nanoseconds(self, limits: Limits, [m, n, k]: [usize; 3], parts: [usize; 2], finished: f64) -> f64 {
         let [blocks, down, _] = self.grid(m, n);
         let clusters = blocks / self.cluster * down;
-        // Clusters lie within groups of 16 multiprocessors, of which some are larger and one may be smaller.
+        // Clusters lie within groups of 16 multiprocessors, of which some are larger and one may be
+        // smaller.
         let at_once = match self.cluster {
             1 => limits.multiprocessors,
             2 => limits.multiprocessors / 2,
@@ -136,8 +138,8 @@ impl Shape {
         (128 * self.warpgroups + if self.warpgroups == 1 { 32 } else { 128 }) as u32
     }
 
-    /// Shared memory of a block for sums of `k` terms: the k-blocks in the ring or the tile of sums in their place, and room to begin it on a
-    /// kilobyte.
+    /// Shared memory of a block for sums of `k` terms: the k-blocks in the ring or the tile of sums
+    /// in their place, and room to begin it on a kilobyte.
     pub(crate) fn shared_bytes(self, parts: [usize; 2], k: usize) -> usize {
         let k_block = self.k_block_bytes(parts);
         let k_blocks = k.div_ceil(Self::depth(parts)).div_ceil(self.cluster);

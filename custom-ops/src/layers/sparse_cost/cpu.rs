@@ -1,8 +1,10 @@
-//! The cost on the CPU: rows are cut into blocks, and a thread takes a block through all products, some rows at a time.
+//! The cost on the CPU: rows are cut into blocks, and a thread takes a block through all products,
+//! some rows at a time.
 //!
 //! Lines of all matrices are padded to whole vectors; what is computed in the padding is not read.
 //!
-//! Blocks depend only on the sizes, and every sum has one order, so the result is the same bits on any number of threads.
+//! Blocks depend only on the sizes, and every sum has one order, so the result is the same bits on
+//! any number of threads.
 use super::product::{Factors, PAD, add_product};
 use super::{LEAST_ACTIVATION, OfRows, SparseCost};
 use crate::core::vector::{Vector, is_wide};
@@ -10,12 +12,13 @@ use crate::layers::activation::{SIGMOID, activate, through, with_activation};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-/// Rows that go through the products together: with 64 values each, some 100 KiB that stay in the cache of a core.
+/// Rows that go through the products together: with 64 values each, some 100 KiB that stay in the
+/// cache of a core.
 const TILE: usize = 128;
 /// Blocks, at most: each has a gradient of its own.
 const BLOCKS: usize = 32;
-/// Weights of one matrix up to which a core keeps both with their gradients in its cache, and above which separate products cut their results
-/// into enough blocks.
+/// Weights of one matrix up to which a core keeps both with their gradients in its cache, and above
+/// which separate products cut their results into enough blocks.
 const MOST_WEIGHTS: usize = 32 * 1024;
 /// Lanes of the sums of squares of a row.
 const LANES: usize = 32;
@@ -126,7 +129,8 @@ impl Net {
     }
 }
 
-/// What a block gives to the gradient, `m` times as large and without the decay, and the sum of its squared errors.
+/// What a block gives to the gradient, `m` times as large and without the decay, and the sum of its
+/// squared errors.
 struct Part {
     /// Of `W`, lines of visible units, of `W'`, lines of hidden units, of `b` and of `c`.
     sums: [Vec<f32>; 4],
@@ -248,7 +252,8 @@ fn sigmoids(x: &mut [f32]) {
     x.iter_mut().for_each(|x| *x = activate::<SIGMOID>(*x));
 }
 
-/// Replaces pre-activations by `(f(e) − x) f'(e)`, and returns the sum of `(f(e) − x)²` over the first `width` entries of each line.
+/// Replaces pre-activations by `(f(e) − x) f'(e)`, and returns the sum of `(f(e) − x)²` over the
+/// first `width` entries of each line.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn errors_of<const F: u8>(e: &mut [f32], x: &[f32], width: usize, line: usize) -> f64 {
     let mut sum = 0.;

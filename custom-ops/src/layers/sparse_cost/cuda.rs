@@ -65,8 +65,9 @@ pub(super) fn run(of: &OfRows, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()>
     let launch = launch.num(activity.address(memory.at)).num(parts.address(memory.at));
     let launch = launch.num(squares.address(memory.at)).num(features.address(memory.at));
     let launch = launch.read(&theta).read(&rows).num(sizes).num(weighs);
-    // SAFETY: (double*, 3 × float* with a double* before the last, 2 × const float*, Sizes, Weighs): `sparse_cost_` checked all shapes; the
-    // scratch has what the head of the kernel says; `Shape::of` made sure that sizes fit u32 and that there is no block without rows, and
-    // no more blocks than multiprocessors, so that all run at once.
+    // SAFETY: (double*, 3 × float* with a double* before the last, 2 × const float*, Sizes,
+    // Weighs): `sparse_cost_` checked all shapes; the scratch has what the head of the kernel says;
+    // `Shape::of` made sure that sizes fit u32 and that there is no block without rows, and no more
+    // blocks than multiprocessors, so that all run at once.
     unsafe { launch.go() }
 }

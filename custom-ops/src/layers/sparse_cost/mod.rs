@@ -1,5 +1,5 @@
-//! The cost of a small sparse autoencoder and its gradient over all rows in one op: for networks that are so small that launches and passes
-//! over memory, not arithmetic, take the time.
+//! The cost of a small sparse autoencoder and its gradient over all rows in one op: for networks
+//! that are so small that launches and passes over memory, not arithmetic, take the time.
 //!
 //! ```text
 //! A = σ(X Wᵀ + b)                       features                  ρ̂ = 1/m Σ_rows A
@@ -19,9 +19,10 @@
 //! | `f` | [`decoder`](SparseCost::decoder) | |
 //! | `λ β ρ` | [`weight_decay`](SparseCost::weight_decay), [`sparsity_weight`](SparseCost::sparsity_weight), [`sparsity_target`](SparseCost::sparsity_target) | |
 //!
-//! On a GPU this is one launch, in which each multiprocessor keeps its rows and both weight matrices in shared memory, see the head of
-//! `kernels/layers/sparse_cost.cu`. On the CPU each thread takes some rows through all products while they are in its cache.
-//! [`sparse_cost_fits`] says whether a network is small enough.
+//! On a GPU this is one launch, in which each multiprocessor keeps its rows and both weight
+//! matrices in shared memory, see the head of `kernels/layers/sparse_cost.cu`. On the CPU each
+//! thread takes some rows through all products while they are in its cache. [`sparse_cost_fits`]
+//! says whether a network is small enough.
 //!
 //! Source: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, section 3.
 mod cpu;
@@ -42,8 +43,9 @@ const OP: &str = "sparse_cost_";
 /// Entries of [`sparse_cost_`]'s figures.
 const FIGURES: usize = 4;
 
-/// A mean activation `ρ̂`, or what it lacks of 1, that is below this counts as this in `KL(ρ‖ρ̂)`, so that a feature that is always off, or
-/// always on, does not make the cost infinite; the term then has no slope. Far below what an f32 sigmoid gives of inputs above −69.
+/// A mean activation `ρ̂`, or what it lacks of 1, that is below this counts as this in `KL(ρ‖ρ̂)`,
+/// so that a feature that is always off, or always on, does not make the cost infinite; the term
+/// then has no slope. Far below what an f32 sigmoid gives of inputs above −69.
 pub const LEAST_ACTIVATION: f64 = 1e-30;
 
 /// A sparse autoencoder, and what [`sparse_cost_`] weighs.
@@ -74,8 +76,9 @@ impl SparseCost {
     }
 }
 
-/// Whether [`sparse_cost_`] is the way for these sizes on `device`: on a GPU, whether the weights and some rows fit the shared memory of a
-/// multiprocessor; on a CPU, which takes all, whether the weights fit the cache of a core.
+/// Whether [`sparse_cost_`] is the way for these sizes on `device`: on a GPU, whether the weights
+/// and some rows fit the shared memory of a multiprocessor; on a CPU, which takes all, whether the
+/// weights fit the cache of a core.
 ///
 /// # Errors
 /// When the device fails.
@@ -91,16 +94,19 @@ pub fn sparse_cost_fits(device: &Device, n_visible: usize, n_hidden: usize) -> R
     }
 }
 
-/// Writes `J`, `1/m Σ ½ (H − X)²`, `Σ W² + Σ W'²` and `Σ KL` to `figures`, `[4]` f64, and `∂J` to `gradient`, which is laid out as `theta`.
+/// Writes `J`, `1/m Σ ½ (H − X)²`, `Σ W² + Σ W'²` and `Σ KL` to `figures`, `[4]` f64, and `∂J` to
+/// `gradient`, which is laid out as `theta`.
 ///
-/// `rows` is `[m, n_visible]` with at least one row, `theta` and `gradient` `[2 n_visible n_hidden + n_hidden + n_visible]`, all contiguous
-/// f32. The same operands give the same bits on one device; CPU and GPU agree to rounding.
+/// `rows` is `[m, n_visible]` with at least one row, `theta` and `gradient`
+/// `[2 n_visible n_hidden + n_hidden + n_visible]`, all contiguous f32. The same operands give the
+/// same bits on one device; CPU and GPU agree to rounding.
 ///
-/// Cost: `10 n_visible n_hidden` FLOP a row; allocates as much as the features of all rows take, and a gradient for each block.
+/// Cost: `10 n_visible n_hidden` FLOP a row; allocates as much as the features of all rows take,
+/// and a gradient for each block.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit, the decoder is another, or the network is too large for this op on the GPU
-/// ([`sparse_cost_fits`]).
+/// When shapes, types or devices do not fit, the decoder is another, or the network is too large
+/// for this op on the GPU ([`sparse_cost_fits`]).
 pub fn sparse_cost_(
     figures: &Tensor,
     gradient: &Tensor,

@@ -13,8 +13,9 @@ pub(super) struct Factors<'a> {
     pub step: usize,
 }
 
-/// `c ← c + a b` for `c` `[rows, width]`, `a` `[rows, depth]` and `b` `[depth, width]`, where lines of `c` and `b` are `line` entries
-/// apart and `width` is rounded up to whole vectors. `N` vectors of a line at a time.
+/// `c ← c + a b` for `c` `[rows, width]`, `a` `[rows, depth]` and `b` `[depth, width]`, where lines
+/// of `c` and `b` are `line` entries apart and `width` is rounded up to whole vectors. `N` vectors
+/// of a line at a time.
 #[inline(always)]
 pub(super) fn add_product<V: Vector, const N: usize>(
     c: &mut [f32],

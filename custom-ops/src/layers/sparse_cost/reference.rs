@@ -3,7 +3,8 @@ use super::{LEAST_ACTIVATION, SparseCost};
 use crate::layers::activation::Activation;
 use candle::{DType, Result, Tensor};
 
-/// Figures, `[4]` f64, and gradient, f64, of [`sparse_cost_`](super::sparse_cost_), computed with candle's own ops in f64.
+/// Figures, `[4]` f64, and gradient, f64, of [`sparse_cost_`](super::sparse_cost_), computed with
+/// candle's own ops in f64.
 ///
 /// # Errors
 /// When shapes do not fit.

@@ -6,7 +6,8 @@ use crate::core::limits::Limits;
 pub(super) const THREADS: u32 = 512;
 /// A thread of a block adds the activity of a feature.
 const MOST_HIDDEN: usize = 512;
-/// Rows of a tile, at least, where a block has so many: with fewer, threads have nothing to do, and the op loses to separate products.
+/// Rows of a tile, at least, where a block has so many: with fewer, threads have nothing to do, and
+/// the op loses to separate products.
 const LEAST_TILE: usize = 16;
 /// More rows of a tile do not make a block faster.
 const MOST_TILE: usize = 128;
@@ -24,7 +25,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// None where the kernel does not take these sizes, or the GPU has too little shared memory for them.
+    /// None where the kernel does not take these sizes, or the GPU has too little shared memory for
+    /// them.
     pub(super) fn of(limits: Limits, n_visible: usize, n_hidden: usize, rows: usize) -> Option<Self> {
         if n_visible == 0 || rows == 0 || !(1..=MOST_HIDDEN).contains(&n_hidden) {
             return None;
@@ -44,7 +46,8 @@ impl Shape {
         Some(of_tile(rows_each.div_ceil(tiles)))
     }
 
-    /// Rows, their errors, features and their errors, of a tile; both weights; biases and the pull of each feature.
+    /// Rows, their errors, features and their errors, of a tile; both weights; biases and the pull
+    /// of each feature.
     pub(super) fn shared_bytes(&self) -> usize {
         let Self { tile, n_visible: v, n_hidden: h, .. } = *self;
         let (v_line, h_line) = (v | 1, h | 1);

@@ -1,4 +1,5 @@
-//! The CPU version of `kernels/layers/units.cu`: the same arithmetic in the same order, in tiles of 128 elements.
+//! The CPU version of `kernels/layers/units.cu`: the same arithmetic in the same order, in tiles of
+//! 128 elements.
 #![expect(clippy::needless_range_loop, reason = "an element is an index into several arrays of one length")]
 
 use super::Unit;
@@ -8,7 +9,8 @@ use crate::core::philox::{Philox, TILE};
 use half::{bf16, f16};
 use multiversion::multiversion;
 
-/// Elements below which a task is not worth handing to another thread: 10 to 40 µs of work, and waking one costs 10.
+/// Elements below which a task is not worth handing to another thread: 10 to 40 µs of work, and
+/// waking one costs 10.
 pub(super) const GRAIN: usize = 512 * TILE;
 
 /// A type that planes are stored in.
@@ -73,8 +75,9 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Computes elements `first..first + n`, of which `mean` and `sample` are the places to write, and those of their second parts; an empty one is
-    /// a plane that is not wanted. `first` is a multiple of [`TILE`].
+    /// Computes elements `first..first + n`, of which `mean` and `sample` are the places to write,
+    /// and those of their second parts; an empty one is a plane that is not wanted. `first` is a
+    /// multiple of [`TILE`].
     pub(super) fn run<T: Plane>(&self, first: usize, n: usize, mean: Parts<T>, sample: Parts<T>) {
         if n <= GRAIN {
             return run_tiles(self, first, n, mean, sample);
@@ -132,8 +135,8 @@ pub(crate) fn store_low<T: Plane>(out: &mut [T], high: &[T], x: &[f32]) {
     }
 }
 
-/// A short stretch of elements on its way through the pass. The loops run over whole tiles, whose length the compiler
-/// knows; what lies beyond the last element is computed and never stored.
+/// A short stretch of elements on its way through the pass. The loops run over whole tiles, whose
+/// length the compiler knows; what lies beyond the last element is computed and never stored.
 struct Tile {
     /// Pre-activations with the bias.
     x: [f32; TILE],
@@ -212,7 +215,8 @@ fn rectify(x: f32) -> f32 {
     if x <= 0. { 0. } else { x }
 }
 
-/// Calls `f(i, part)` for each stretch of elements `at + i..` that meets `part` of the units' parameters.
+/// Calls `f(i, part)` for each stretch of elements `at + i..` that meets `part` of the units'
+/// parameters.
 #[inline(always)]
 fn along_units(at: usize, len: usize, of_units: &[f32], mut f: impl FnMut(usize, &[f32])) {
     let mut unit = at % of_units.len();

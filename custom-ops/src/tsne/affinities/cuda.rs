@@ -29,7 +29,8 @@ impl Search {
         let (mut p, distances) = (p.elements::<f32>()?, distances.elements::<f32>()?);
         let launch = gpu.launch("perplexity_search", FILE, "perplexity_search")?.write(&mut p);
         let launch = launch.read(&distances).num(self.n).count(self.k).count(self.count);
-        // SAFETY: (float*, const float*, size_t, 2 × unsigned, Entropies): both arrays are [n, k], count is at most MOST; a warp for each row.
+        // SAFETY: (float*, const float*, size_t, 2 × unsigned, Entropies): both arrays are [n, k],
+        // count is at most MOST; a warp for each row.
         unsafe { launch.num(Entropies(self.entropies)).blocks(self.n.div_ceil(WARPS), THREADS).go() }
     }
 }
@@ -100,8 +101,8 @@ impl Kernel for ReorderCounts {
         let (order, offsets) = (order.elements::<u32>()?, offsets.elements::<u32>()?);
         let launch = gpu.launch(REORDER, FILE, "reorder_counts")?.write(&mut counts).write(&mut places);
         let launch = launch.read(&order).read(&offsets).num(self.n).count(self.n_edges);
-        // SAFETY: (2 × unsigned*, 2 × const unsigned*, size_t, unsigned): offsets [n + 1], the others [n]; a thread for each row, which bounds what
-        // order and offsets say.
+        // SAFETY: (2 × unsigned*, 2 × const unsigned*, size_t, unsigned): offsets [n + 1], the
+        // others [n]; a thread for each row, which bounds what order and offsets say.
         unsafe { launch.blocks(self.n.div_ceil(THREADS as usize), THREADS).go() }
     }
 }
@@ -123,8 +124,9 @@ impl Kernel for ReorderRows {
         let launch = gpu.launch(REORDER, FILE, "reorder_rows")?.write(&mut columns).write(&mut values);
         let launch = launch.write(&mut offsets).read(&before).read(&order).read(&places);
         let launch = launch.read(&from_offsets).read(&from_columns).read(&from_values);
-        // SAFETY: (unsigned*, float*, unsigned*, 5 × const unsigned*, const float*, size_t, unsigned): both graphs have [n + 1] offsets and n_edges
-        // columns and values, before, order and places are [n]; a block for each row, which bounds what they say.
+        // SAFETY: (unsigned*, float*, unsigned*, 5 × const unsigned*, const float*, size_t,
+        // unsigned): both graphs have [n + 1] offsets and n_edges columns and values, before, order
+        // and places are [n]; a block for each row, which bounds what they say.
         unsafe { launch.num(self.n).count(self.n_edges).blocks(self.n, 128).go() }
     }
 }
@@ -145,8 +147,9 @@ impl Kernel for SortRows {
         let Graph { n, k } = self.0;
         let width = k.next_power_of_two().max(2);
         let launch = gpu.launch(OP, FILE, "sort_rows")?.write(&mut sorted).write(&mut bad).read(&indices);
-        // SAFETY: (u64*, unsigned*, const unsigned*, size_t, 2 × unsigned): sorted and indices are [n, k], bad is one number; a block for each
-        // row sorts `width` entries, a power of two of at least k.
+        // SAFETY: (u64*, unsigned*, const unsigned*, size_t, 2 × unsigned): sorted and indices are
+        // [n, k], bad is one number; a block for each row sorts `width` entries, a power of two of
+        // at least k.
         unsafe { launch.num(n).count(k).count(width).blocks(n, THREADS).shared(width * 8).go() }
     }
 }
@@ -162,8 +165,9 @@ impl Kernel for Count {
         let Graph { n, k } = self.0;
         let launch = gpu.launch(OP, FILE, "count_edges")?.write(&mut counts).write(&mut fresh);
         let launch = launch.read(&sorted).read(&starts).read(&order).num(n).count(k);
-        // SAFETY: (2 × unsigned*, const u64*, 2 × const unsigned*, size_t, unsigned): counts [n], fresh, sorted and order [n k], starts [n + 1] with
-        // ends of at most n k; a warp for each row.
+        // SAFETY: (2 × unsigned*, const u64*, 2 × const unsigned*, size_t, unsigned): counts [n],
+        // fresh, sorted and order [n k], starts [n + 1] with ends of at most n k; a warp for each
+        // row.
         unsafe { launch.blocks(n.div_ceil(WARPS), THREADS).go() }
     }
 }
@@ -186,8 +190,9 @@ impl Kernel for Merge {
         let launch = launch.write(&mut offsets).read(&before).read(&sorted).read(&fresh).read(&starts);
         let launch = launch.read(&order).read(&p).num(n).count(k).count(self.n_edges);
         let scale = 1. / (2. * n as f32);
-        // SAFETY: (unsigned*, float*, unsigned*, const unsigned*, const u64*, 3 × const unsigned*, const float*, size_t, 2 × unsigned, float): as for
-        // `Count`; row i has before[i + 1] − before[i] edges by `Count`, n_edges in all; offsets [n + 1]; a warp for each row.
+        // SAFETY: (unsigned*, float*, unsigned*, const unsigned*, const u64*, 3 × const unsigned*,
+        // const float*, size_t, 2 × unsigned, float): as for `Count`; row i has before[i + 1] −
+        // before[i] edges by `Count`, n_edges in all; offsets [n + 1]; a warp for each row.
         unsafe { launch.num(scale).blocks(n.div_ceil(WARPS), THREADS).go() }
     }
 }

@@ -5,8 +5,8 @@
 //! symmetrize         p_ij = (p_j|i + p_i|j) / 2n                     each edge once, rows sorted
 //! ```
 //!
-//! van der Maaten and Hinton, "Visualizing data using t-SNE", 2008; several perplexities are averaged as by Kobak and Berens, "The
-//! art of using t-SNE for single-cell transcriptomics", 2019.
+//! van der Maaten and Hinton, "Visualizing data using t-SNE", 2008; several perplexities are
+//! averaged as by Kobak and Berens, "The art of using t-SNE for single-cell transcriptomics", 2019.
 #[cfg(feature = "cuda")]
 mod cuda;
 mod perplexity;
@@ -24,7 +24,8 @@ use candle::Tensor;
 /// The name of [`affinities_in_order`] in messages.
 const REORDER: &str = "affinities_in_order";
 
-/// Symmetric affinities as compressed rows: the entries of row `i` are `offsets[i]..offsets[i + 1]`.
+/// Symmetric affinities as compressed rows: the entries of row `i` are
+/// `offsets[i]..offsets[i + 1]`.
 #[derive(Debug, Clone)]
 pub struct Affinities {
     /// u32 `[n + 1]`

@@ -16,20 +16,23 @@ pub(super) const STEPS: usize = 200;
 pub(super) const TOLERANCE: f64 = 1e-6;
 /// The most that ln β changes in a step.
 const LONGEST_STEP: f64 = 3.;
-/// The largest ln β that f32 holds. Only where more rows share the least distance than the perplexity asks for is β so large.
+/// The largest ln β that f32 holds. Only where more rows share the least distance than the
+/// perplexity asks for is β so large.
 const LARGEST: f64 = 88.;
 const LANES: usize = 16;
 
 /// The conditional affinities `p_j|i` of each row's neighbours, whose rows sum to 1: f32 `[n, k]`.
 ///
-/// `distances` is a contiguous f32 `[n, k]` of distances, not squared, in any order. The distance of the nearest is subtracted from
-/// the squares of a row, so that no row underflows. A row whose distances are all equal gets `1 / k`. With several perplexities
-/// (at most 8) the result is the mean of their affinities.
+/// `distances` is a contiguous f32 `[n, k]` of distances, not squared, in any order. The distance
+/// of the nearest is subtracted from the squares of a row, so that no row underflows. A row whose
+/// distances are all equal gets `1 / k`. With several perplexities (at most 8) the result is the
+/// mean of their affinities.
 ///
 /// Cost: `O(n · k)` exponentials for each of some 6 steps.
 ///
 /// # Errors
-/// When `distances` is not such a matrix, or a perplexity is not in `1..=k`, or a step is being recorded.
+/// When `distances` is not such a matrix, or a perplexity is not in `1..=k`, or a step is being
+/// recorded.
 pub fn perplexity_search(distances: &Tensor, perplexities: &[f64]) -> Result<Tensor> {
     let (n, k) = matrix(OP, "distances", "[n, k]", distances, &[DType::F32])?;
     if perplexities.is_empty() || perplexities.len() > MOST {
@@ -73,7 +76,8 @@ impl Kernel for Search {
 }
 
 impl Search {
-    /// Writes a row of affinities. The shifted squares are in units of their mean, so that f32 holds them whatever their scale.
+    /// Writes a row of affinities. The shifted squares are in units of their mean, so that f32
+    /// holds them whatever their scale.
     fn row(&self, p: &mut [f32], distances: &[f32], shifted: &mut Vec<f32>) {
         let square = |&d: &f32| f64::from(d) * f64::from(d);
         let least = distances.iter().map(square).fold(f64::INFINITY, f64::min);
@@ -90,8 +94,8 @@ impl Search {
     }
 }
 
-/// β for which the entropy of the row is `target`, to [`TOLERANCE`]: Newton's steps in ln β, by which the entropy `H` changes as
-/// `−β² var d`, inside the interval that earlier steps left.
+/// β for which the entropy of the row is `target`, to [`TOLERANCE`]: Newton's steps in ln β, by
+/// which the entropy `H` changes as `−β² var d`, inside the interval that earlier steps left.
 fn precision(squares: &[f32], target: f64) -> f32 {
     let (mut low, mut high, mut at) = (f64::NEG_INFINITY, f64::INFINITY, 0f64);
     for _ in 0..STEPS {

@@ -5,10 +5,12 @@ use crate::core::op::{Io, Kernel, new_tensor, not_recording, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
-/// The same affinities with the points in another order: point `i` of the result is point `order[i]` of `affinities`, in rows and columns.
+/// The same affinities with the points in another order: point `i` of the result is point
+/// `order[i]` of `affinities`, in rows and columns.
 ///
-/// `order` is a contiguous u32 `[n]` that holds each point once. Edges of a row ascend by column; on a GPU those of a row of more than 2,048 do so in
-/// stretches of 2,048. The same bits in every run.
+/// `order` is a contiguous u32 `[n]` that holds each point once. Edges of a row ascend by column;
+/// on a GPU those of a row of more than 2,048 do so in stretches of 2,048. The same bits in every
+/// run.
 ///
 /// Cost: reads and writes each edge once, and sorts the rows.
 ///
@@ -28,7 +30,8 @@ pub fn affinities_in_order(affinities: &Affinities, order: &Tensor) -> Result<Af
 /// The same into a graph of as many points and edges.
 ///
 /// # Errors
-/// As [`affinities_in_order`], and when `made` has another size or shares a storage with an operand.
+/// As [`affinities_in_order`], and when `made` has another size or shares a storage with an
+/// operand.
 pub fn affinities_in_order_(made: &Affinities, affinities: &Affinities, order: &Tensor) -> Result<()> {
     let (n, n_edges) = (affinities.n(), affinities.columns.elem_count());
     expect(OP, "order", order, &[DType::U32], &[n])?;

@@ -9,15 +9,17 @@ const OP: &str = "symmetrize";
 /// Rows of a task.
 const ROWS: usize = 256;
 
-/// `p_ij = (p_j|i + p_i|j) / 2n` over the edges `i → indices[i, ·]` and their reverses, each once, in rows sorted by column.
+/// `p_ij = (p_j|i + p_i|j) / 2n` over the edges `i → indices[i, ·]` and their reverses, each once,
+/// in rows sorted by column.
 ///
-/// `indices` is u32 `[n, k]` with entries below `n`, none of them the row itself or twice in a row; `p` is f32 `[n, k]`. Both are contiguous.
-/// The same bits in every run.
+/// `indices` is u32 `[n, k]` with entries below `n`, none of them the row itself or twice in a row;
+/// `p` is f32 `[n, k]`. Both are contiguous. The same bits in every run.
 ///
 /// Cost: `O(n · k)`; the result takes 8 bytes an edge, of which there are at most `2 n k`.
 ///
 /// # Errors
-/// When shapes, types or devices differ from these, an index is not below `n`, or a step is being recorded.
+/// When shapes, types or devices differ from these, an index is not below `n`, or a step is being
+/// recorded.
 pub fn symmetrize(indices: &Tensor, p: &Tensor) -> Result<Affinities> {
     let (n, k) = matrix(OP, "indices", "[n, k]", indices, &[DType::U32])?;
     expect(OP, "p", p, &[DType::F32], &[n, k])?;
@@ -83,7 +85,8 @@ struct Part {
 }
 
 impl Part {
-    /// Adds a row of sorted entries, the column in the upper bits and the value in the lower. Two of a column make one.
+    /// Adds a row of sorted entries, the column in the upper bits and the value in the lower. Two
+    /// of a column make one.
     fn add_row(&mut self, entries: &[u64], scale: f32) {
         let before = self.columns.len();
         for same in entries.chunk_by(|a, b| a >> 32 == b >> 32) {

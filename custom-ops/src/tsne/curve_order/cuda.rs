@@ -45,7 +45,8 @@ impl Kernel for Keys {
         unsafe { launch.blocks(self.blocks, THREADS).go() }?;
         let boxes = boxes.slice(..);
         let launch = start("curve_keys")?.write(&mut low).write(&mut high).read(&boxes).count(self.blocks);
-        // SAFETY: (2 × unsigned*, const float*, unsigned, const float*, size_t): keys [n], as above; a thread for each point.
+        // SAFETY: (2 × unsigned*, const float*, unsigned, const float*, size_t): keys [n], as
+        // above; a thread for each point.
         unsafe { launch.read(&points).num(n).blocks(n.div_ceil(THREADS as usize), THREADS).go() }
     }
 }
@@ -61,7 +62,8 @@ impl Kernel for Compose {
         let mut order = order.elements::<u32>()?;
         let (earlier, later) = (earlier.elements::<u32>()?, later.elements::<u32>()?);
         let launch = gpu.launch(OP, FILE, "curve_compose")?.write(&mut order).read(&earlier).read(&later);
-        // SAFETY: (unsigned*, 2 × const unsigned*, size_t): each holds the n places once; a thread for each.
+        // SAFETY: (unsigned*, 2 × const unsigned*, size_t): each holds the n places once; a thread
+        // for each.
         unsafe { launch.num(self.n).blocks(self.n.div_ceil(THREADS as usize), THREADS).go() }
     }
 }

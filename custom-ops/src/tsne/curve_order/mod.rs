@@ -5,7 +5,8 @@
 //! order = the points by the place of their cell on the curve, the lower first within a cell
 //! ```
 //!
-//! Points that follow each other lie near each other: whoever works on them in this order finds their neighbours in the caches.
+//! Points that follow each other lie near each other: whoever works on them in this order finds
+//! their neighbours in the caches.
 //!
 //! Skilling, "Programming the Hilbert curve", 2004.
 //!
@@ -27,8 +28,9 @@ use rayon::prelude::*;
 
 const OP: &str = "curve_order";
 
-/// The order of `points`, contiguous f32 `[n, n_dims]` with 2 or 3 dimensions, along the curve: u32 `[n]`, each point once. The same on every device;
-/// coordinates that are not finite count as the lowest or the highest.
+/// The order of `points`, contiguous f32 `[n, n_dims]` with 2 or 3 dimensions, along the curve: u32
+/// `[n]`, each point once. The same on every device; coordinates that are not finite count as the
+/// lowest or the highest.
 ///
 /// Cost: `O(n)`.
 ///
@@ -81,13 +83,15 @@ fn quarters(mut cell: Vec<u32>, bits: u32) -> Vec<usize> {
     let (mut parts, mut sum) = (vec![], false);
     for level in (0..bits).rev() {
         let high: Vec<bool> = cell.iter().map(|x| x >> level & 1 == 1).collect();
-        // Parts follow each other as numbers in Gray's code do: each bit is the sum of all before it.
+        // Parts follow each other as numbers in Gray's code do: each bit is the sum of all before
+        // it.
         let part = high.iter().fold(0, |part, &bit| {
             sum ^= bit;
             part << 1 | usize::from(sum)
         });
         parts.push(part);
-        // Within a part, axes are mirrored and exchanged so that the curve begins where that of the part before has ended.
+        // Within a part, axes are mirrored and exchanged so that the curve begins where that of the
+        // part before has ended.
         let below = (1 << level) - 1;
         for k in 0..n_dims {
             if high[k] {

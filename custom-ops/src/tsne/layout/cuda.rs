@@ -49,20 +49,24 @@ impl Step {
             let launch = gpu.launch(OP, FILE, &format!("layout_move_{d}"))?.write(&mut velocity);
             let launch = launch.write(&mut gains).write(&mut room).write(&mut sums).read(&at).read(&rates);
             let launch = launch.read(&offsets).read(&columns).read(&values).read(&forces).read(&total);
-            // SAFETY: (3 × float*, double*, 2 × const float*, 2 × const unsigned*, 2 × const float*, const double*, size_t, unsigned, Settings):
-            // arrays of [n, d], offsets [n + 1], which the kernel bounds by the number of columns and values, columns, which it bounds by n,
-            // sums [4, BLOCKS], of which each block has one column; blocks are a multiple of SET.
+            // SAFETY: (3 × float*, double*, 2 × const float*, 2 × const unsigned*, 2 × const
+            // float*, const double*, size_t, unsigned, Settings): arrays of [n, d], offsets [n +
+            // 1], which the kernel bounds by the number of columns and values, columns, which it
+            // bounds by n, sums [4, BLOCKS], of which each block has one column; blocks are a
+            // multiple of SET.
             unsafe { launch.num(n).count(columns.len()).num(settings).blocks(blocks, THREADS).go() }?;
         }
         let (room, sums) = (room.slice(..), sums.slice(..));
         let launch = gpu.launch(OP, FILE, &format!("layout_centre_{d}"))?.write(&mut layout);
         let launch = launch.write(&mut boxes).read(&room).read(&sums).count(blocks).num(n);
-        // SAFETY: (2 × float*, const float*, const double*, unsigned, size_t): as above; six floats for each stretch stand in `boxes`, by `LayoutState::new`.
+        // SAFETY: (2 × float*, const float*, const double*, unsigned, size_t): as above; six floats
+        // for each stretch stand in `boxes`, by `LayoutState::new`.
         unsafe { launch.blocks(stretches, THREADS).go() }?;
         let boxes = boxes.slice(..);
         let launch = gpu.launch(OP, FILE, "layout_figures")?.write(&mut figures).read(&sums);
         let launch = launch.count(blocks).read(&boxes);
-        // SAFETY: (double*, const double*, unsigned, const float*, 2 × unsigned): figures [7], sums and boxes as above; one block.
+        // SAFETY: (double*, const double*, unsigned, const float*, 2 × unsigned): figures [7], sums
+        // and boxes as above; one block.
         unsafe { launch.count(stretches).count(d).blocks(1, THREADS).go() }
     }
 }
@@ -77,8 +81,9 @@ impl Divergence {
         let launch = gpu.launch("layout_divergence", FILE, &name)?.write(&mut parts).read(&offsets);
         let launch = launch.read(&columns).read(&values).read(&layout).read(&total).num(self.n);
         let launch = launch.count(columns.len()).num(self.degrees_of_freedom);
-        // SAFETY: (double*, 2 × const unsigned*, 2 × const float*, const double*, size_t, unsigned, float): offsets [n + 1] and columns, which the
-        // kernel bounds by the number of edges and n, layout [n, n_dims], a part for each ROWS rows, at least one.
+        // SAFETY: (double*, 2 × const unsigned*, 2 × const float*, const double*, size_t, unsigned,
+        // float): offsets [n + 1] and columns, which the kernel bounds by the number of edges and
+        // n, layout [n, n_dims], a part for each ROWS rows, at least one.
         unsafe { launch.blocks(self.n.div_ceil(ROWS).max(1), THREADS).go() }
     }
 }

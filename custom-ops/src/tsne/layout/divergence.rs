@@ -14,10 +14,11 @@ const OP: &str = "layout_divergence";
 /// Rows whose terms are added in one go.
 pub(super) const ROWS: usize = 256;
 
-/// `Σ_ij p_ij ln(p_ij · total / w_ij)` over the edges, with `w_ij = (1 + |y_i − y_j|² / α)^−α`: one f64. This is the true divergence where `total` is
-/// the sum of `w` over all pairs.
+/// `Σ_ij p_ij ln(p_ij · total / w_ij)` over the edges, with `w_ij = (1 + |y_i − y_j|² / α)^−α`: one
+/// f64. This is the true divergence where `total` is the sum of `w` over all pairs.
 ///
-/// `layout` is f32 `[n, n_dims]` with 2 or 3 dimensions, `total` one f64. The same bits in every run.
+/// `layout` is f32 `[n, n_dims]` with 2 or 3 dimensions, `total` one f64. The same bits in every
+/// run.
 ///
 /// # Errors
 /// When a tensor has another shape, type or device, or a step is being recorded.
@@ -100,7 +101,8 @@ impl Kernel for Divergence {
     }
 }
 
-/// `Σ p (ln p + α ln(1 + |y_i − y_j|² / α))` and `Σ p` over the edges of point `i`: logarithms in f32, sums in f64.
+/// `Σ p (ln p + α ln(1 + |y_i − y_j|² / α))` and `Σ p` over the edges of point `i`: logarithms in
+/// f32, sums in f64.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn of_point<const D: usize>(
     points: &[[f32; D]],

@@ -4,7 +4,8 @@ use crate::core::fused::fma;
 
 pub(super) const LANES: usize = 16;
 
-/// The other ends of up to [`LANES`] edges of one point; short ones are filled up with edges of no weight to itself.
+/// The other ends of up to [`LANES`] edges of one point; short ones are filled up with edges of no
+/// weight to itself.
 pub(super) struct Edges<const D: usize> {
     /// From the other end to the point, by coordinate.
     pub differences: [[f32; LANES]; D],
@@ -13,7 +14,8 @@ pub(super) struct Edges<const D: usize> {
 }
 
 impl<const D: usize> Edges<D> {
-    /// The edges from `own` to the points `columns`; an index beyond the points is taken for the last.
+    /// The edges from `own` to the points `columns`; an index beyond the points is taken for the
+    /// last.
     #[inline(always)]
     pub(super) fn new<const FUSED: bool>(
         points: &[[f32; D]],

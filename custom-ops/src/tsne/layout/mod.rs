@@ -8,8 +8,9 @@
 //! y            ← y + velocity − mean(y + velocity)
 //! ```
 //!
-//! `forces` and `total` are those of [`Repulsion`](crate::tsne::Repulsion). van der Maaten and Hinton, 2008; gains are Jacobs' (1988). The
-//! limit of a step is that of openTSNE (Poličar et al., 2019).
+//! `forces` and `total` are those of [`Repulsion`](crate::tsne::Repulsion). van der Maaten and
+//! Hinton, 2008; gains are Jacobs' (1988). The limit of a step is that of openTSNE (Poličar et al.,
+//! 2019).
 #[cfg(feature = "cuda")]
 mod cuda;
 mod divergence;

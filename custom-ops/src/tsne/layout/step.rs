@@ -45,8 +45,8 @@ pub struct LayoutState {
     pub gains: Tensor,
     /// Room for the next layout: f32 `[n, n_dims]`.
     pub room: Tensor,
-    /// Of the last step: the sum of the squares of the gradient, then the smallest coordinate of the new layout in up to three
-    /// dimensions, then the largest: f64 `[7]`.
+    /// Of the last step: the sum of the squares of the gradient, then the smallest coordinate of
+    /// the new layout in up to three dimensions, then the largest: f64 `[7]`.
     pub figures: Tensor,
     /// Learning rate, momentum and exaggeration: f32 `[3]`.
     pub rates: Tensor,
@@ -54,7 +54,8 @@ pub struct LayoutState {
     pub work: Tensor,
 }
 
-/// Of kernels/tsne/layout.cu: the most blocks that move points, and rows of a block that centres them.
+/// Of kernels/tsne/layout.cu: the most blocks that move points, and rows of a block that centres
+/// them.
 pub(super) const BLOCKS: usize = 2048;
 pub(super) const STRETCH: usize = 1024;
 
@@ -123,14 +124,16 @@ pub(super) fn graph(op: &'static str, affinities: &Affinities, layout: &Tensor) 
     Ok((n, n_dims))
 }
 
-/// One step of the descent along `4 (exaggeration · attraction − forces / total)`, with momentum and a gain for each coordinate. `affinities` is a symmetric graph as of [`symmetrize`](crate::tsne::symmetrize); `forces` and `total` are those of
+/// One step of the descent along `4 (exaggeration · attraction − forces / total)`, with momentum
+/// and a gain for each coordinate. `affinities` is a symmetric graph as of
+/// [`symmetrize`](crate::tsne::symmetrize); `forces` and `total` are those of
 /// [`Repulsion::repulsion_`](crate::tsne::Repulsion::repulsion_) for `state.layout`.
 ///
 /// Can be recorded ([`Replay`](crate::core::Replay)). The same bits in every run on one device.
 ///
 /// # Errors
-/// When a tensor has another shape, type or device, or shares its storage with one that is written, or the layout, in 2 dimensions, is a view at
-/// an odd entry of its storage.
+/// When a tensor has another shape, type or device, or shares its storage with one that is written,
+/// or the layout, in 2 dimensions, is a view at an odd entry of its storage.
 pub fn layout_step_(
     state: &LayoutState,
     affinities: &Affinities,

@@ -24,24 +24,30 @@ const CHECKED: usize = 256;
 pub struct ApproximateNeighbours {
     /// What was found, sorted by distance and index.
     pub neighbours: Neighbours,
-    /// The share of neighbours that are no farther than the `k` nearest, in `[0, 1]`, measured on 256 rows (all where there are fewer).
+    /// The share of neighbours that are no farther than the `k` nearest, in `[0, 1]`, measured on
+    /// 256 rows (all where there are fewer).
     pub recall: f64,
 }
 
-/// Most of the `k` nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`: rows are sorted into cells of about 1,024
-/// around centres (Lloyd's k-means on a sample), and neighbours are searched in a row's own cell and the `probes − 1` cells whose centres are
-/// nearest to its own. Of a cell that holds more than 4,096 rows because they are equal, others look at the first 4,096 alone.
+/// Most of the `k` nearest other rows of each row of a contiguous f32 matrix `rows`,
+/// `[n, n_features]`: rows are sorted into cells of about 1,024 around centres (Lloyd's k-means on
+/// a sample), and neighbours are searched in a row's own cell and the `probes − 1` cells whose
+/// centres are nearest to its own. Of a cell that holds more than 4,096 rows because they are
+/// equal, others look at the first 4,096 alone.
 ///
 /// Every metric is searched in this way; how well cells of means fit it shows in the recall.
 ///
-/// The same `philox` gives the same bits on one device. With at least as many probes as cells the result is exact.
+/// The same `philox` gives the same bits on one device. With at least as many probes as cells the
+/// result is exact.
 ///
-/// Cost: about `2 · n · 1024 · probes · n_features` FLOP and `n² / 1024` products for the cells, where [`knn`] takes `2 · n² · n_features`.
+/// Cost: about `2 · n · 1024 · probes · n_features` FLOP and `n² / 1024` products for the cells,
+/// where [`knn`] takes `2 · n² · n_features`.
 ///
 /// # Errors
 /// As [`knn`], and when `probes` is 0.
 ///
-/// Source: Jégou, Douze and Schmid, "Product quantization for nearest neighbor search", 2011 (inverted file).
+/// Source: Jégou, Douze and Schmid, "Product quantization for nearest neighbor search", 2011
+/// (inverted file).
 pub fn knn_approximate(
     rows: &Tensor,
     k: usize,
@@ -68,7 +74,8 @@ pub fn knn_approximate(
 
 /// Rows by cell.
 struct Cells {
-    /// For each cell the nearest others, by the distance of their centres: as many as are probed, and so many that rows do not run short.
+    /// For each cell the nearest others, by the distance of their centres: as many as are probed,
+    /// and so many that rows do not run short.
     near: Vec<Vec<u32>>,
     /// Rows of each cell, ascending; none is empty.
     members: Vec<Vec<u32>>,
@@ -104,8 +111,9 @@ impl Cells {
         Ok(Self { near, members })
     }
 
-    /// Calls `search` with rows of one cell and the rows among which their neighbours are searched, the first among them, both ascending. Rows
-    /// of a cell that could not be divided, which as a rule are equal, are taken a part at a time: the cost does not grow with their square.
+    /// Calls `search` with rows of one cell and the rows among which their neighbours are searched,
+    /// the first among them, both ascending. Rows of a cell that could not be divided, which as a
+    /// rule are equal, are taken a part at a time: the cost does not grow with their square.
     fn each_search(
         &self,
         k: usize,
@@ -154,7 +162,8 @@ impl Cells {
     }
 }
 
-/// The rows around each of about `n / 1024` centres, ascending, and the centre, `[1, n_features]`; those of no rows are left out.
+/// The rows around each of about `n / 1024` centres, ascending, and the centre, `[1, n_features]`;
+/// those of no rows are left out.
 fn divided(rows: &Tensor, metric: Metric, philox: Philox) -> Result<Vec<(Vec<u32>, Tensor)>> {
     let n = rows.dim(0)?;
     let n_cells = n / CELL;
@@ -169,7 +178,8 @@ fn divided(rows: &Tensor, metric: Metric, philox: Philox) -> Result<Vec<(Vec<u32
         .collect()
 }
 
-/// Centres of cells of the sampled rows, `[n_cells, n_features]`; a centre without rows stays where it is.
+/// Centres of cells of the sampled rows, `[n_cells, n_features]`; a centre without rows stays where
+/// it is.
 fn centres(sample: &Tensor, n_cells: usize, metric: Metric, philox: Philox) -> Result<Tensor> {
     let device = sample.device();
     let (m, d) = sample.dims2()?;

@@ -4,8 +4,9 @@ use crate::core::op::{Io, Kernel, new_tensor, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
-/// Each of the contiguous f32 `rows`, `[n, n_features]`, minus its own mean, computed in f64. A constant row becomes zero; one with an entry
-/// that is not finite stays as it is, so that the search refuses the entry by its place.
+/// Each of the contiguous f32 `rows`, `[n, n_features]`, minus its own mean, computed in f64. A
+/// constant row becomes zero; one with an entry that is not finite stays as it is, so that the
+/// search refuses the entry by its place.
 pub(super) fn centred(rows: &Tensor) -> Result<Tensor> {
     let (n, d) = rows.dims2()?;
     let out = new_tensor(OP, (n, d), DType::F32, rows.device())?;
@@ -38,7 +39,8 @@ impl Kernel for Centre {
         let ([out], [rows]) = io.parts()?;
         let (mut out, rows) = (out.elements::<f32>()?, rows.elements::<f32>()?);
         let launch = gpu.launch(OP, "neighbours", "centre")?.write(&mut out).read(&rows);
-        // SAFETY: (float*, const float*, 2 × size_t): both are [n, d] by the check of the search; a warp for each row.
+        // SAFETY: (float*, const float*, 2 × size_t): both are [n, d] by the check of the search; a
+        // warp for each row.
         unsafe { launch.num(self.n).num(self.d).blocks(self.n.div_ceil(8), 256).go() }
     }
 }

@@ -9,8 +9,10 @@
 //! Chebyshev    d = max_c |q_ic − x_jc|
 //! ```
 //!
-//! Products of blocks propose more rows than asked for, and distances from the differences of the rows themselves, in f32 or better,
-//! decide between them. The last two distances are no function of a product: all pairs are compared in f32 in place of the products. No other step of the library depends on how they were found: [`Neighbours`] may come from elsewhere.
+//! Products of blocks propose more rows than asked for, and distances from the differences of the
+//! rows themselves, in f32 or better, decide between them. The last two distances are no function
+//! of a product: all pairs are compared in f32 in place of the products. No other step of the
+//! library depends on how they were found: [`Neighbours`] may come from elsewhere.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -50,7 +52,8 @@ pub enum Metric {
     Euclidean,
     /// `1 − a·b / (|a| |b|)`, 1 where either is zero.
     Cosine,
-    /// The cosine distance of the rows minus their own means, 1 where either is constant. Rows without their means are rounded to f32.
+    /// The cosine distance of the rows minus their own means, 1 where either is constant. Rows
+    /// without their means are rounded to f32.
     Correlation,
     /// `Σ |a_c − b_c|`
     Manhattan,
@@ -100,19 +103,22 @@ pub struct Neighbours {
     pub distances: Tensor,
 }
 
-/// The `k` nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`. A row is no neighbour of itself, but
-/// of its duplicates.
+/// The `k` nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`. A
+/// row is no neighbour of itself, but of its duplicates.
 ///
-/// Cost: about `2 · n² · n_features` FLOP, and memory for a copy of the rows (two for the correlation) and a block of products (32 MiB) beside the
-/// result. They are not multiply-adds for the Manhattan and the Chebyshev distance. On a GPU `k` is at most 2,457.
+/// Cost: about `2 · n² · n_features` FLOP, and memory for a copy of the rows (two for the
+/// correlation) and a block of products (32 MiB) beside the result. They are not multiply-adds for
+/// the Manhattan and the Chebyshev distance. On a GPU `k` is at most 2,457.
 ///
 /// # Errors
-/// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or a step is being recorded.
+/// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or
+/// a step is being recorded.
 pub fn knn(rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
     find(rows, rows, k, metric, LeftOut::Same, Entries::Unknown)
 }
 
-/// The `k` nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`. A row that equals the query counts.
+/// The `k` nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`.
+/// A row that equals the query counts.
 ///
 /// # Errors
 /// As [`knn`]; `k` may be `n` here.

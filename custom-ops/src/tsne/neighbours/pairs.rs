@@ -7,13 +7,16 @@ use rayon::prelude::*;
 
 const OP: &str = "row_distances";
 
-/// The distance of each of `queries`, `[n_queries, n_features]`, and each of `rows`, `[n, n_features]`, contiguous f32: `[n_queries, n]` in f32.
-/// For the Manhattan and the Chebyshev distance; the others are functions of a product.
+/// The distance of each of `queries`, `[n_queries, n_features]`, and each of `rows`,
+/// `[n, n_features]`, contiguous f32: `[n_queries, n]` in f32. For the Manhattan and the Chebyshev
+/// distance; the others are functions of a product.
 ///
-/// Cost: `2 · n_queries · n · n_features` operations, which are no multiply-adds, and on a GPU a copy of both operands.
+/// Cost: `2 · n_queries · n · n_features` operations, which are no multiply-adds, and on a GPU a
+/// copy of both operands.
 ///
 /// # Errors
-/// When an operand is not such a matrix, the metric is another, or a step is being recorded. Entries that are not finite are not looked for.
+/// When an operand is not such a matrix, the metric is another, or a step is being recorded.
+/// Entries that are not finite are not looked for.
 pub fn row_distances(queries: &Tensor, rows: &Tensor, metric: Metric) -> Result<Tensor> {
     let (n, n_features) = matrix(OP, "rows", "[n, n_features]", rows, &[DType::F32])?;
     let (m, features) = matrix(OP, "queries", "[n_queries, n_features]", queries, &[DType::F32])?;

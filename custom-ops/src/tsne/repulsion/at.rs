@@ -6,8 +6,10 @@ use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
-/// `Σ_j w_ij^(1 + 1/α) (q_i − y_j)`, f32 `[m, n_dims]`, and `Σ_j w_ij`, f32 `[m]`, for points `queries`, f32 `[m, n_dims]`, and all points of `layout`, f32
-/// `[n, n_dims]`, with `w_ij = (1 + |q_i − y_j|²/α)^−α`. A point of the layout that lies on a query counts 1 in its sum.
+/// `Σ_j w_ij^(1 + 1/α) (q_i − y_j)`, f32 `[m, n_dims]`, and `Σ_j w_ij`, f32 `[m]`, for points
+/// `queries`, f32 `[m, n_dims]`, and all points of `layout`, f32 `[n, n_dims]`, with
+/// `w_ij = (1 + |q_i − y_j|²/α)^−α`. A point of the layout that lies on a query counts 1 in its
+/// sum.
 ///
 /// Cost: `m · n` pairs. The same bits in every run on one device.
 ///

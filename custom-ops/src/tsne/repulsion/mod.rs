@@ -5,8 +5,9 @@
 //! forces[i] = Σ_j≠i w_ij^(1 + 1/α) (y_i − y_j)      total = Σ_i Σ_j≠i w_ij
 //! ```
 //!
-//! `α` is the number of degrees of freedom; 1 is t-SNE's own (Kobak et al., "Heavy-tailed kernels reveal a finer cluster structure in
-//! t-SNE visualisations", 2019). The repulsive part of the gradient is `−4 forces / total`.
+//! `α` is the number of degrees of freedom; 1 is t-SNE's own (Kobak et al., "Heavy-tailed kernels
+//! reveal a finer cluster structure in t-SNE visualisations", 2019). The repulsive part of the
+//! gradient is `−4 forces / total`.
 //!
 //! | method | cost of a call | error |
 //! |---|---|---|
@@ -14,8 +15,8 @@
 //! | [`Tree`](RepulsionMethod::Tree) (Barnes-Hut; 2 and 3 dimensions) | `n log n`, more for a small `theta` | falls with `theta` |
 //! | [`Grid`](RepulsionMethod::Grid) (FFT interpolation; 2 dimensions) | `n` and `nodes² log nodes` | falls with the distance of the nodes |
 //!
-//! van der Maaten, "Accelerating t-SNE using tree-based algorithms", 2014; Linderman et al., "Fast interpolation-based t-SNE for
-//! improved visualization of single-cell RNA-seq data", 2019.
+//! van der Maaten, "Accelerating t-SNE using tree-based algorithms", 2014; Linderman et al., "Fast
+//! interpolation-based t-SNE for improved visualization of single-cell RNA-seq data", 2019.
 mod at;
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -36,23 +37,24 @@ const OP: &str = "repulsion";
 pub enum RepulsionMethod {
     /// Every pair.
     Exact,
-    /// Barnes-Hut: a cell of a quadtree or octree stands for its points where its side is less than `theta` times its distance.
+    /// Barnes-Hut: a cell of a quadtree or octree stands for its points where its side is less than
+    /// `theta` times its distance.
     Tree {
         /// 0 (every pair) to 1; .5 is usual.
         theta: f32,
     },
-    /// Points spread their charges to a grid by cubic interpolation, the grid is convolved with the kernel by FFT, and points
-    /// interpolate the forces.
+    /// Points spread their charges to a grid by cubic interpolation, the grid is convolved with the
+    /// kernel by FFT, and points interpolate the forces.
     Grid {
-        /// Nodes of a side of the grid, which covers the layout: one of [`grid_sides`]. The error falls with the fourth power of their
-        /// distance; a distance of .5 or less is good.
+        /// Nodes of a side of the grid, which covers the layout: one of [`grid_sides`]. The error
+        /// falls with the fourth power of their distance; a distance of .5 or less is good.
         nodes: usize,
     },
 }
 
 /// The sides that a grid can have on a device, in nodes, ascending: on a GPU powers of two in
-/// `64..=2048` and from 256 on those and a half, elsewhere all multiples of 16 in `64..=2048` with no prime
-/// factor above 5.
+/// `64..=2048` and from 256 on those and a half, elsewhere all multiples of 16 in `64..=2048` with
+/// no prime factor above 5.
 pub fn grid_sides(device: &Device) -> impl Iterator<Item = usize> + use<> {
     let on_gpu = device.is_cuda();
     let is_smooth = |nodes: usize| [2, 3, 5].into_iter().fold(nodes, without) == 1;
@@ -87,7 +89,8 @@ impl Repulsion {
     /// Room for layouts of `n` points in `n_dims` (2 or 3) dimensions.
     ///
     /// # Errors
-    /// When `n_dims` or a setting is out of range, a grid is asked for in 3 dimensions, or memory is short.
+    /// When `n_dims` or a setting is out of range, a grid is asked for in 3 dimensions, or memory
+    /// is short.
     pub fn new(
         method: RepulsionMethod,
         n: usize,
@@ -137,14 +140,16 @@ impl Repulsion {
         self.method
     }
 
-    /// Writes `forces[i] = Σ_j≠i w_ij^(1 + 1/α) (y_i − y_j)` and `total = Σ_i Σ_j≠i w_ij` of `layout`, with `w_ij = (1 + |y_i − y_j|²/α)^−α`. `forces` and `layout` are f32 `[n, n_dims]`, `total` is one
-    /// f64. The same bits in every run on one device. Points that lie on each other do not push each other, but count in `total`.
+    /// Writes `forces[i] = Σ_j≠i w_ij^(1 + 1/α) (y_i − y_j)` and `total = Σ_i Σ_j≠i w_ij` of
+    /// `layout`, with `w_ij = (1 + |y_i − y_j|²/α)^−α`. `forces` and `layout` are f32
+    /// `[n, n_dims]`, `total` is one f64. The same bits in every run on one device. Points that lie
+    /// on each other do not push each other, but count in `total`.
     ///
     /// Can be recorded ([`Replay`](crate::core::Replay)).
     ///
     /// # Errors
-    /// When a tensor has another shape, type or device, shares its storage with one that is written, or the layout, in 2 dimensions, is a view at
-    /// an odd entry of its storage.
+    /// When a tensor has another shape, type or device, shares its storage with one that is
+    /// written, or the layout, in 2 dimensions, is a view at an odd entry of its storage.
     pub fn repulsion_(&self, forces: &Tensor, total: &Tensor, layout: &Tensor) -> Result<()> {
         expect(OP, "layout", layout, &[DType::F32], &[self.n, self.n_dims])?;
         expect(OP, "forces", forces, &[DType::F32], &[self.n, self.n_dims])?;
@@ -161,9 +166,10 @@ impl Repulsion {
         operands(OP).write("forces", forces).write("total", total).read("layout", layout).run(self)
     }
 
-    /// Sorts the points of a tree along a curve, which keeps its boxes small: call it every few tens of steps. It changes how long
-    /// [`repulsion_`](Self::repulsion_) takes, and its error within what `theta` allows. Nothing happens for other methods, and on the CPU, which
-    /// sorts in each call.
+    /// Sorts the points of a tree along a curve, which keeps its boxes small: call it every few
+    /// tens of steps. It changes how long [`repulsion_`](Self::repulsion_) takes, and its error
+    /// within what `theta` allows. Nothing happens for other methods, and on the CPU, which sorts
+    /// in each call.
     ///
     /// # Errors
     /// When `layout` has another shape or device, is such a view, or a step is being recorded.

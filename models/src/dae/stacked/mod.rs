@@ -1,4 +1,5 @@
-//! Denoising autoencoders on top of each other, each learning from the hidden units of the one below.
+//! Denoising autoencoders on top of each other, each learning from the hidden units of the one
+//! below.
 //!
 //! ```text
 //! h⁰ = x                                       the prepared rows
@@ -10,10 +11,11 @@
 //! | `hˡ` | `features(rows, l)` | `[batch, n_hidden of layer l]` |
 //! | autoencoder `l` | `layers()[l − 1]` | see [`Dae`] |
 //!
-//! [`Feedforward::from_stacked_dae`](crate::feedforward::Feedforward::from_stacked_dae) puts a classifier on top, to fine-tune the
-//! whole.
+//! [`Feedforward::from_stacked_dae`](crate::feedforward::Feedforward::from_stacked_dae) puts a
+//! classifier on top, to fine-tune the whole.
 //!
-//! Source: Vincent, Larochelle, Lajoie, Bengio and Manzagol, "Stacked denoising autoencoders", JMLR 11, 2010, section 3.5.
+//! Source: Vincent, Larochelle, Lajoie, Bengio and Manzagol, "Stacked denoising autoencoders", JMLR
+//! 11, 2010, section 3.5.
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};

@@ -9,8 +9,9 @@ use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
 
-/// Trains a [`StackedDae`] greedily: the lowest autoencoder on the rows, each other one on the hidden units of those below, which see
-/// no noise. Noise is added to what the layer in training reads.
+/// Trains a [`StackedDae`] greedily: the lowest autoencoder on the rows, each other one on the
+/// hidden units of those below, which see no noise. Noise is added to what the layer in training
+/// reads.
 pub type StackedDaeTrainer = LayerwiseTrainer<StackedDae>;
 
 impl Stack for StackedDae {

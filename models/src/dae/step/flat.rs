@@ -1,4 +1,5 @@
-//! Steps on f32 parameters in one flat buffer, by an op for each module or by one op for many steps.
+//! Steps on f32 parameters in one flat buffer, by an op for each module or by one op for many
+//! steps.
 use super::{GRADIENT, Parameters, VALUES, blocks, flat_shape, is_the_papers, parameters};
 use crate::dae::{DaeConfig, DaeTrainConfig};
 use crate::feedforward::ReconstructionLoss;
@@ -38,7 +39,8 @@ pub(super) struct Flat {
     pub(super) in_one_op: bool,
 }
 
-/// Whether many steps of this network are one op: the paper's units, loss and update, with minibatches that are small.
+/// Whether many steps of this network are one op: the paper's units, loss and update, with
+/// minibatches that are small.
 pub(super) fn fits_one_op(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Result<bool> {
     let plain =
         is_the_papers(of) && config.momentum == Schedule::constant(0.) && config.precision != Precision::Bf16;

@@ -1,7 +1,8 @@
 //! One step on a minibatch: its memory and its sequence of ops.
 //!
-//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that memory, so that it can be
-//! recorded as a CUDA graph. For the equations see [`train`](super::train).
+//! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that
+//! memory, so that it can be recorded as a CUDA graph. For the equations see
+//! [`train`](super::train).
 //!
 //! | form | for | a step |
 //! |---|---|---|
@@ -22,7 +23,8 @@ use chandlery_ops::{Philox, Precision};
 use flat::{Flat, FlatShared};
 use parts::Parts;
 
-/// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what products like best.
+/// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what
+/// products like best.
 const ALIGNMENT: usize = 64;
 /// Planes of the flat buffer.
 const VALUES: usize = 0;
@@ -55,10 +57,12 @@ pub(super) struct Buffers {
     of: DaeConfig,
     precision: Precision,
     lower: Vec<LowerLayer>,
-    /// Where prepared rows are loaded to: what the lowest autoencoder reads, `[at_once · batch, n_visible]` of it.
+    /// Where prepared rows are loaded to: what the lowest autoencoder reads,
+    /// `[at_once · batch, n_visible]` of it.
     input: Tensor,
     batch: usize,
-    /// `[2, n]` f64: sums of the loss and of the squared error, in as many parts as the form has places for.
+    /// `[2, n]` f64: sums of the loss and of the squared error, in as many parts as the form has
+    /// places for.
     pub(super) gathered: Tensor,
     /// Blocks of random draws used so far.
     pub(super) counter: Tensor,
@@ -133,8 +137,8 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Buffers for one minibatch of `config.batch` rows, fewer than these have, on the same parameters and counter; `config` is otherwise
-    /// theirs. What they gather lies apart.
+    /// Buffers for one minibatch of `config.batch` rows, fewer than these have, on the same
+    /// parameters and counter; `config` is otherwise theirs. What they gather lies apart.
     pub(super) fn of_fewer(&self, config: &DaeTrainConfig) -> Result<Self> {
         let batch = config.batch;
         let form = match &self.form {
@@ -191,8 +195,8 @@ impl Buffers {
         self.input.narrow(0, 0, minibatches * self.batch)
     }
 
-    /// A step for each of so many minibatches that are loaded, at most [`at_once`](Self::at_once): the six modules of the paper, and
-    /// the update.
+    /// A step for each of so many minibatches that are loaded, at most [`at_once`](Self::at_once):
+    /// the six modules of the paper, and the update.
     pub(super) fn run(&self, minibatches: usize) -> Result<()> {
         let x = self.rows(minibatches)?;
         match &self.form {
@@ -209,7 +213,8 @@ impl Buffers {
         self.form.at_once()
     }
 
-    /// A step for each minibatch of `x`, prepared rows times `scale`, without momentum: no gradient and no velocity is stored.
+    /// A step for each minibatch of `x`, prepared rows times `scale`, without momentum: no gradient
+    /// and no velocity is stored.
     pub(super) fn run_in_one_op(&self, x: &Tensor, scale: f32, learning_rate: f32) -> Result<()> {
         match &self.form {
             Form::Flat(flat) => flat.run_in_one_op(x, scale, learning_rate, &self.gathered, &self.counter),
@@ -233,7 +238,8 @@ impl Buffers {
         Ok(x)
     }
 
-    /// Values, gradient and velocity of all parameters as checkpoints hold them, `[3, n]`: the same of each form.
+    /// Values, gradient and velocity of all parameters as checkpoints hold them, `[3, n]`: the same
+    /// of each form.
     pub(super) fn params(&self) -> Result<Tensor> {
         match &self.form {
             Form::Flat(flat) => Ok(flat.params.clone()),

@@ -1,13 +1,15 @@
-//! Steps of the paper's network on a GPU whose tensor cores multiply numbers in two f16 parts, as exact as f32: four kernels a step, and the
-//! noise of several steps in one.
+//! Steps of the paper's network on a GPU whose tensor cores multiply numbers in two f16 parts, as
+//! exact as f32: four kernels a step, and the noise of several steps in one.
 //!
-//! With the deltas `LH` and errors `LN` of the paper, the update is one product over both planes of each side:
+//! With the deltas `LH` and errors `LN` of the paper, the update is one product over both planes of
+//! each side:
 //!
 //! ```text
 //! ΔW = ρ/B (LHᵀ x̃ + yᵀ LN) = ρ/B [LH; y]ᵀ [x̃; LN]
 //! ```
 //!
-//! which is that of contrastive learning, [`contrast_step_`]. Only the gradients of the biases differ.
+//! which is that of contrastive learning, [`contrast_step_`]. Only the gradients of the biases
+//! differ.
 use super::{Parameters, VALUES, VELOCITY, blocks, flat_shape, is_the_papers, parameters};
 use crate::dae::{DaeConfig, DaeTrainConfig};
 use crate::rbm::F16_WEIGHT_SCALE as WEIGHT_SCALE;
@@ -21,7 +23,8 @@ use chandlery_ops::layers::{
 };
 use chandlery_ops::{Philox, Precision};
 
-/// Planes of the hidden states: `[LH; y]`, and of the visible ones: `[x̃; LN]` for each minibatch. The second parts of both follow.
+/// Planes of the hidden states: `[LH; y]`, and of the visible ones: `[x̃; LN]` for each minibatch.
+/// The second parts of both follow.
 const DELTAS: usize = 0;
 const UNITS: usize = 1;
 const INPUT: usize = 0;
@@ -29,9 +32,11 @@ const ERRORS: usize = 1;
 const PLANES: usize = 2;
 /// Hidden units come in so many, as copies to the tensor cores want them.
 const MULTIPLE: usize = 8;
-/// The bias of the units that make up the number: they are 0 whatever they read, so that nothing of theirs ever changes.
+/// The bias of the units that make up the number: they are 0 whatever they read, so that nothing of
+/// theirs ever changes.
 const OFF: f32 = -1e4;
-/// Most minibatches, and values of them, whose noise is drawn at once: a launch for each would take a good part of its step.
+/// Most minibatches, and values of them, whose noise is drawn at once: a launch for each would take
+/// a good part of its step.
 const MINIBATCHES_AT_ONCE: usize = 32;
 const VALUES_AT_ONCE: usize = 2 << 20;
 
@@ -69,7 +74,8 @@ pub(super) fn fits(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> 
         && two_part_products_fuse(device)
 }
 
-/// Whether these kernels are faster than one op for many steps: on an H200 at 784-500, 19 µs a step of 32 rows against 21; of 24 both take 18.
+/// Whether these kernels are faster than one op for many steps: on an H200 at 784-500, 19 µs a step
+/// of 32 rows against 21; of 24 both take 18.
 pub(super) fn faster(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> bool {
     config.batch > 24 && warpgroups_multiply(device) && fits(of, config, device)
 }
@@ -146,7 +152,8 @@ impl Parts {
         set_scalars_(&self.scalars, &[rate / self.config.batch as f32, momentum, rate])
     }
 
-    /// A step for each minibatch of `x`, at most [`at_once`](Self::at_once), and the counter goes on.
+    /// A step for each minibatch of `x`, at most [`at_once`](Self::at_once), and the counter goes
+    /// on.
     pub(super) fn run(&self, x: &Tensor, gathered: &Tensor, counter: &Tensor) -> Result<()> {
         let (batch, n_visible) = (self.config.batch, x.dim(1)?);
         let x = x.reshape(((), batch, n_visible))?;

@@ -18,7 +18,8 @@ pub(super) struct Estimate {
 }
 
 impl PatchCoder {
-    /// Codes `patches`, `[n, side²]` without their means. Where there is a `mask`, u8 of their shape, pixels where it is 0 are missing.
+    /// Codes `patches`, `[n, side²]` without their means. Where there is a `mask`, u8 of their
+    /// shape, pixels where it is 0 are missing.
     pub(super) fn estimate(
         &self,
         patches: &Tensor,

@@ -6,9 +6,10 @@
 //! ⎣o₂⎦   ⎣ 1/√6  −2/√6   1/√6⎦ ⎣B⎦      green against magenta
 //! ```
 //!
-//! The matrix is orthogonal: white noise of deviation σ in R, G and B becomes white noise of deviation σ in each plane, and noise
-//! removed from a plane is removed from the image. (YCbCr is not orthogonal: the noise of its planes is correlated and of unequal
-//! deviation.) The matrix is the cosine transform along the colour axis.
+//! The matrix is orthogonal: white noise of deviation σ in R, G and B becomes white noise of
+//! deviation σ in each plane, and noise removed from a plane is removed from the image. (YCbCr is
+//! not orthogonal: the noise of its planes is correlated and of unequal deviation.) The matrix is
+//! the cosine transform along the colour axis.
 use candle::{DType, Result, Tensor};
 
 const MATRIX: [[f64; 3]; 3] = {

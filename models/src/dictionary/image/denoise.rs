@@ -16,17 +16,19 @@
 //! | `D` | `dictionary` | `[n_atoms, p]` |
 //! | `κ` | `penalty` | none: pursuits |
 //!
-//! With a penalty `κ`, `x_i = argmin ½ ‖R_i y − μ_i − D x‖² + κ σ Σ |x_j|` in place of the pursuit, by the
-//! [lasso](crate::sparse_coding::lasso).
+//! With a penalty `κ`, `x_i = argmin ½ ‖R_i y − μ_i − D x‖² + κ σ Σ |x_j|` in place of the pursuit,
+//! by the [lasso](crate::sparse_coding::lasso).
 //!
-//! Source: Elad and Aharon, "Image denoising via sparse and redundant representations over learned dictionaries", IEEE
-//! Transactions on Image Processing 15(12), 2006. Its equation weighs the noisy image by λ = 30/σ against patches of weight 1;
-//! divided by λ that is β σ = σ/30 = .033 σ; the program of the published figures has .034. The mean of each patch is subtracted
-//! before coding and added after it, as in that program: the mean of 64 pixels has an eighth of their noise, and each patch needs
-//! one atom less.
+//! Source: Elad and Aharon, "Image denoising via sparse and redundant representations over learned
+//! dictionaries", IEEE Transactions on Image Processing 15(12), 2006. Its equation weighs the noisy
+//! image by λ = 30/σ against patches of weight 1; divided by λ that is β σ = σ/30 = .033 σ; the
+//! program of the published figures has .034. The mean of each patch is subtracted before coding
+//! and added after it, as in that program: the mean of 64 pixels has an eighth of their noise, and
+//! each patch needs one atom less.
 //!
-//! The dictionary is best learned from the noisy image itself ([`ImageTrainer`](super::ImageTrainer)): coding to the error target
-//! removes most of the noise of a patch, and the atoms average over thousands of patches.
+//! The dictionary is best learned from the noisy image itself
+//! ([`ImageTrainer`](super::ImageTrainer)): coding to the error target removes most of the noise of
+//! a patch, and the atoms average over thousands of patches.
 use super::coder::PatchCoder;
 use super::patches::{BandSum, PatchGrid};
 use crate::check::{at_least_one, range};
@@ -48,18 +50,23 @@ pub struct Denoise {
     pub sigma: f64,
     /// Height and width of a patch, 2 or more. Default 8.
     pub side: usize,
-    /// Pixels from patch to patch, 1 to `side`. Default 1, all of them; 2 takes a quarter of the time and loses about .1 dB.
+    /// Pixels from patch to patch, 1 to `side`. Default 1, all of them; 2 takes a quarter of the
+    /// time and loses about .1 dB.
     pub step: usize,
-    /// `C`, above 0: the code of a patch stops growing when its residual is at most `gain · sigma · side`. Default 1.15.
+    /// `C`, above 0: the code of a patch stops growing when its residual is at most
+    /// `gain · sigma · side`. Default 1.15.
     pub gain: f64,
-    /// `β`, above 0: weight of a patch relative to the noisy image, per grey level of `sigma`. Default 0.034.
+    /// `β`, above 0: weight of a patch relative to the noisy image, per grey level of `sigma`.
+    /// Default 0.034.
     pub blend: f64,
-    /// Largest number of atoms per patch, at least 1. Default `side² / 2`, as in the authors' program; few patches reach it.
+    /// Largest number of atoms per patch, at least 1. Default `side² / 2`, as in the authors'
+    /// program; few patches reach it.
     pub n_nonzero: usize,
     /// How the atoms are chosen.
     pub method: PursuitMethod,
-    /// `κ`, at least 0: patches have penalised coefficients in place of a limited number of atoms. Default none: with the best `κ`, about
-    /// 2, penalised coefficients are 1 dB worse than pursuits (Barbara and House, σ 25, atoms learned from the noisy image by pursuits).
+    /// `κ`, at least 0: patches have penalised coefficients in place of a limited number of atoms.
+    /// Default none: with the best `κ`, about 2, penalised coefficients are 1 dB worse than
+    /// pursuits (Barbara and House, σ 25, atoms learned from the noisy image by pursuits).
     pub penalty: Option<f64>,
 }
 
@@ -128,8 +135,8 @@ pub struct Restored {
 
 /// Denoises one plane with a given dictionary.
 ///
-/// `noisy` is `[height, width]` f32 in grey levels, `dictionary` `[n_atoms, side²]` on its device. Cost: one pursuit per patch;
-/// with a step of 1 there are about as many patches as pixels.
+/// `noisy` is `[height, width]` f32 in grey levels, `dictionary` `[n_atoms, side²]` on its device.
+/// Cost: one pursuit per patch; with a step of 1 there are about as many patches as pixels.
 ///
 /// # Errors
 /// When a shape or a setting is out of range, the image holds a NaN, or memory is short.

@@ -16,18 +16,21 @@
 //! | `D` | `dictionary` | `[n_atoms, side²]`; a flat atom is added if there is none |
 //! | `κ` | `penalty` | none: pursuits |
 //!
-//! With a penalty `κ`, `x_i = argmin ½ ‖M_i (R_i y − μ_i − D x)‖² + κ ε Σ |x_j|`, the sum over atoms that are not flat, in place of the pursuit,
-//! by the [lasso](crate::sparse_coding::lasso::Lasso::solve_masked). An atom of which a patch shows little then counts little, and neither the
-//! number of atoms nor the error is bounded.
+//! With a penalty `κ`, `x_i = argmin ½ ‖M_i (R_i y − μ_i − D x)‖² + κ ε Σ |x_j|`, the sum over
+//! atoms that are not flat, in place of the pursuit, by the
+//! [lasso](crate::sparse_coding::lasso::Lasso::solve_masked). An atom of which a patch shows little
+//! then counts little, and neither the number of atoms nor the error is bounded.
 //!
-//! The mean of the known pixels differs from that of the patch; the flat atom corrects the difference.
+//! The mean of the known pixels differs from that of the patch; the flat atom corrects the
+//! difference.
 //!
-//! A hole larger than a patch is filled from its border inwards: each pass fills in the missing pixels of patches that have known
-//! pixels, and the filled pixels count as known in the next pass.
+//! A hole larger than a patch is filled from its border inwards: each pass fills in the missing
+//! pixels of patches that have known pixels, and the filled pixels count as known in the next pass.
 //!
-//! Source: Elad, Starck, Querre and Donoho 2005 and Mairal, Elad and Sapiro, "Sparse representation for color image
-//! restoration", IEEE Transactions on Image Processing 17(1), 2008, section III-B. Departures: patches are weighted by their
-//! share of known pixels (all equally in the paper); the dictionary is learned by alternating inpainting and training
+//! Source: Elad, Starck, Querre and Donoho 2005 and Mairal, Elad and Sapiro, "Sparse representation
+//! for color image restoration", IEEE Transactions on Image Processing 17(1), 2008, section III-B.
+//! Departures: patches are weighted by their share of known pixels (all equally in the paper); the
+//! dictionary is learned by alternating inpainting and training
 //! ([`ImageTrainer::filled`](super::ImageTrainer::filled)), the EM form of their weighted K-SVD.
 use super::coder::PatchCoder;
 use super::denoise::{BLEND, GAIN, Restored, atoms_of, band_of, plane_grid};
@@ -46,19 +49,22 @@ pub struct Inpaint {
     pub side: usize,
     /// Pixels from patch to patch, 1 to `side`. Default 1.
     pub step: usize,
-    /// `ε`: root mean square error of a patch's known pixels at which its code stops growing, in grey levels, at least 0. Default
-    /// 3.
+    /// `ε`: root mean square error of a patch's known pixels at which its code stops growing, in
+    /// grey levels, at least 0. Default 3.
     pub tolerance: f64,
-    /// `σ`: standard deviation of the noise on known pixels, in grey levels, at least 0. Default 0: known pixels do not change.
+    /// `σ`: standard deviation of the noise on known pixels, in grey levels, at least 0. Default 0:
+    /// known pixels do not change.
     pub sigma: f64,
     /// Largest number of atoms per patch, at least 1. Default 10.
     pub n_nonzero: usize,
-    /// Known pixels needed per atom, at least 1: a patch with k known pixels takes at most `k / known_per_atom` atoms, but may
-    /// always take one. Default 4; with fewer, codes overfit the known pixels and predict the missing ones badly.
+    /// Known pixels needed per atom, at least 1: a patch with k known pixels takes at most
+    /// `k / known_per_atom` atoms, but may always take one. Default 4; with fewer, codes overfit
+    /// the known pixels and predict the missing ones badly.
     pub known_per_atom: usize,
     /// The pursuit, OMP or OLS. Default OMP.
     pub method: PursuitMethod,
-    /// `κ`, at least 0: patches have penalised coefficients in place of a limited number of atoms. Default none.
+    /// `κ`, at least 0: patches have penalised coefficients in place of a limited number of atoms.
+    /// Default none.
     pub penalty: Option<f64>,
 }
 
@@ -117,12 +123,14 @@ impl Inpaint {
 
 /// Fills in the missing pixels of one plane with a given dictionary.
 ///
-/// `image` is `[height, width]` f32 in grey levels; `mask` is u8 of that shape, 0 where a pixel is missing; the values of missing
-/// pixels are never read; `dictionary` is `[n_atoms, side²]`; all on one device. Cost: one masked pursuit, or with a penalty one
-/// lasso with its own Gram matrix, for each patch with a missing pixel, or for every patch if `sigma` is above 0.
+/// `image` is `[height, width]` f32 in grey levels; `mask` is u8 of that shape, 0 where a pixel is
+/// missing; the values of missing pixels are never read; `dictionary` is `[n_atoms, side²]`; all on
+/// one device. Cost: one masked pursuit, or with a penalty one lasso with its own Gram matrix, for
+/// each patch with a missing pixel, or for every patch if `sigma` is above 0.
 ///
 /// # Errors
-/// When a shape or a setting is out of range, no pixel is known, a known one is NaN, or memory is short.
+/// When a shape or a setting is out of range, no pixel is known, a known one is NaN, or memory is
+/// short.
 pub fn inpaint(image: &Tensor, mask: &Tensor, dictionary: &Tensor, settings: &Inpaint) -> Result<Restored> {
     inpaint_with_progress(image, mask, dictionary, settings, &mut |_, _| {})
 }
@@ -242,8 +250,8 @@ struct Masked<'a> {
 }
 
 impl Masked<'_> {
-    /// What the codes of the wanted patches stand for with their means, `[n, side²]`, zeros for the others; and how many
-    /// atoms that took.
+    /// What the codes of the wanted patches stand for with their means, `[n, side²]`, zeros for the
+    /// others; and how many atoms that took.
     fn estimate(
         &self,
         dictionary: &Tensor,
@@ -251,7 +259,8 @@ impl Masked<'_> {
         wanted: impl Fn(usize) -> bool,
     ) -> Result<(Tensor, f64)> {
         let most = settings.n_nonzero.min(dictionary.dim(0)?);
-        // A pursuit has one limit for all its signals: patches are coded by groups of one limit each. A lasso has none.
+        // A pursuit has one limit for all its signals: patches are coded by groups of one limit
+        // each. A lasso has none.
         let limit = |n: usize| match settings.penalty {
             None => (n / settings.known_per_atom).clamp(1, most),
             Some(_) => most,
@@ -294,8 +303,9 @@ impl Masked<'_> {
     }
 }
 
-/// The dictionary with a flat atom before the others, unless one of them is flat: a mean of known pixels is not that of the patch, and
-/// a dictionary learned from patches without means cannot say so.
+/// The dictionary with a flat atom before the others, unless one of them is flat: a mean of known
+/// pixels is not that of the patch, and a dictionary learned from patches without means cannot say
+/// so.
 fn with_flat_atom(dictionary: &Tensor) -> Result<Tensor> {
     if !all_zero(&is_flat(dictionary)?)? {
         return Ok(dictionary.clone());

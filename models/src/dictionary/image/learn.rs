@@ -1,11 +1,13 @@
 //! Learning a dictionary from the image that it will restore.
 //!
-//! Learning starts from the overcomplete cosine transform, whose flat first atom does not change. Patches are coded without their
-//! means, to the error target of the restoration. Two rules matter more than the choice of the update rule, and are not in Elad
-//! and Aharon 2006:
+//! Learning starts from the overcomplete cosine transform, whose flat first atom does not change.
+//! Patches are coded without their means, to the error target of the restoration. Two rules matter
+//! more than the choice of the update rule, and are not in Elad and Aharon 2006:
 //!
-//! - An atom that few patches use fits their noise, so it is replaced, although it lowers the training error.
-//! - A new atom is a noisy patch until it has been updated a few times, so the last iterations add none.
+//! - An atom that few patches use fits their noise, so it is replaced, although it lowers the
+//!   training error.
+//! - A new atom is a noisy patch until it has been updated a few times, so the last iterations add
+//!   none.
 use super::denoise::Denoise;
 use super::inpaint::Inpaint;
 use super::sample::random_patches;
@@ -45,7 +47,8 @@ impl Default for ImageTraining {
     }
 }
 
-/// What makes the signals of these dictionaries of raw pixels: grey levels from 0 to 255, each patch without its mean.
+/// What makes the signals of these dictionaries of raw pixels: grey levels from 0 to 255, each
+/// patch without its mean.
 fn grey_levels_without_mean() -> Result<Preparation> {
     Preparation::of(&[StepConfig::Scale(255.), StepConfig::RowMean]).map_err(Error::wrap)
 }
@@ -60,10 +63,12 @@ pub struct ImageTrainer {
 impl ImageTrainer {
     /// A trainer on noisy planes, for denoising them with the same settings.
     ///
-    /// `planes` are `[height, width]` f32 in grey levels, of any sizes; the patches are drawn by `philox`.
+    /// `planes` are `[height, width]` f32 in grey levels, of any sizes; the patches are drawn by
+    /// `philox`.
     ///
     /// # Errors
-    /// When there is no plane, a shape or a setting is out of range, a plane holds a NaN, or memory is short.
+    /// When there is no plane, a shape or a setting is out of range, a plane holds a NaN, or memory
+    /// is short.
     pub fn noisy(
         planes: &[Tensor],
         settings: &Denoise,
@@ -76,8 +81,8 @@ impl ImageTrainer {
         Self::new(planes, &atoms, settings.side, settings.coder(training.n_atoms), training, philox)
     }
 
-    /// A trainer on planes whose missing pixels were filled in, which starts from the `atoms` that filled them. The result fills
-    /// them in again, more accurately.
+    /// A trainer on planes whose missing pixels were filled in, which starts from the `atoms` that
+    /// filled them. The result fills them in again, more accurately.
     ///
     /// # Errors
     /// As [`noisy`](Self::noisy), and when `atoms` are not `[n_atoms, side²]`.
@@ -140,8 +145,8 @@ impl ImageTrainer {
         self.trainer.step()
     }
 
-    /// The newest dictionary. All codes meet the error target and learning only reduces their length, so the RMSE does not rank
-    /// dictionaries.
+    /// The newest dictionary. All codes meet the error target and learning only reduces their
+    /// length, so the RMSE does not rank dictionaries.
     pub fn dictionary(&self) -> &Dictionary {
         self.trainer.current()
     }

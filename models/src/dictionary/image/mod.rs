@@ -10,8 +10,8 @@
 //! | [`psnr`], [`estimate_sigma`] | the difference of two images; the noise of an image |
 //! | [`random_patches`] | patches to learn from |
 //!
-//! An image is one plane, `[height, width]` f32 in grey levels from 0 to 255. A colour image is three planes; convert them with
-//! [`colour::to_opponent`] for the best results.
+//! An image is one plane, `[height, width]` f32 in grey levels from 0 to 255. A colour image is
+//! three planes; convert them with [`colour::to_opponent`] for the best results.
 mod coder;
 pub mod colour;
 pub mod denoise;

@@ -14,9 +14,10 @@
 //! | `t`, `l` | `tops`, `lefts` | |
 //! | `b` | `side` | |
 //!
-//! Rows of a large image need `side²` times its memory, so all functions work on bands, which are ranges of `tops`. The CPU
-//! copies and sums a band line by line on all cores; other devices use candle's own gathers. Both have a fixed order of
-//! summation, so results on one device are reproducible.
+//! Rows of a large image need `side²` times its memory, so all functions work on bands, which are
+//! ranges of `tops`. The CPU copies and sums a band line by line on all cores; other devices use
+//! candle's own gathers. Both have a fixed order of summation, so results on one device are
+//! reproducible.
 use candle::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -32,12 +33,12 @@ pub struct PatchGrid {
 }
 
 impl PatchGrid {
-    /// Patches of `side`×`side` pixels every `step` pixels of an image of `height`×`width`; the last patches of lines and columns
-    /// end at the border of the image.
+    /// Patches of `side`×`side` pixels every `step` pixels of an image of `height`×`width`; the
+    /// last patches of lines and columns end at the border of the image.
     ///
     /// # Errors
-    /// When `side` is 0 or more than the height or the width, or `step` is 0 or more than `side`, so that some pixels would be in
-    /// no patch.
+    /// When `side` is 0 or more than the height or the width, or `step` is 0 or more than `side`,
+    /// so that some pixels would be in no patch.
     pub fn new(height: usize, width: usize, side: usize, step: usize) -> Result<Self> {
         if side == 0 || side > height.min(width) {
             candle::bail!(
@@ -116,8 +117,8 @@ impl PatchGrid {
         Tensor::from_vec(rows, (band.len() * self.lefts.len(), n_features), &Device::Cpu)
     }
 
-    /// The sum of the rows of a band, each at the place of its patch: `[lines, width]`, the lines of
-    /// [`lines_of`](Self::lines_of).
+    /// The sum of the rows of a band, each at the place of its patch: `[lines, width]`, the lines
+    /// of [`lines_of`](Self::lines_of).
     ///
     /// `rows` is `[band.len() · n_lefts, side²]` f32.
     ///
@@ -132,7 +133,8 @@ impl PatchGrid {
         let (side, n_features, lines) = (self.side, self.n_features(), self.lines_of(&band));
         let values = rows.flatten_all()?.to_vec1::<f32>()?;
         let mut sum = vec![0f32; lines.len() * self.width];
-        // Each line of a patch belongs to one line of the image: lines share nothing, and read all values once.
+        // Each line of a patch belongs to one line of the image: lines share nothing, and read all
+        // values once.
         sum.par_chunks_mut(self.width).enumerate().for_each(|(y, sum)| {
             let y = lines.start + y;
             for (i, &top) in self.tops[band.clone()].iter().enumerate() {
@@ -168,8 +170,8 @@ impl PatchGrid {
         down.broadcast_mul(&across)
     }
 
-    /// [`rows`](Self::rows) by candle's gathers, one for each pixel of a patch. Tests also use it as the reference for the
-    /// copying form.
+    /// [`rows`](Self::rows) by candle's gathers, one for each pixel of a patch. Tests also use it
+    /// as the reference for the copying form.
     ///
     /// # Errors
     /// When candle refuses, as when memory is short.
@@ -224,8 +226,8 @@ impl PatchGrid {
 
 /// Accumulates an image from the sums of its bands, in order; see [`PatchGrid::sum`].
 ///
-/// Neighbouring bands share up to `side − 1` lines, which are kept here until the second band is added; so each line is written
-/// once, whatever the height of the image.
+/// Neighbouring bands share up to `side − 1` lines, which are kept here until the second band is
+/// added; so each line is written once, whatever the height of the image.
 #[derive(Debug, Default)]
 pub struct BandSum {
     finished: Vec<Tensor>,

@@ -1,9 +1,11 @@
 //! The difference of two images, and the noise of an image.
 use candle::{DType, Device, Result, Tensor};
 
-/// Peak signal-to-noise ratio in dB: `10 log₁₀(peak² / mean((a − b)²))`, summed in f64; infinite for equal images.
+/// Peak signal-to-noise ratio in dB: `10 log₁₀(peak² / mean((a − b)²))`, summed in f64; infinite
+/// for equal images.
 ///
-/// `a` and `b` have one shape; `peak` is the largest value a pixel can have, 255 for grey levels of a byte.
+/// `a` and `b` have one shape; `peak` is the largest value a pixel can have, 255 for grey levels of
+/// a byte.
 ///
 /// ```
 /// use candle::{Device::Cpu, Tensor};
@@ -29,13 +31,15 @@ pub fn psnr(a: &Tensor, b: &Tensor, peak: f64) -> Result<f64> {
     Ok(10. * (peak * peak / (squares / a.elem_count() as f64)).log10())
 }
 
-/// The standard deviation of white noise in a plane, from its finest diagonal detail: `median |a − b − c + d| / 2 / 0.6745` over all
-/// 2×2 blocks `a b / c d` that do not overlap.
+/// The standard deviation of white noise in a plane, from its finest diagonal detail:
+/// `median |a − b − c + d| / 2 / 0.6745` over all 2×2 blocks `a b / c d` that do not overlap.
 ///
-/// `plane` is `[height, width]` f32, at least 2×2. Image structure of the finest scale counts as noise, so the estimate is a few
-/// per cent too high on photographs, and more for images with much fine texture and little noise.
+/// `plane` is `[height, width]` f32, at least 2×2. Image structure of the finest scale counts as
+/// noise, so the estimate is a few per cent too high on photographs, and more for images with much
+/// fine texture and little noise.
 ///
-/// Source: Donoho and Johnstone, "Ideal spatial adaptation by wavelet shrinkage", Biometrika 81(3), 1994; with the Haar wavelet.
+/// Source: Donoho and Johnstone, "Ideal spatial adaptation by wavelet shrinkage", Biometrika 81(3),
+/// 1994; with the Haar wavelet.
 ///
 /// # Errors
 /// When `plane` has another shape or type.

@@ -3,13 +3,16 @@ use super::denoise::plane_grid;
 use candle::{Device, Result, Tensor};
 use chandlery_ops::Philox;
 
-/// `n` patches of `side`×`side` pixels drawn without replacement from all patches of all planes, or all patches if there are
-/// fewer: `[n, side²]` f32 on the planes' device, in the order of the planes, by lines.
+/// `n` patches of `side`×`side` pixels drawn without replacement from all patches of all planes, or
+/// all patches if there are fewer: `[n, side²]` f32 on the planes' device, in the order of the
+/// planes, by lines.
 ///
-/// Every patch of every plane is equally likely; the same `philox` draws the same patches. Memory: that of the patches and of one plane.
+/// Every patch of every plane is equally likely; the same `philox` draws the same patches. Memory:
+/// that of the patches and of one plane.
 ///
 /// # Errors
-/// When there is no plane, one is not `[height, width]` f32 or smaller than a patch, `n` is 0, or there are more than 2³² patches.
+/// When there is no plane, one is not `[height, width]` f32 or smaller than a patch, `n` is 0, or
+/// there are more than 2³² patches.
 pub fn random_patches(planes: &[Tensor], side: usize, n: usize, philox: Philox) -> Result<Tensor> {
     crate::check::at_least_one("random_patches", "n", n)?;
     let Some(first) = planes.first() else {

@@ -6,8 +6,9 @@
 //! I ← I ∪ argmin_{j ∈ J} e(j)
 //! ```
 //!
-//! Departures: the next atom of OLS, and the next atom of the best code found so far, are also candidates, so that the result is
-//! never worse than that of OLS. With an error target the code with the fewest atoms is the best.
+//! Departures: the next atom of OLS, and the next atom of the best code found so far, are also
+//! candidates, so that the result is never worse than that of OLS. With an error target the code
+//! with the fewest atoms is the best.
 use super::path::Path;
 use super::problem::{Fit, Problem};
 

@@ -12,21 +12,26 @@
 //! | [`ProjectionOmp`](PursuitMethod::ProjectionOmp) | the one of `s` candidates with the largest coefficient when all are fitted together | 20 | CPU |
 //! | [`LookAheadOls`](PursuitMethod::LookAheadOls) | the one of `s` candidates from which OLS ends best | 160 | CPU |
 //!
-//! Cost is the time relative to OMP, for 8 atoms of 128 or 512 and 8×8 patches; the cost of look-ahead OLS grows with `s³`.
+//! Cost is the time relative to OMP, for 8 atoms of 128 or 512 and 8×8 patches; the cost of
+//! look-ahead OLS grows with `s³`.
 //!
-//! Which method is better depends on the goal (`tests/dictionary_pursuit.rs` measures it). To recover the atoms that generated a
-//! signal, the other three methods are far better than OMP and OLS, subspace pursuit most of all if coefficients have similar
-//! magnitudes. To approximate a signal that is not exactly sparse, such as an image patch, the residual of OLS is about 4 % lower
-//! than that of OMP, that of projection-based OMP .4 %, and that of look-ahead OLS, which is never worse than OLS, 11 to 15 %;
-//! subspace pursuit is worse than OMP.
+//! Which method is better depends on the goal (`tests/dictionary_pursuit.rs` measures it). To
+//! recover the atoms that generated a signal, the other three methods are far better than OMP and
+//! OLS, subspace pursuit most of all if coefficients have similar magnitudes. To approximate a
+//! signal that is not exactly sparse, such as an image patch, the residual of OLS is about 4 %
+//! lower than that of OMP, that of projection-based OMP .4 %, and that of look-ahead OLS, which is
+//! never worse than OLS, 11 to 15 %; subspace pursuit is worse than OMP.
 //!
-//! OMP and OLS are [`chandlery_ops::codes::bomp`] and [`chandlery_ops::codes::ols`]; their rules (scale of atoms, ties, dependent atoms, zero
-//! signals) hold for all methods. The other methods compute in f64 on all cores of the CPU, wherever the signals are, with the
-//! Gram matrix of the dictionary (`8n²` bytes), and return codes on the device of the signals. They have no non-negative form.
+//! OMP and OLS are [`chandlery_ops::codes::bomp`] and [`chandlery_ops::codes::ols`]; their rules
+//! (scale of atoms, ties, dependent atoms, zero signals) hold for all methods. The other methods
+//! compute in f64 on all cores of the CPU, wherever the signals are, with the Gram matrix of the
+//! dictionary (`8n²` bytes), and return codes on the device of the signals. They have no
+//! non-negative form.
 //!
-//! Sources: Dai and Milenkovic, "Subspace pursuit for compressive sensing signal reconstruction", IEEE Trans. Information Theory
-//! 55(5), 2009; Chatterjee, Sundman, Vehkaperä and Skoglund, "Projection-based and look-ahead strategies for atom selection",
-//! IEEE Trans. Signal Processing 60(2), 2012.
+//! Sources: Dai and Milenkovic, "Subspace pursuit for compressive sensing signal reconstruction",
+//! IEEE Trans. Information Theory 55(5), 2009; Chatterjee, Sundman, Vehkaperä and Skoglund,
+//! "Projection-based and look-ahead strategies for atom selection", IEEE Trans. Signal Processing
+//! 60(2), 2012.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -105,8 +110,8 @@ pub struct SparseCoder {
     pub method: PursuitMethod,
     /// The most atoms of a signal and the width of the codes, `1..=n_atoms`.
     pub n_nonzero: usize,
-    /// Error target that ends a pursuit before it has `n_nonzero` atoms. Subspace pursuit, which chooses all atoms at once, then
-    /// runs with 1, 2, … atoms.
+    /// Error target that ends a pursuit before it has `n_nonzero` atoms. Subspace pursuit, which
+    /// chooses all atoms at once, then runs with 1, 2, … atoms.
     pub error: Option<ErrorTarget>,
     /// Whether every coefficient must be at least 0; for OMP and OLS.
     pub nonnegative: bool,
@@ -116,8 +121,8 @@ impl SparseCoder {
     /// The codes of `signals` `[m, p]` over `dictionary` `[n, p]`, both f32 or both f64.
     ///
     /// # Errors
-    /// When shapes, types or devices do not fit, a limit is out of range, a number is not finite, or `nonnegative` is set for a
-    /// method other than OMP and OLS.
+    /// When shapes, types or devices do not fit, a limit is out of range, a number is not finite,
+    /// or `nonnegative` is set for a method other than OMP and OLS.
     pub fn encode(&self, signals: &Tensor, dictionary: &Tensor) -> Result<SparseCodes> {
         let pursuit =
             Pursuit { n_nonzero: self.n_nonzero, error: self.error.clone(), nonnegative: self.nonnegative };
@@ -130,9 +135,11 @@ impl SparseCoder {
         }
     }
 
-    /// The codes of signals with missing samples, by OMP or OLS: only samples where `mask`, u8 `[m, p]`, is not 0 are used.
+    /// The codes of signals with missing samples, by OMP or OLS: only samples where `mask`, u8
+    /// `[m, p]`, is not 0 are used.
     ///
-    /// Entries of `signals` where the mask is 0 are never read; a signal without observed samples has an empty code.
+    /// Entries of `signals` where the mask is 0 are never read; a signal without observed samples
+    /// has an empty code.
     ///
     /// # Errors
     /// As for [`encode`](Self::encode), and for other methods.

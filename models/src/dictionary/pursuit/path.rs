@@ -1,4 +1,5 @@
-//! A support that grows atom by atom, in the inverse Cholesky form of [`chandlery_ops::codes::bomp`], in f64.
+//! A support that grows atom by atom, in the inverse Cholesky form of
+//! [`chandlery_ops::codes::bomp`], in f64.
 use super::problem::{CORRELATION, Fit, PIVOT, Problem, back_substitute};
 
 /// Candidates of OLS must keep this of their norm beside the support: it is divided by.
@@ -52,7 +53,8 @@ impl<'a> Path<'a> {
         self.support.len() == self.problem.s || self.error <= self.problem.target
     }
 
-    /// The atom whose addition leaves least, the first of equal ones; none when only rounding is left.
+    /// The atom whose addition leaves least, the first of equal ones; none when only rounding is
+    /// left.
     pub(super) fn best_by_least_squares(&self) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
         for (j, (alpha, left)) in self.corr.iter().zip(&self.left).enumerate() {

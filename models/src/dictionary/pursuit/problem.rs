@@ -1,5 +1,5 @@
-//! The shared parts of the CPU pursuits: checked operands, the Gram matrix, and a loop over signals with one signal at a time per
-//! core.
+//! The shared parts of the CPU pursuits: checked operands, the Gram matrix, and a loop over signals
+//! with one signal at a time per core.
 use super::SparseCoder;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::codes::{ErrorTarget, SparseCodes};
@@ -43,8 +43,8 @@ pub(super) struct Problem<'a> {
 }
 
 impl Problem<'_> {
-    /// The `count` atoms not in `taken` that `corr` is largest for, the best first; of equal ones the first. None whose
-    /// correlation is rounding.
+    /// The `count` atoms not in `taken` that `corr` is largest for, the best first; of equal ones
+    /// the first. None whose correlation is rounding.
     pub(super) fn most_correlated(&self, corr: &[f64], taken: &[usize], count: usize) -> Vec<usize> {
         let least = CORRELATION * self.energy.sqrt();
         let mut atoms: Vec<usize> =
@@ -58,7 +58,8 @@ impl Problem<'_> {
         atoms
     }
 
-    /// The atoms of `set` with the coefficients that leave least, and `‖r‖²`; atoms that depend on earlier ones are left out.
+    /// The atoms of `set` with the coefficients that leave least, and `‖r‖²`; atoms that depend on
+    /// earlier ones are left out.
     pub(super) fn fit(&self, set: &[usize]) -> Fit {
         let mut atoms: Vec<usize> = Vec::with_capacity(set.len());
         // Cholesky's factor row by row, and z in L z = α⁰.

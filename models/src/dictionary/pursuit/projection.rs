@@ -1,4 +1,5 @@
-//! Projection-based OMP: an atom is chosen by its coefficient when all candidates are fitted together.
+//! Projection-based OMP: an atom is chosen by its coefficient when all candidates are fitted
+//! together.
 //!
 //! ```text
 //! J ← the s largest |α| outside of I            candidates

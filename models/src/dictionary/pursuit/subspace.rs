@@ -7,7 +7,8 @@
 //! ```
 use super::problem::{CORRELATION, Fit, Problem};
 
-/// Rounds of exchange; two or three are usual, and each lowers the residual, so that the bound is for rounding.
+/// Rounds of exchange; two or three are usual, and each lowers the residual, so that the bound is
+/// for rounding.
 const ROUNDS: usize = 100;
 
 pub(super) fn pursue(problem: &Problem) -> Fit {

@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LbfgsConfig {
-    /// Pairs of steps and differences of gradients that are kept, at least 1. Default 10; more help little beyond 30.
+    /// Pairs of steps and differences of gradients that are kept, at least 1. Default 10; more help
+    /// little beyond 30.
     pub history: usize,
     /// Most iterations, at least 1. Default 1000.
     pub iterations: usize,
-    /// The run has converged when the Euclidean norm of the gradient is at most this; at least 0. Default 1e-6.
+    /// The run has converged when the Euclidean norm of the gradient is at most this; at least 0.
+    /// Default 1e-6.
     pub gradient_tolerance: f64,
-    /// The run has converged when an iteration lowers `f` by at most this share of `max(|f|, 1)`; at least 0, and 0 for never. Default 0.
+    /// The run has converged when an iteration lowers `f` by at most this share of `max(|f|, 1)`;
+    /// at least 0, and 0 for never. Default 0.
     pub decrease_tolerance: f64,
     /// `c₁` of the first Wolfe condition, in (0, 0.5). Default 1e-4.
     pub sufficient_decrease: f64,
@@ -59,7 +62,8 @@ impl LbfgsConfig {
         Rule { decrease: self.sufficient_decrease, curvature: self.curvature, evaluations: self.evaluations }
     }
 
-    /// Rows for directions, and as many for differences: the last is for the step that is being tried.
+    /// Rows for directions, and as many for differences: the last is for the step that is being
+    /// tried.
     pub(super) fn slots(&self) -> usize {
         self.history + 1
     }
@@ -75,9 +79,11 @@ pub enum Outcome {
     Decrease,
     /// All iterations were made.
     Iterations,
-    /// No step along the gradient satisfies the Wolfe conditions: rounding hides the decrease, or the gradient is not that of the function.
+    /// No step along the gradient satisfies the Wolfe conditions: rounding hides the decrease, or
+    /// the gradient is not that of the function.
     LineSearch,
-    /// The value or the gradient is NaN or infinite where the run began, or at all steps that were tried.
+    /// The value or the gradient is NaN or infinite where the run began, or at all steps that were
+    /// tried.
     NonFinite {
         /// The evaluation that gave it first, counted from 1.
         evaluation: u64,

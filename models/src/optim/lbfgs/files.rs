@@ -28,7 +28,8 @@ impl Lbfgs {
         checkpoint::save(path, NAME, tensors, &notes, &Preparation::default())
     }
 
-    /// Reads what [`save`](Self::save) wrote: the run, which goes on bit for bit on the device that wrote it, and the caller's progress.
+    /// Reads what [`save`](Self::save) wrote: the run, which goes on bit for bit on the device that
+    /// wrote it, and the caller's progress.
     ///
     /// # Errors
     /// When the file is missing, cut short or of something else; the message names it.

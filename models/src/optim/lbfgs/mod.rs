@@ -13,16 +13,20 @@
 //! | `f`, `g` | what the objective gives | a scalar of any float type, and `[n]` in the type of `x` |
 //! | `m` | [`LbfgsConfig::history`] | |
 //!
-//! Directions, differences of gradients and gradients are rows of one matrix `K`. After each evaluation [`row_dots`](chandlery_ops::arrays::row_dots()) forms the inner
-//! products of the three new rows with all rows in f64, and they cross to the host with the value in one transfer. The two loops run on
-//! the host over coefficients of the rows, with inner products that are all known, and one pass, `δ K`, makes the direction. So the host
-//! waits once for an evaluation, whatever `m` is, and an evaluation takes some six launches beside those of the objective.
+//! Directions, differences of gradients and gradients are rows of one matrix `K`. After each
+//! evaluation [`row_dots`](chandlery_ops::arrays::row_dots()) forms the inner products of the three
+//! new rows with all rows in f64, and they cross to the host with the value in one transfer. The
+//! two loops run on the host over coefficients of the rows, with inner products that are all known,
+//! and one pass, `δ K`, makes the direction. So the host waits once for an evaluation, whatever `m`
+//! is, and an evaluation takes some six launches beside those of the objective.
 //!
-//! Memory: `2m + 4` vectors beside those of an evaluation. Cost of an iteration beside its evaluations: `16 (m + 2) n` FLOP.
+//! Memory: `2m + 4` vectors beside those of an evaluation. Cost of an iteration beside its
+//! evaluations: `16 (m + 2) n` FLOP.
 //!
-//! Sources: Nocedal, "Updating quasi-Newton matrices with limited storage", Mathematics of Computation 35, 1980; Nocedal and Wright,
-//! "Numerical Optimization", second edition, 2006, algorithm 7.5; the loops over coefficients are those of Chen, Wang and Zhou,
-//! "Large-scale L-BFGS using MapReduce", NIPS 2014.
+//! Sources: Nocedal, "Updating quasi-Newton matrices with limited storage", Mathematics of
+//! Computation 35, 1980; Nocedal and Wright, "Numerical Optimization", second edition, 2006,
+//! algorithm 7.5; the loops over coefficients are those of Chen, Wang and Zhou, "Large-scale L-BFGS
+//! using MapReduce", NIPS 2014.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -57,7 +61,8 @@ use std::ops::ControlFlow;
 
 /// A run of L-BFGS; see the [module](self) for the equations.
 ///
-/// Holds all that the rest of the run depends on: a run that is saved and loaded goes on bit for bit.
+/// Holds all that the rest of the run depends on: a run that is saved and loaded goes on bit for
+/// bit.
 #[derive(Debug, Clone)]
 pub struct Lbfgs {
     config: LbfgsConfig,
@@ -88,7 +93,8 @@ pub(crate) struct State {
 }
 
 impl Lbfgs {
-    /// A run that begins at `x`, `[n]` f32 or f64, of which it takes a copy. Nothing is evaluated yet.
+    /// A run that begins at `x`, `[n]` f32 or f64, of which it takes a copy. Nothing is evaluated
+    /// yet.
     ///
     /// # Errors
     /// When `config` is out of range, `x` is no such vector, or memory is short.
@@ -121,7 +127,8 @@ impl Lbfgs {
         Ok(Self { config, x: x.contiguous()?.copy()?, rows, state })
     }
 
-    /// Runs to the end. `objective` gives the value at `x` and the gradient, which it may write to the same memory in every call.
+    /// Runs to the end. `objective` gives the value at `x` and the gradient, which it may write to
+    /// the same memory in every call.
     ///
     /// # Errors
     /// When `objective` fails, or gives no scalar or no gradient of the shape and type of `x`.
@@ -132,7 +139,8 @@ impl Lbfgs {
         self.minimize_with(objective, |_, _| Ok(ControlFlow::Continue(())))
     }
 
-    /// The same with a look at the run after each iteration, which can save it, or end it with [`ControlFlow::Break`].
+    /// The same with a look at the run after each iteration, which can save it, or end it with
+    /// [`ControlFlow::Break`].
     ///
     /// # Errors
     /// As [`minimize`](Self::minimize), and when `each` fails.
@@ -153,7 +161,8 @@ impl Lbfgs {
         }
     }
 
-    /// One iteration: a direction and a step along it; the inner error says why there was none, and then `x` is as it was.
+    /// One iteration: a direction and a step along it; the inner error says why there was none, and
+    /// then `x` is as it was.
     ///
     /// # Errors
     /// As [`minimize`](Self::minimize).
@@ -268,14 +277,16 @@ impl Lbfgs {
             return Ok(found.map(|point| (slope, point)));
         }
         self.x = x;
-        // What was tried may hold NaN, which a coefficient of 0 would not keep out of the next direction.
+        // What was tried may hold NaN, which a coefficient of 0 would not keep out of the next
+        // direction.
         let zeros = self.x.zeros_like()?;
         self.put(self.config.slots() + self.state.next, &zeros)?;
         self.put(2 * self.config.slots() + 1 - self.state.gradient, &zeros)?;
         Ok(None)
     }
 
-    /// Evaluates `x + step · direction`, a step along row `next`, whose gradient and difference of gradients become rows.
+    /// Evaluates `x + step · direction`, a step along row `next`, whose gradient and difference of
+    /// gradients become rows.
     fn try_step(
         &mut self,
         objective: &mut impl FnMut(&Tensor) -> Result<(Tensor, Tensor)>,
@@ -309,7 +320,8 @@ impl Lbfgs {
         self.state.value = Some(point.value);
         self.state.iterations += 1;
         self.state.non_finite = None;
-        // Rounding alone can make the curvature vanish: the second Wolfe condition gives it its sign.
+        // Rounding alone can make the curvature vanish: the second Wolfe condition gives it its
+        // sign.
         let curvature = point.step * self.product(next, y);
         if curvature > f64::EPSILON * self.product(y, y) {
             if self.state.pairs.len() == self.config.history {

@@ -26,8 +26,9 @@ pub struct Sprites {
 }
 
 impl Sprites {
-    /// Pictures of raw rows, `[n, n_inputs]` u8 or float, quantised to 16 levels for each channel; or, where there are none, the reason.
-    /// Floats outside of [0, 1] are stretched over their range, each picture by itself.
+    /// Pictures of raw rows, `[n, n_inputs]` u8 or float, quantised to 16 levels for each channel;
+    /// or, where there are none, the reason. Floats outside of [0, 1] are stretched over their
+    /// range, each picture by itself.
     ///
     /// # Errors
     /// When a row cannot be read.

@@ -11,12 +11,14 @@ pub struct Classes {
     pub labelled: bool,
 }
 
-/// With more different labels than these, points are not coloured: no one can tell so many colours apart.
+/// With more different labels than these, points are not coloured: no one can tell so many colours
+/// apart.
 pub const MOST: usize = 256;
 
 impl Classes {
-    /// The classes of `n` points by their labels, only those that occur; a label of which `names` has no name is called by its number.
-    /// Without labels, or with more than 256 different ones, all points are of one class.
+    /// The classes of `n` points by their labels, only those that occur; a label of which `names`
+    /// has no name is called by its number. Without labels, or with more than 256 different ones,
+    /// all points are of one class.
     pub fn new(n: usize, labels: Option<&[u32]>, names: Option<&[String]>) -> Self {
         let one = Self { names: vec!["all".to_owned()], of: vec![0; n], labelled: false };
         let Some(labels) = labels else { return one };

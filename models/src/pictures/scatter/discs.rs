@@ -37,11 +37,12 @@ const MOST_NAMES: usize = 30;
 /// Characters of a name in the legend.
 const NAME_CHARS: usize = 14;
 
-/// Draws the points below a title, on a picture of `side`×`side` pixels; where there are labels, a legend stands on the right and, in the
-/// plane, each name where its class is densest.
+/// Draws the points below a title, on a picture of `side`×`side` pixels; where there are labels, a
+/// legend stands on the right and, in the plane, each name where its class is densest.
 ///
 /// # Errors
-/// When no point is finite, there are not as many classes as points, `n_dims` is neither 2 nor 3, or `side` is below 200.
+/// When no point is finite, there are not as many classes as points, `n_dims` is neither 2 nor 3,
+/// or `side` is below 200.
 pub fn draw(points: &Points<'_>, title: &str, side: u32) -> Result<RgbImage> {
     let Points { positions, n_dims, classes } = *points;
     ensure!(matches!(n_dims, 2 | 3), "scatter: points must have 2 or 3 dimensions, got {n_dims}");
@@ -78,8 +79,8 @@ pub fn draw(points: &Points<'_>, title: &str, side: u32) -> Result<RgbImage> {
     Ok(picture)
 }
 
-/// The finite points in the frame, in the order of drawing: in space the farthest first, else shuffled so that the last class does not cover
-/// the others.
+/// The finite points in the frame, in the order of drawing: in space the farthest first, else
+/// shuffled so that the last class does not cover the others.
 fn placed(points: &Points<'_>, frame: &Frame) -> Result<Vec<Disc>> {
     let rows = points.positions.chunks_exact(points.n_dims).zip(&points.classes.of);
     let finite = rows.filter(|(row, _)| row.iter().all(|x| x.is_finite()));
@@ -113,7 +114,8 @@ fn placed(points: &Points<'_>, frame: &Frame) -> Result<Vec<Disc>> {
     Ok(discs)
 }
 
-/// A point of the plane as it is; one of space as seen from above on the right, its last coordinate towards the viewer.
+/// A point of the plane as it is; one of space as seen from above on the right, its last coordinate
+/// towards the viewer.
 fn seen_from_aside(row: &[f32]) -> [f64; 3] {
     let [x, y, z] = [0, 1, 2].map(|axis| row.get(axis).copied().map_or(0., f64::from));
     if row.len() < 3 {

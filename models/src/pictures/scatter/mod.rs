@@ -1,5 +1,6 @@
-//! Points coloured by class, with a legend: as one SVG with axes, which suits some thousands; as pixels ([`discs`]), for any number, in the
-//! plane or in space; and as an animation of many such pictures ([`animation`]).
+//! Points coloured by class, with a legend: as one SVG with axes, which suits some thousands; as
+//! pixels ([`discs`]), for any number, in the plane or in space; and as an animation of many such
+//! pictures ([`animation`]).
 pub mod animation;
 mod classes;
 pub mod discs;
@@ -37,7 +38,8 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(60, 60, 60),
 ];
 
-/// The colour of the class `k`, counted from 0. From the eleventh on, hues go round the circle by the golden angle.
+/// The colour of the class `k`, counted from 0. From the eleventh on, hues go round the circle by
+/// the golden angle.
 pub fn colour(k: usize) -> RGBColor {
     COLOURS.get(k).copied().unwrap_or_else(|| {
         let turn = (k as f64 * 0.618_034).fract();

@@ -14,12 +14,14 @@
 //! | `T_β` | one Gibbs step at `β`: hidden units, then visible units; it is its own reverse |
 //! | `w`, `s`, `M` | the weights of the chains, their standard deviation, `n_chains` |
 //!
-//! The weights sum over the hidden units analytically. Each temperature costs two products of `n_chains · n_visible · n_hidden`
-//! in f64 and about twenty passes over the states of all chains. Nothing is read back before the end.
+//! The weights sum over the hidden units analytically. Each temperature costs two products of
+//! `n_chains · n_visible · n_hidden` in f64 and about twenty passes over the states of all chains.
+//! Nothing is read back before the end.
 //!
-//! Source: Salakhutdinov and Murray 2008, sections 3 and 4.1, with their bounds; reverse annealing is that of Burda, Grosse and
-//! Salakhutdinov 2015. Departure: with real-valued units, the independent units have the standard deviations of the RBM. Draws
-//! compare an f32 number with the mean, so a probability is rounded up to a multiple of 2⁻²⁴.
+//! Source: Salakhutdinov and Murray 2008, sections 3 and 4.1, with their bounds; reverse annealing
+//! is that of Burda, Grosse and Salakhutdinov 2015. Departure: with real-valued units, the
+//! independent units have the standard deviations of the RBM. Draws compare an f32 number with the
+//! mean, so a probability is rounded up to a multiple of 2⁻²⁴.
 use super::path::Path;
 use super::{Estimate, Progress};
 use crate::check::{at_least_one, batch_of};
@@ -53,13 +55,15 @@ pub struct Stage {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AisConfig {
-    /// Number of chains, all run at once, at least 2. The bounds shrink with its square root. Default 5000, that of the paper, which suits
-    /// large RBMs; [`for_rbm`](Self::for_rbm) chooses by size.
+    /// Number of chains, all run at once, at least 2. The bounds shrink with its square root.
+    /// Default 5000, that of the paper, which suits large RBMs; [`for_rbm`](Self::for_rbm) chooses
+    /// by size.
     pub n_chains: usize,
-    /// The inverse temperatures after 0. Each stage continues from the end of the previous one, and the last ends at 1. The
-    /// default is that of the paper: 500 to 0.5, 4000 to 0.9, 10,000 to 1.
+    /// The inverse temperatures after 0. Each stage continues from the end of the previous one, and
+    /// the last ends at 1. The default is that of the paper: 500 to 0.5, 4000 to 0.9, 10,000 to 1.
     pub stages: Vec<Stage>,
-    /// Gibbs steps of the RBM from the rows given to [`Ais::reverse`] before reverse annealing starts. Default 1000.
+    /// Gibbs steps of the RBM from the rows given to [`Ais::reverse`] before reverse annealing
+    /// starts. Default 1000.
     pub burn_in: usize,
 }
 
@@ -70,9 +74,11 @@ impl Default for AisConfig {
 }
 
 impl AisConfig {
-    /// Chains and temperatures for the size of `rbm`: `r` times the default, `r = √(n_visible n_hidden / (784 · 500))`, at most 1, but at least
-    /// 500 chains and 1000 temperatures. The variance of the log-weights of chains grows with the number of units and falls with that of
-    /// temperatures (Neal 2001, section 4), so that it stays about that of the paper's RBMs.
+    /// Chains and temperatures for the size of `rbm`: `r` times the default,
+    /// `r = √(n_visible n_hidden / (784 · 500))`, at most 1, but at least 500 chains and 1000
+    /// temperatures. The variance of the log-weights of chains grows with the number of units and
+    /// falls with that of temperatures (Neal 2001, section 4), so that it stays about that of the
+    /// paper's RBMs.
     pub fn for_rbm(rbm: &Rbm) -> Self {
         let RbmConfig { n_visible, n_hidden, .. } = rbm.config;
         let ratio = (n_visible as f64 * n_hidden as f64 / PAPER_WEIGHTS).sqrt().min(1.);
@@ -133,12 +139,13 @@ impl AisConfig {
 pub struct AisRun {
     /// `ln Z` and its bounds.
     pub log_z: Estimate,
-    /// Effective number of chains, `(Σw)²/Σw²`: from 1, if one chain outweighs all others, to `n_chains`, if all weights are
-    /// equal.
+    /// Effective number of chains, `(Σw)²/Σw²`: from 1, if one chain outweighs all others, to
+    /// `n_chains`, if all weights are equal.
     pub effective_chains: f64,
-    /// Visible units, `[n_chains, n_visible]` f64. For a forward run they are samples of the RBM: final states of chains,
-    /// resampled in proportion to their weights, so that one with a large weight occurs many times. For a reverse run they are
-    /// the final states of the chains, which are independent units.
+    /// Visible units, `[n_chains, n_visible]` f64. For a forward run they are samples of the RBM:
+    /// final states of chains, resampled in proportion to their weights, so that one with a large
+    /// weight occurs many times. For a reverse run they are the final states of the chains, which
+    /// are independent units.
     pub states: Tensor,
 }
 
@@ -149,10 +156,11 @@ pub struct Ais {
 }
 
 impl Ais {
-    /// Prepares annealing of a copy of `rbm` from independent visible units with the biases `base`, `[n_visible]`.
+    /// Prepares annealing of a copy of `rbm` from independent visible units with the biases `base`,
+    /// `[n_visible]`.
     ///
-    /// [`Rbm::base_rate_bias`] of the data's mean is the best choice: the closer the independent units are to the data, the less
-    /// the weights of the chains vary.
+    /// [`Rbm::base_rate_bias`] of the data's mean is the best choice: the closer the independent
+    /// units are to the data, the less the weights of the chains vary.
     ///
     /// # Errors
     /// When `config` is out of range, `base` has another shape, or hidden units are not binary.
@@ -165,7 +173,8 @@ impl Ais {
         Ok(Self { path: Path::new(rbm, base)?, config })
     }
 
-    /// Anneals from the independent units to the RBM. The estimate of `ln Z` tends to be too low; see the [module](super).
+    /// Anneals from the independent units to the RBM. The estimate of `ln Z` tends to be too low;
+    /// see the [module](super).
     ///
     /// # Errors
     /// When a weight is not finite, or memory is short.
@@ -184,13 +193,14 @@ impl Ais {
         })
     }
 
-    /// Anneals from samples of the RBM back to the independent units. If they are true samples, the estimate of `ln Z` tends to
-    /// be too high.
+    /// Anneals from samples of the RBM back to the independent units. If they are true samples, the
+    /// estimate of `ln Z` tends to be too high.
     ///
-    /// `start` is `[_, n_visible]`, at least one row; chains take the rows in turn and first run `config.burn_in` Gibbs steps
-    /// towards the distribution of the RBM. Training rows cover every mode of an RBM that fits them, but not in the RBM's
-    /// proportions. The states of a forward run have its proportions but lack the modes that the run missed; both estimates then
-    /// agree on the same wrong value.
+    /// `start` is `[_, n_visible]`, at least one row; chains take the rows in turn and first run
+    /// `config.burn_in` Gibbs steps towards the distribution of the RBM. Training rows cover every
+    /// mode of an RBM that fits them, but not in the RBM's proportions. The states of a forward run
+    /// have its proportions but lack the modes that the run missed; both estimates then agree on
+    /// the same wrong value.
     ///
     /// # Errors
     /// When `start` has another shape, a weight is not finite, or memory is short.
@@ -217,7 +227,8 @@ impl Ais {
         Ok(AisRun { log_z: log_mean.subtracted_from(self.path.log_z_base), effective_chains, states })
     }
 
-    /// Takes every chain from the first of `betas` to the last: where it ends and `ln w`. `at` moves on.
+    /// Takes every chain from the first of `betas` to the last: where it ends and `ln w`. `at`
+    /// moves on.
     fn walk(
         &self,
         start: Tensor,
@@ -255,8 +266,9 @@ impl Estimate {
     }
 }
 
-/// The logarithm of the mean of what has these logarithms, bounds three standard errors of the mean to each side, and the
-/// effective number of terms. Nothing overflows: the largest term is taken out.
+/// The logarithm of the mean of what has these logarithms, bounds three standard errors of the mean
+/// to each side, and the effective number of terms. Nothing overflows: the largest term is taken
+/// out.
 fn log_mean(logs: &[f64]) -> (Estimate, f64) {
     let n = logs.len() as f64;
     let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -270,8 +282,8 @@ fn log_mean(logs: &[f64]) -> (Estimate, f64) {
     (estimate, sum * sum / squares)
 }
 
-/// As many indices as weights, each weight's own on average `n w/Σw` times and never more than one off (systematic
-/// resampling), in ascending order.
+/// As many indices as weights, each weight's own on average `n w/Σw` times and never more than one
+/// off (systematic resampling), in ascending order.
 fn in_proportion(log_weights: &[f64], philox: Philox) -> Vec<u32> {
     let top = log_weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = log_weights.iter().map(|log| (log - top).exp()).collect();

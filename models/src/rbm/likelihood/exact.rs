@@ -6,8 +6,8 @@
 //! over v   Z = Σ_v e^(b·v) Π_j (1 + e^((v Wᵀ + c)_j))
 //! ```
 //!
-//! A state is a number whose bits are the units. The lower bits run through the same values in every block, so `h W` of a block
-//! is one matrix, computed once, plus one row for the upper bits.
+//! A state is a number whose bits are the units. The lower bits run through the same values in
+//! every block, so `h W` of a block is one matrix, computed once, plus one row for the upper bits.
 use super::Progress;
 use crate::model::Model;
 use crate::rbm::energy::softplus;
@@ -26,7 +26,8 @@ const GPU_BLOCK: usize = 1 << 22;
 const GROUP: usize = 64;
 
 impl Rbm {
-    /// Whether the RBM has binary hidden units and is small enough for [`exact_log_z`](Self::exact_log_z).
+    /// Whether the RBM has binary hidden units and is small enough for
+    /// [`exact_log_z`](Self::exact_log_z).
     pub fn has_exact_log_z(&self) -> bool {
         self.must_be_binary("").is_ok() && self.exact_units() <= MAX_EXACT_UNITS
     }
@@ -39,12 +40,15 @@ impl Rbm {
         }
     }
 
-    /// `ln Z`, summed over the states of the hidden units or, if they are fewer and binary, of the visible units. In f64.
+    /// `ln Z`, summed over the states of the hidden units or, if they are fewer and binary, of the
+    /// visible units. In f64.
     ///
-    /// Cost: `2^units · n_other` exponentials and logarithms; a 784 × 20 RBM takes some seconds on a few cores.
+    /// Cost: `2^units · n_other` exponentials and logarithms; a 784 × 20 RBM takes some seconds on
+    /// a few cores.
     ///
     /// # Errors
-    /// When the smaller side has more than [`MAX_EXACT_UNITS`] units, or hidden units are not binary.
+    /// When the smaller side has more than [`MAX_EXACT_UNITS`] units, or hidden units are not
+    /// binary.
     pub fn exact_log_z(&self, progress: Progress<'_>) -> Result<f64> {
         const OP: &str = "Rbm::exact_log_z";
         self.must_be_binary(OP)?;
@@ -105,7 +109,8 @@ struct States<'a> {
 }
 
 impl States<'_> {
-    /// `ln Σ_s exp(s·bias + other(origin + s weight))`; `other` takes `[rows, n_other]` to `[rows]`.
+    /// `ln Σ_s exp(s·bias + other(origin + s weight))`; `other` takes `[rows, n_other]` to
+    /// `[rows]`.
     fn log_sum(
         &self,
         other: impl Fn(&Tensor) -> Result<Tensor> + Sync,
@@ -139,8 +144,8 @@ impl States<'_> {
         Tensor::stack(&sums, 0)?.log_sum_exp(0)?.to_scalar()
     }
 
-    /// What the states whose units `from..from + n` are the bits of `numbers` add to `s weight`, `[numbers, n_other]`, and to
-    /// `s·bias`, `[numbers]`.
+    /// What the states whose units `from..from + n` are the bits of `numbers` add to `s weight`,
+    /// `[numbers, n_other]`, and to `s·bias`, `[numbers]`.
     fn sums(&self, numbers: Range<usize>, from: usize, n: usize) -> Result<(Tensor, Tensor)> {
         let (rows, device) = (numbers.len(), self.weight.device());
         if n == 0 {
@@ -170,7 +175,8 @@ mod tests {
 
     #[test]
     fn both_sides_sum_to_the_same() -> Result<()> {
-        // Wide enough that blocks have upper bits: 2^13 · 11 numbers are more than a block of the CPU.
+        // Wide enough that blocks have upper bits: 2^13 · 11 numbers are more than a block of the
+        // CPU.
         for (n_visible, n_hidden) in [(13, 11), (2, 3), (1, 1), (14, 14)] {
             let config = RbmConfig { weight_stdev: 0.7, ..RbmConfig::new(n_visible, n_hidden) };
             let rbm = Rbm::init(config, Philox::new(1, 0), &Device::Cpu)?.to(DType::F64, &Device::Cpu)?;

@@ -11,15 +11,17 @@
 //! | from below, [`Ais::forward`] | annealing from independent units to the RBM | chains × temperatures |
 //! | from above, [`Ais::reverse`] | annealing from samples of the RBM back to independent units | the same |
 //!
-//! The mean of a forward run's weights is an unbiased estimate of `Z/Z_A`, so its logarithm is too low on average (Jensen) and
-//! the likelihood too high; chains that miss a mode have the same effect. A reverse run has the opposite error if its starting
-//! states are samples of the RBM. If the two intervals overlap, both estimates are credible.
+//! The mean of a forward run's weights is an unbiased estimate of `Z/Z_A`, so its logarithm is too
+//! low on average (Jensen) and the likelihood too high; chains that miss a mode have the same
+//! effect. A reverse run has the opposite error if its starting states are samples of the RBM. If
+//! the two intervals overlap, both estimates are credible.
 //!
 //! All of it is computed in f64; hidden units must be binary.
 //!
-//! Sources: Neal, "Annealed importance sampling", Statistics and Computing 11, 2001; Salakhutdinov and Murray, "On the
-//! quantitative analysis of deep belief networks", ICML 2008; Burda, Grosse and Salakhutdinov, "Accurate and conservative
-//! estimates of MRF log-likelihood using reverse annealing", AISTATS 2015.
+//! Sources: Neal, "Annealed importance sampling", Statistics and Computing 11, 2001; Salakhutdinov
+//! and Murray, "On the quantitative analysis of deep belief networks", ICML 2008; Burda, Grosse and
+//! Salakhutdinov, "Accurate and conservative estimates of MRF log-likelihood using reverse
+//! annealing", AISTATS 2015.
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -67,7 +69,8 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 pub struct Estimate {
     /// The estimate.
     pub value: f64,
-    /// Lower end; `value` if it is exact, and −∞ if three standard errors exceed the estimated mean.
+    /// Lower end; `value` if it is exact, and −∞ if three standard errors exceed the estimated
+    /// mean.
     pub lower: f64,
     /// Upper end; `value` if it is exact. It can be +∞ for the same reason as `lower`.
     pub upper: f64,
@@ -91,10 +94,12 @@ impl Estimate {
 }
 
 impl Rbm {
-    /// The average log-likelihood of rows, `−⟨F(v)⟩ − ln Z`, in nats per row, with the interval of `log_z`. In f64.
+    /// The average log-likelihood of rows, `−⟨F(v)⟩ − ln Z`, in nats per row, with the interval of
+    /// `log_z`. In f64.
     ///
-    /// `v` is `[batch, n_visible]`. For binary units it should hold 0 and 1; for grey levels the result is not the logarithm of a
-    /// probability. For real-valued units the result is the logarithm of a density of the rows as the RBM reads them.
+    /// `v` is `[batch, n_visible]`. For binary units it should hold 0 and 1; for grey levels the
+    /// result is not the logarithm of a probability. For real-valued units the result is the
+    /// logarithm of a density of the rows as the RBM reads them.
     ///
     /// # Errors
     /// When `v` has another shape or no row, or the hidden units are not binary.
@@ -109,7 +114,8 @@ impl Rbm {
         Ok(log_z.subtracted_from(-sum / v.dim(0)? as f64))
     }
 
-    /// The log-likelihood of each raw row, `−F(v) − ln Z` in nats: `[batch, n_inputs]` to f64 `[batch]`, given `ln Z`.
+    /// The log-likelihood of each raw row, `−F(v) − ln Z` in nats: `[batch, n_inputs]` to f64
+    /// `[batch]`, given `ln Z`.
     ///
     /// # Errors
     /// As [`log_likelihood`](Self::log_likelihood), and when `rows` have another type or device.
@@ -129,7 +135,8 @@ impl Rbm {
         (0..n).step_by(BLOCK).map(block).collect()
     }
 
-    /// Sums over hidden units have a closed form only where they are binary and each other's equals.
+    /// Sums over hidden units have a closed form only where they are binary and each other's
+    /// equals.
     pub(crate) fn must_be_binary(&self, op: &str) -> Result<()> {
         if let Some(grid) = &self.config.convolution {
             candle::bail!(

@@ -23,7 +23,8 @@ use candle_nn::ops::sigmoid;
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 
-/// An RBM, the independent units at the start of its path, and what the steps between them need. All f64.
+/// An RBM, the independent units at the start of its path, and what the steps between them need.
+/// All f64.
 pub(super) struct Path {
     rbm: Rbm,
     read: Tensor,
@@ -91,8 +92,8 @@ impl Path {
         hidden + visible
     }
 
-    /// Hidden and then visible units drawn at `β`, which leaves `p_β` as it is; `x` is the hidden input of the visible
-    /// units as they were. `at` moves on.
+    /// Hidden and then visible units drawn at `β`, which leaves `p_β` as it is; `x` is the hidden
+    /// input of the visible units as they were. `at` moves on.
     pub(super) fn transition(&self, x: &Tensor, beta: f64, at: &mut Philox) -> Result<Tensor> {
         let h = draw(&sigmoid(&(x * beta)?)?, *at)?;
         *at = at.advanced(x.elem_count());

@@ -1,4 +1,5 @@
-//! Several minibatches of one step: where they are loaded to, and which of them a step takes; and one that is not full.
+//! Several minibatches of one step: where they are loaded to, and which of them a step takes; and
+//! one that is not full.
 use super::super::storage::store;
 use super::super::variance::Variance;
 use super::super::{Rbm, RbmTrainConfig, VisibleUnit};
@@ -7,13 +8,15 @@ use candle::{Result, Tensor};
 use chandlery_ops::core::set_scalars_;
 use chandlery_ops::images::cells_into_;
 
-/// Most minibatches, and visible states of them, that are loaded at once. A load and the start of a recording take 4 µs of a GPU.
+/// Most minibatches, and visible states of them, that are loaded at once. A load and the start of a
+/// recording take 4 µs of a GPU.
 const MINIBATCHES_AT_ONCE: usize = 16;
 const STATES_AT_ONCE: usize = 1 << 25;
 
 impl Buffers {
-    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters, velocities, running means and counter. Rates are
-    /// their own, since the mean of a gradient is over the rows. `lower` and `rbm` are those that these buffers are for.
+    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters,
+    /// velocities, running means and counter. Rates are their own, since the mean of a gradient is
+    /// over the rows. `lower` and `rbm` are those that these buffers are for.
     pub(in super::super) fn of_fewer(&self, lower: &[Rbm], rbm: &Rbm, rows: usize) -> Result<Self> {
         let config = RbmTrainConfig { batch: rows, ..self.config.clone() };
         let own = Self::new(lower, rbm, self.cells, &config, self.philox)?;
@@ -43,7 +46,8 @@ impl Buffers {
         self.hidden.get(H_DRAWN)
     }
 
-    /// Loads `scale · rows`, of one minibatch or several, from minibatch `first` on, in as many parts as the states have.
+    /// Loads `scale · rows`, of one minibatch or several, from minibatch `first` on, in as many
+    /// parts as the states have.
     pub(in super::super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
         let to = self.rows.narrow(1, first * self.config.batch, rows.dim(0)?)?;
         let to = if to.dim(0)? == 1 { to.squeeze(0)? } else { to };
@@ -91,8 +95,9 @@ impl Buffers {
     }
 }
 
-/// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions and learned variances take one at a time. So do drawn
-/// visible states in two parts: draws leave the second part alone, which must stay 0 and would be that of the minibatch before.
+/// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions
+/// and learned variances take one at a time. So do drawn visible states in two parts: draws leave
+/// the second part alone, which must stay 0 and would be that of the minibatch before.
 pub(super) fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &RbmTrainConfig, parts: usize) -> usize {
     let own = rbm.config();
     let one = rbm.weight().device().is_cpu()

@@ -6,12 +6,14 @@
 //! ∇φ_j = ½ (1 − ‖b_j‖²),   ∇²φ = M ∘ (B Bᵀ)
 //! ```
 //!
-//! `λ_j` that are 0 and would fall stay 0 in a step; the others take Newton's step, shortened until `φ` falls, and end at 0 where it would
-//! lead below. At the minimum every atom has length 1, or `λ_j = 0` and a length below: with `(A + diag λ) B = S` these are the conditions
-//! for the best basis. A ridge of 1e-12 of the largest `A_jj` joins a singular `A + diag λ`.
+//! `λ_j` that are 0 and would fall stay 0 in a step; the others take Newton's step, shortened until
+//! `φ` falls, and end at 0 where it would lead below. At the minimum every atom has length 1, or
+//! `λ_j = 0` and a length below: with `(A + diag λ) B = S` these are the conditions for the best
+//! basis. A ridge of 1e-12 of the largest `A_jj` joins a singular `A + diag λ`.
 //!
-//! Sources: Lee, Battle, Raina and Ng, "Efficient sparse coding algorithms", NIPS 2006, section 4; Bertsekas, "Projected Newton methods for
-//! optimization problems with simple constraints", SIAM J. Control and Optimization 20(2), 1982.
+//! Sources: Lee, Battle, Raina and Ng, "Efficient sparse coding algorithms", NIPS 2006, section 4;
+//! Bertsekas, "Projected Newton methods for optimization problems with simple constraints", SIAM J.
+//! Control and Optimization 20(2), 1982.
 use super::{Statistics, UNUSED};
 use crate::dictionary::least_squares::cholesky;
 use candle::{DType, Result, Tensor};

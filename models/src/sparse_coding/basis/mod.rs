@@ -17,9 +17,11 @@
 //!
 //! Atoms that no signal uses (`A_jj` of 1e-30 or less) stay as they are.
 //!
-//! Sources: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009, section 6 (projected
-//! gradient); Mairal, Bach, Ponce and Sapiro, "Online learning for matrix factorization and sparse coding", JMLR 11, 2010, algorithm 2
-//! (block coordinate descent); Lee, Battle, Raina and Ng, "Efficient sparse coding algorithms", NIPS 2006, section 4 (Lagrange dual).
+//! Sources: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
+//! processors", ICML 2009, section 6 (projected gradient); Mairal, Bach, Ponce and Sapiro, "Online
+//! learning for matrix factorization and sparse coding", JMLR 11, 2010, algorithm 2 (block
+//! coordinate descent); Lee, Battle, Raina and Ng, "Efficient sparse coding algorithms", NIPS 2006,
+//! section 4 (Lagrange dual).
 //!
 //! ```
 //! use candle::{DType, Device::Cpu, Tensor};
@@ -94,8 +96,8 @@ impl std::str::FromStr for BasisMethod {
 pub struct BasisUpdate {
     /// Which method. Default block coordinate descent.
     pub method: BasisMethod,
-    /// Iterations, at least 1; the Lagrange dual takes as many as it needs. Default 1, enough for a step of a trainer, whose next step
-    /// goes on from there.
+    /// Iterations, at least 1; the Lagrange dual takes as many as it needs. Default 1, enough for a
+    /// step of a trainer, whose next step goes on from there.
     pub iterations: usize,
 }
 
@@ -112,11 +114,13 @@ impl BasisUpdate {
         at_least_one("BasisUpdate", "iterations", self.iterations)
     }
 
-    /// A better basis than `basis`, `[n_atoms, n_features]`, whose atoms have lengths of at most 1, as those of the new one have; `basis`
-    /// stays. Types and devices are those of the statistics. Only the Lagrange dual waits for the device.
+    /// A better basis than `basis`, `[n_atoms, n_features]`, whose atoms have lengths of at most 1,
+    /// as those of the new one have; `basis` stays. Types and devices are those of the statistics.
+    /// Only the Lagrange dual waits for the device.
     ///
     /// # Errors
-    /// When shapes, types or devices do not fit, `iterations` is 0, or, for the Lagrange dual, the statistics are not finite.
+    /// When shapes, types or devices do not fit, `iterations` is 0, or, for the Lagrange dual, the
+    /// statistics are not finite.
     pub fn apply(&self, basis: &Tensor, statistics: &Statistics) -> Result<Tensor> {
         const OP: &str = "BasisUpdate::apply";
         self.validate()?;

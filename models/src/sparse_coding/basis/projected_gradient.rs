@@ -6,11 +6,12 @@
 //! α = ⟨D, D diag A⟩/⟨D, AD⟩ for the next iteration  in [1/n, 10⁶]; 1 for the first
 //! ```
 //!
-//! `P` shortens rows to length 1. Each row of the gradient is divided by its `A_jj`, so that atoms that are used rarely move as fast as
-//! others; the projection of rows stays what it is. Every iteration lowers the objective and costs one product.
+//! `P` shortens rows to length 1. Each row of the gradient is divided by its `A_jj`, so that atoms
+//! that are used rarely move as fast as others; the projection of rows stays what it is. Every
+//! iteration lowers the objective and costs one product.
 //!
-//! Source of `α`: Birgin, Martínez and Raydan, "Nonmonotone spectral projected gradient methods on convex sets", SIAM J. Optimization
-//! 10(4), 2000; the line search here is exact and monotone.
+//! Source of `α`: Birgin, Martínez and Raydan, "Nonmonotone spectral projected gradient methods on
+//! convex sets", SIAM J. Optimization 10(4), 2000; the line search here is exact and monotone.
 use super::{Statistics, UNUSED, shortened};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;

@@ -7,7 +7,8 @@ use chandlery_ops::codes::SparseCodes;
 pub enum Status {
     /// Its gap is at most the tolerance.
     Converged,
-    /// It ended above the tolerance: at the cap on iterations, or where rounding errors stop the solver.
+    /// It ended above the tolerance: at the cap on iterations, or where rounding errors stop the
+    /// solver.
     Stopped,
 }
 
@@ -44,8 +45,8 @@ impl Activations {
         self.dense.ne(0.)?.to_dtype(DType::U32)?.sum(1)
     }
 
-    /// The same as sparse codes, entries in the order of the atoms, as wide as the longest code (at least 1), on the device of the
-    /// activations. They pass through the host.
+    /// The same as sparse codes, entries in the order of the atoms, as wide as the longest code (at
+    /// least 1), on the device of the activations. They pass through the host.
     ///
     /// # Errors
     /// When memory is short.

@@ -5,9 +5,11 @@ use super::parallel::{self, Search};
 use super::part::Part;
 use candle::{Result, Tensor};
 
-/// Iterations between two looks at the signals, when those that are done leave and rounding errors of running sums are made good.
+/// Iterations between two looks at the signals, when those that are done leave and rounding errors
+/// of running sums are made good.
 const ITERATIONS: usize = 10;
-/// The share of itself by which an objective falls at least in an iteration, unless that was the last one.
+/// The share of itself by which an objective falls at least in an iteration, unless that was the
+/// last one.
 const FALL: f64 = 1e-6;
 
 /// What an iteration is.
@@ -24,7 +26,8 @@ pub enum Stop {
     /// Its relative duality gap is at most the tolerance.
     #[default]
     Gap,
-    /// Its objective fell by less than 1e-6 of itself in an iteration, whatever the gap: the paper's. Every tenth iteration is looked at.
+    /// Its objective fell by less than 1e-6 of itself in an iteration, whatever the gap: the
+    /// paper's. Every tenth iteration is looked at.
     Fall,
 }
 
@@ -93,7 +96,8 @@ pub(super) fn solve(part: &Part<'_>, activations: &Tensor, method: &Method, stop
     Tensor::from_vec(gaps, m, device)?.to_dtype(dtype)
 }
 
-/// A start that the problem allows: no coefficients of zero atoms and, with `nonnegative`, none below 0.
+/// A start that the problem allows: no coefficients of zero atoms and, with `nonnegative`, none
+/// below 0.
 fn start(part: &Part<'_>, diagonal: &Tensor, activations: &Tensor) -> Result<Tensor> {
     let used = diagonal.gt(0.)?.to_dtype(activations.dtype())?;
     let start = activations.broadcast_mul(&used)?;

@@ -6,9 +6,10 @@
 //! (y − a′)·(a′ − a) > 0: the signal goes on from θ = 1, y = a′
 //! ```
 //!
-//! Sources: Beck and Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems", SIAM J. Imaging Sciences
-//! 2(1), 2009; O'Donoghue and Candès, "Adaptive restart for accelerated gradient schemes", Foundations of Computational Mathematics 15,
-//! 2015, for the restart (their gradient scheme).
+//! Sources: Beck and Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear
+//! inverse problems", SIAM J. Imaging Sciences 2(1), 2009; O'Donoghue and Candès, "Adaptive restart
+//! for accelerated gradient schemes", Foundations of Computational Mathematics 15, 2015, for the
+//! restart (their gradient scheme).
 use super::part::Part;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;

@@ -4,8 +4,9 @@
 //! G = B M Bᵀ,   Gⱼₗ = Σ over observed samples t of Bⱼₜ Bₗₜ
 //! ```
 //!
-//! On the CPU a solver makes those rows of it that it comes to need. On a GPU it is a row of one product, of the mask with the products of all
-//! pairs of atoms, or where these need too much memory `(B M)(B M)ᵀ`.
+//! On the CPU a solver makes those rows of it that it comes to need. On a GPU it is a row of one
+//! product, of the mask with the products of all pairs of atoms, or where these need too much
+//! memory `(B M)(B M)ᵀ`.
 use super::part::Part;
 use super::problem::Problem;
 use super::{Activations, Lasso, OP, Solver};
@@ -18,7 +19,8 @@ use std::collections::HashMap;
 
 /// Signals that must miss the same samples to be a problem of their own.
 const ALIKE: usize = 16;
-/// Entries of Gram matrices that are held at once on a GPU, and at most as many of what they are made from: 256 MiB in f32.
+/// Entries of Gram matrices that are held at once on a GPU, and at most as many of what they are
+/// made from: 256 MiB in f32.
 const ENTRIES: usize = 1 << 26;
 
 /// See [`Lasso::solve_masked`].
@@ -58,7 +60,8 @@ pub(super) fn solve(
     gathered(&masked.problem, &order, &parts)
 }
 
-/// Rows that have the same mask as many others, by mask, and those that have not; in the order of the rows.
+/// Rows that have the same mask as many others, by mask, and those that have not; in the order of
+/// the rows.
 fn groups(mask: &Tensor) -> Result<(Vec<Vec<u32>>, Vec<u32>)> {
     let masks = mask.ne(0u8)?.to_device(&Device::Cpu)?.to_vec2::<u8>()?;
     let (mut places, mut all) = (HashMap::new(), Vec::<Vec<u32>>::new());

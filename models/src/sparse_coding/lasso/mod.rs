@@ -1,4 +1,5 @@
-//! The lasso over a given dictionary: activations of many signals, to a duality gap, by a choice of solvers.
+//! The lasso over a given dictionary: activations of many signals, to a duality gap, by a choice of
+//! solvers.
 //!
 //! ```text
 //! min_a ½ ‖x − a B‖² + β Σ wⱼ |aⱼ| + ½ λ ‖a‖²          for each signal x; with `nonnegative` over a ≥ 0
@@ -12,12 +13,14 @@
 //! | `β`, `λ` | [`Lasso::beta`], [`Lasso::ridge`] | |
 //! | `w` | [`Lasso::weights`] | `[n]` |
 //!
-//! All solvers work on the Gram matrix `B Bᵀ + λ I`, computed once, and the correlations `x Bᵀ` of some thousand signals at a time.
-//! [`chandlery_ops::codes::lasso`] has the formula of the gap, and what it means for penalties of 0 and in f32.
+//! All solvers work on the Gram matrix `B Bᵀ + λ I`, computed once, and the correlations `x Bᵀ` of
+//! some thousand signals at a time. [`chandlery_ops::codes::lasso`] has the formula of the gap, and
+//! what it means for penalties of 0 and in f32.
 //!
-//! [`Solver::CoordinateParallel`] is the algorithm of Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
-//! processors", ICML 2009, section 6. There a signal stops by the fall of its objective ([`Stop::Fall`]); here it stops by its gap, unless
-//! that is asked for, and then leaves the batch.
+//! [`Solver::CoordinateParallel`] is the algorithm of Raina, Madhavan and Ng, "Large-scale deep
+//! unsupervised learning using graphics processors", ICML 2009, section 6. There a signal stops by
+//! the fall of its objective ([`Stop::Fall`]); here it stops by its gap, unless that is asked for,
+//! and then leaves the batch.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -57,7 +60,8 @@ const OP: &str = "Lasso";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Solver {
-    /// Greedy coordinate descent and Newton steps on the support ([`chandlery_ops::codes::LassoMethod::ActiveSet`]).
+    /// Greedy coordinate descent and Newton steps on the support
+    /// ([`chandlery_ops::codes::LassoMethod::ActiveSet`]).
     #[default]
     ActiveSet,
     /// Cyclic coordinate descent ([`chandlery_ops::codes::LassoMethod::CoordinateDescent`]).
@@ -69,8 +73,9 @@ pub enum Solver {
         /// When a signal is done.
         stop: Stop,
     },
-    /// The same for one block of coordinates after the other, each from what those before it left, with the exact line search. It takes
-    /// about half the iterations of [`CoordinateParallel`](Self::CoordinateParallel), and for each a step for every block.
+    /// The same for one block of coordinates after the other, each from what those before it left,
+    /// with the exact line search. It takes about half the iterations of
+    /// [`CoordinateParallel`](Self::CoordinateParallel), and for each a step for every block.
     CoordinateBlocks {
         /// Coordinates of a block, at least 1.
         block: usize,
@@ -86,13 +91,15 @@ pub struct Lasso {
     pub beta: f64,
     /// Factors `w` on the penalty for each atom, `[n]`, at least 0; default: 1.
     pub weights: Option<Tensor>,
-    /// Penalty `λ` on squares (elastic net), at least 0; default 0. It counts in the objective of the gap.
+    /// Penalty `λ` on squares (elastic net), at least 0; default 0. It counts in the objective of
+    /// the gap.
     pub ridge: f64,
     /// Whether every coefficient must be at least 0; default: no.
     pub nonnegative: bool,
     /// Relative duality gap at which a signal is done, at least 0; default 1e-4.
     pub tolerance: f64,
-    /// The most iterations of a signal, at least 1: updates of all coefficients, or as many updates of single ones. Default 1000.
+    /// The most iterations of a signal, at least 1: updates of all coefficients, or as many updates
+    /// of single ones. Default 1000.
     pub max_iterations: usize,
     /// Default: [`Solver::ActiveSet`].
     pub solver: Solver,
@@ -112,13 +119,15 @@ impl Lasso {
         }
     }
 
-    /// The activations of `signals` `[m, p]` over `dictionary` `[n, p]`, both f32 or both f64; from `start` `[m, n]`, or from
-    /// zeros. `start` is not changed.
+    /// The activations of `signals` `[m, p]` over `dictionary` `[n, p]`, both f32 or both f64; from
+    /// `start` `[m, n]`, or from zeros. `start` is not changed.
     ///
-    /// Cost: `n²p + 2mnp` FLOP and the solver; memory `n²`, the result, and matrices of some thousand signals.
+    /// Cost: `n²p + 2mnp` FLOP and the solver; memory `n²`, the result, and matrices of some
+    /// thousand signals.
     ///
     /// # Errors
-    /// When a field is out of range, shapes, types or devices do not fit, or a number is not finite.
+    /// When a field is out of range, shapes, types or devices do not fit, or a number is not
+    /// finite.
     pub fn solve(
         &self,
         signals: &Tensor,
@@ -129,7 +138,8 @@ impl Lasso {
         Problem::new(self, signals, dictionary)?.solve(self.beta, start)
     }
 
-    /// The activations of signals with missing samples: those where `mask`, u8 `[m, p]`, is 0 are never read and do not count,
+    /// The activations of signals with missing samples: those where `mask`, u8 `[m, p]`, is 0 are
+    /// never read and do not count,
     ///
     /// ```text
     /// min_a ½ ‖M (x − a B)‖² + β Σ wⱼ |aⱼ| + ½ λ ‖a‖²          M: the diagonal of 1 for each observed sample and 0 for the others
@@ -137,19 +147,20 @@ impl Lasso {
     ///
     /// A signal without observed samples has no activations.
     ///
-    /// Cost: on the CPU `2nps` FLOP for a signal in whose solution `s` atoms take part, and the solver; on a GPU `n²p` FLOP
-    /// and the solver. Signals that miss the same samples share a Gram matrix; on a GPU the others have one each, some hundred MiB of them
-    /// at a time.
+    /// Cost: on the CPU `2nps` FLOP for a signal in whose solution `s` atoms take part, and the
+    /// solver; on a GPU `n²p` FLOP and the solver. Signals that miss the same samples share a Gram
+    /// matrix; on a GPU the others have one each, some hundred MiB of them at a time.
     ///
     /// # Errors
-    /// As for [`solve`](Self::solve), and for solvers other than [`Solver::ActiveSet`] and [`Solver::CoordinateDescent`].
+    /// As for [`solve`](Self::solve), and for solvers other than [`Solver::ActiveSet`] and
+    /// [`Solver::CoordinateDescent`].
     pub fn solve_masked(&self, signals: &Tensor, mask: &Tensor, dictionary: &Tensor) -> Result<Activations> {
         self.validate()?;
         masked::solve(self, signals, mask, dictionary)
     }
 
-    /// The activations for each of `betas` in place of [`beta`](Self::beta), each from those of the one before: pass them from
-    /// large to small.
+    /// The activations for each of `betas` in place of [`beta`](Self::beta), each from those of the
+    /// one before: pass them from large to small.
     ///
     /// # Errors
     /// As for [`solve`](Self::solve), and when a number of `betas` is negative or not finite.
@@ -165,8 +176,8 @@ impl Lasso {
         Ok(path)
     }
 
-    /// The least `β` for which all activations are 0: the largest `|x·bⱼ| / wⱼ` (`nonnegative`: `x·bⱼ / wⱼ`, at least 0), over the
-    /// atoms with a weight above 0. Waits for the device.
+    /// The least `β` for which all activations are 0: the largest `|x·bⱼ| / wⱼ` (`nonnegative`:
+    /// `x·bⱼ / wⱼ`, at least 0), over the atoms with a weight above 0. Waits for the device.
     ///
     /// # Errors
     /// As for [`solve`](Self::solve).

@@ -1,5 +1,6 @@
-//! The coordinate-parallel algorithm: one product with the Gram matrix and one [`lasso_step_`] an iteration; or that for one block of
-//! coordinates after the other, with one product in all for an iteration over the blocks.
+//! The coordinate-parallel algorithm: one product with the Gram matrix and one [`lasso_step_`] an
+//! iteration; or that for one block of coordinates after the other, with one product in all for an
+//! iteration over the blocks.
 use super::active::ActiveSignals;
 use super::part::Part;
 use candle::{Result, Tensor};

@@ -58,7 +58,8 @@ impl TsneTrainer {
     /// As [`load`](crate::FullBatchTrainer::load), also for a run that has no raw rows.
     ///
     /// # Errors
-    /// When the file is missing, cut short or of something else, or the rows are not as many; the message names the file.
+    /// When the file is missing, cut short or of something else, or the rows are not as many; the
+    /// message names the file.
     pub fn restored(path: &Path, rows: Option<&Tensor>, device: &Device) -> Result<(Self, Value)> {
         let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
         checkpoint.load_preparation(&mut notes.config.preparation, device)?;

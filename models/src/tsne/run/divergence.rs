@@ -5,7 +5,8 @@ use candle::Result;
 use chandlery_ops::tsne::{Repulsion, RepulsionMethod, grid_sides, layout_divergence};
 
 impl TsneTrainer {
-    /// The divergence of the layout as it is, with the sums over all pairs of the run's method. Waits for the device.
+    /// The divergence of the layout as it is, with the sums over all pairs of the run's method.
+    /// Waits for the device.
     ///
     /// # Errors
     /// When memory is short.

@@ -1,4 +1,5 @@
-//! Greedy coordinate descent over all atoms, and Newton steps on those that were ever in the support.
+//! Greedy coordinate descent over all atoms, and Newton steps on those that were ever in the
+//! support.
 use super::cyclic;
 use super::lanes::{Coordinates, Rows, descend};
 use super::signal::{Progress, Signal};
@@ -8,11 +9,12 @@ use crate::core::real::Real;
 
 /// Rounds in a row that may bring no progress.
 const PATIENCE: usize = 5;
-/// Moves of coordinates in the first round from zeros; later ones may make half as many more as there are members.
+/// Moves of coordinates in the first round from zeros; later ones may make half as many more as
+/// there are members.
 const FIRST_MOVES: usize = 16;
 
-/// Solves for the signal and returns its gap and the updates made. Where rounding errors keep Newton steps from the gap, cyclic
-/// descent goes on.
+/// Solves for the signal and returns its gap and the updates made. Where rounding errors keep
+/// Newton steps from the gap, cyclic descent goes on.
 pub(super) fn solve<T: Real, G: Rows<T>, const POSITIVE: bool, const W: usize>(
     signal: &mut Signal<'_, T, G>,
     subset: &mut Subset<T, W>,

@@ -1,18 +1,21 @@
-//! Symmetric elimination for a Newton step: `A d = b` with `A = Uᵀ diag(1/u) U`, the same as Cholesky's method.
+//! Symmetric elimination for a Newton step: `A d = b` with `A = Uᵀ diag(1/u) U`, the same as
+//! Cholesky's method.
 //!
-//! Four rows at a time are taken from four later ones at a time, so that a number that is loaded is used four times.
+//! Four rows at a time are taken from four later ones at a time, so that a number that is loaded is
+//! used four times.
 use crate::core::fused::{fma, fused};
 use crate::core::real::Real;
 use multiversion::multiversion;
 
 /// Rows that are taken from as many later ones at once.
 const TILE: usize = 4;
-/// The least pivot of atoms of length 1, in eps. An atom that depends linearly on earlier ones gets this one: `d` then goes far in
-/// the direction in which `A` vanishes, along which the objective is linear and the line search ends where a coefficient is 0.
+/// The least pivot of atoms of length 1, in eps. An atom that depends linearly on earlier ones gets
+/// this one: `d` then goes far in the direction in which `A` vanishes, along which the objective is
+/// linear and the line search ends where a coefficient is 0.
 const LEAST_PIVOT: f64 = 64.;
 
-/// `A d = b` of `k` unknowns in memory: rows of `A` from the diagonal on, then `b` in column `rows`. Rows and columns from `k` on
-/// are 0.
+/// `A d = b` of `k` unknowns in memory: rows of `A` from the diagonal on, then `b` in column
+/// `rows`. Rows and columns from `k` on are 0.
 pub(super) struct System<T, const V: usize> {
     /// `k` rounded up to tiles
     rows: usize,
@@ -34,7 +37,8 @@ impl<T: Real, const V: usize> System<T, V> {
         Self { rows: 0, width: 0, entries, quotients, inverse_pivots, solution }
     }
 
-    /// Makes room for `k` unknowns, and returns the rows to fill in, from the diagonal on, and the column of `b`.
+    /// Makes room for `k` unknowns, and returns the rows to fill in, from the diagonal on, and the
+    /// column of `b`.
     pub(super) fn rows_mut(&mut self, k: usize) -> (impl Iterator<Item = &mut [T]>, usize) {
         self.rows = k.next_multiple_of(TILE);
         self.width = (self.rows + 1).next_multiple_of(V);
@@ -83,7 +87,8 @@ fn eliminate<T: Real, const V: usize>(system: &mut System<T, V>) {
     }
 }
 
-/// Eliminates among the rows of `panel`, of which `first` is the first, and writes their inverse pivots and quotients.
+/// Eliminates among the rows of `panel`, of which `first` is the first, and writes their inverse
+/// pivots and quotients.
 #[inline(always)]
 fn factor_panel<T: Real, const FUSED: bool, const V: usize>(
     first: usize,
@@ -206,7 +211,8 @@ mod tests {
 
     #[test]
     fn a_dependent_row_gives_a_direction_in_which_the_matrix_vanishes() {
-        // Two equal atoms with different right sides: no solution, but (1, −1) keeps A d and changes b·d.
+        // Two equal atoms with different right sides: no solution, but (1, −1) keeps A d and
+        // changes b·d.
         let mut system = System::<f64, 16>::new();
         let (mut rows, last) = system.rows_mut(2);
         let (first, second) = (rows.next().unwrap(), rows.next().unwrap());

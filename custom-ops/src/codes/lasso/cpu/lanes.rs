@@ -1,6 +1,8 @@
-//! The inner loops over atoms: greedy coordinate descent, sums of rows of the Gram matrix, and what the gap needs.
+//! The inner loops over atoms: greedy coordinate descent, sums of rows of the Gram matrix, and what
+//! the gap needs.
 //!
-//! All arrays over atoms are padded to blocks of `W`. Padding has `q = a = 0` and an infinite penalty, so that it never moves.
+//! All arrays over atoms are padded to blocks of `W`. Padding has `q = a = 0` and an infinite
+//! penalty, so that it never moves.
 use crate::core::fused::{fma, fused};
 use crate::core::real::Real;
 use multiversion::multiversion;
@@ -97,8 +99,8 @@ impl<T: Real, const W: usize> Best<T, W> {
     }
 }
 
-/// Moves the coordinate with the largest step to its minimiser, up to `most` times, while that step is above `least`. Returns the
-/// number of moves; `seen` receives the moved atoms.
+/// Moves the coordinate with the largest step to its minimiser, up to `most` times, while that step
+/// is above `least`. Returns the number of moves; `seen` receives the moved atoms.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 pub(super) fn descend<T: Real, G: Rows<T>, const POSITIVE: bool, const W: usize>(
     gram: &mut G,

@@ -1,8 +1,9 @@
 //! The exact minimiser of the objective along a direction.
 //!
-//! The derivative at `a + t d` is `A t − e`, with `A = dᵀ G d` and `e = d·(q − β sign a)`, and `2 βⱼ |dⱼ|` more from the point on
-//! where `aⱼ + t dⱼ` changes its sign. The minimum is where it passes 0: in between such points, or at one, where that coefficient
-//! is 0. `A` is not taken to be `e`, which it is for an exact Newton direction: the objective falls for any.
+//! The derivative at `a + t d` is `A t − e`, with `A = dᵀ G d` and `e = d·(q − β sign a)`, and
+//! `2 βⱼ |dⱼ|` more from the point on where `aⱼ + t dⱼ` changes its sign. The minimum is where it
+//! passes 0: in between such points, or at one, where that coefficient is 0. `A` is not taken to be
+//! `e`, which it is for an exact Newton direction: the objective falls for any.
 
 /// A coefficient, its direction `d`, and `G d`.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +68,8 @@ pub(in crate::codes::lasso) fn minimise<const POSITIVE: bool>(
 mod tests {
     use super::*;
 
-    /// Along `d` with the curvature 1 · d² of one atom of length 1: `q` is chosen such that `d` is the Newton step.
+    /// Along `d` with the curvature 1 · d² of one atom of length 1: `q` is chosen such that `d` is
+    /// the Newton step.
     fn one(a: f64, d: f64, beta: f64) -> Along {
         Along { a, d, gd: d, q: d + beta.copysign(a), beta }
     }

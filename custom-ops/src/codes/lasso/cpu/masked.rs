@@ -1,5 +1,5 @@
-//! Signals with missing samples: each a problem with the Gram matrix of the samples that it has, of which only the rows of atoms that come
-//! into its support are made.
+//! Signals with missing samples: each a problem with the Gram matrix of the samples that it has, of
+//! which only the rows of atoms that come into its support are made.
 use super::lanes::subtract_rows;
 use super::rows::LazyRows;
 use super::signal::Signal;

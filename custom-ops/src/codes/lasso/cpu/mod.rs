@@ -97,7 +97,8 @@ impl<T: Real> Row<'_, T> {
     }
 }
 
-/// Lengths of atoms and penalties for atoms of length 1; arrays over atoms are padded to `padded` entries.
+/// Lengths of atoms and penalties for atoms of length 1; arrays over atoms are padded to `padded`
+/// entries.
 struct Problem<T> {
     n: usize,
     padded: usize,

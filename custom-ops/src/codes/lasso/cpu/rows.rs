@@ -1,4 +1,5 @@
-//! Where the solvers find rows of a Gram matrix: all of them made before, or each when it is first asked for.
+//! Where the solvers find rows of a Gram matrix: all of them made before, or each when it is first
+//! asked for.
 use super::lanes::{Rows, subtract_rows};
 use crate::core::real::Real;
 
@@ -26,8 +27,9 @@ impl<T> Rows<T> for AllRows<'_, T> {
 /// The place of a row that was not made yet.
 const ABSENT: u32 = u32::MAX;
 
-/// Rows of the Gram matrix of the observed samples of a dictionary, made when they are first asked for: a signal asks for those of the atoms
-/// that were ever in its support. Its memory serves one signal after the other.
+/// Rows of the Gram matrix of the observed samples of a dictionary, made when they are first asked
+/// for: a signal asks for those of the atoms that were ever in its support. Its memory serves one
+/// signal after the other.
 pub(super) struct LazyRows<'a, T, const W: usize> {
     /// `Bᵀ`, `[p, padded]`
     columns: &'a [T],

@@ -5,7 +5,8 @@ use super::lanes::{Rows, largest, subtract_rows, subtract_rows_in_f64};
 use crate::core::real::{Real, peak};
 use candle::Result;
 
-/// The state of a signal, in coordinates that give atoms length 1; its memory serves one signal after the other.
+/// The state of a signal, in coordinates that give atoms length 1; its memory serves one signal
+/// after the other.
 pub(super) struct Signal<'a, T, G> {
     pub problem: &'a Problem<T>,
     pub gram: G,
@@ -46,7 +47,8 @@ pub(in crate::codes::lasso) struct Sums {
 }
 
 impl Sums {
-    /// The objective and the gap by the formulas of the [op](super::super), for numbers of this precision.
+    /// The objective and the gap by the formulas of the [op](super::super), for numbers of this
+    /// precision.
     pub(in crate::codes::lasso) fn certificate(self, epsilon: f64) -> Certificate {
         let Self { energy, ca, qa, absolute, excess, unpenalised } = self;
         // Comparisons are written so that a NaN stays.
@@ -107,7 +109,8 @@ impl<'a, T: Real, G: Rows<T>> Signal<'a, T, G> {
         a.iter_mut().zip(&self.a).zip(&self.problem.inverse).for_each(|((to, &a), &by)| *to = a * by);
     }
 
-    /// Below this a step of a coordinate is not worth taking for a gap of `tolerance`, or is rounding error.
+    /// Below this a step of a coordinate is not worth taking for a gap of `tolerance`, or is
+    /// rounding error.
     pub(super) fn least_step(&self, tolerance: f64) -> T {
         let unit = match self.problem.least_beta {
             0. => self.energy.sqrt(),
@@ -116,7 +119,8 @@ impl<'a, T: Real, G: Rows<T>> Signal<'a, T, G> {
         T::from_f64((0.25 * tolerance * unit).max(4. * T::EPSILON * self.energy.sqrt()))
     }
 
-    /// Finds the support among `atoms` and computes `q̂` anew, without the rounding errors of the updates.
+    /// Finds the support among `atoms` and computes `q̂` anew, without the rounding errors of the
+    /// updates.
     pub(super) fn refresh<const W: usize>(&mut self, atoms: impl Iterator<Item = u32>) {
         self.support.clear();
         self.places.clear();
@@ -166,8 +170,8 @@ impl Progress {
         Self { best: first, idle: 0, patience }
     }
 
-    /// Takes note of the next certificate of the signal; true where the last ones were no better than those before. Sums in f64 are
-    /// what is tried first then.
+    /// Takes note of the next certificate of the signal; true where the last ones were no better
+    /// than those before. Sums in f64 are what is tried first then.
     pub(super) fn has_stopped<T: Real, G>(
         &mut self,
         now: Certificate,

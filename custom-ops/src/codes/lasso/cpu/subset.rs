@@ -13,8 +13,8 @@ const NEWTON_STEPS: usize = 8;
 /// The place of an atom that is no member.
 const ABSENT: u32 = u32::MAX;
 
-/// The members are the atoms that were ever in the support of the signal. Lanes beyond them hold numbers of earlier signals, which
-/// move nothing: their penalty is infinite.
+/// The members are the atoms that were ever in the support of the signal. Lanes beyond them hold
+/// numbers of earlier signals, which move nothing: their penalty is infinite.
 pub(super) struct Subset<T, const W: usize> {
     atoms: Vec<u32>,
     /// Of each atom, `[n]`
@@ -121,8 +121,8 @@ impl<T: Real, const W: usize> Subset<T, W> {
         self.atoms.iter().zip(&self.a).for_each(|(&j, &x)| a[j as usize] = x);
     }
 
-    /// Newton steps and greedy descent in turn, until no step of a coordinate is above `least` or twice each. Returns the updates
-    /// made.
+    /// Newton steps and greedy descent in turn, until no step of a coordinate is above `least` or
+    /// twice each. Returns the updates made.
     pub(super) fn solve<const POSITIVE: bool>(&mut self, least: T) -> usize {
         let mut updates = 0;
         for _ in 0..TURNS {
@@ -150,7 +150,8 @@ impl<T: Real, const W: usize> Subset<T, W> {
         descend::<T, _, POSITIVE, W>(&mut rows, on, most, least, &mut self.moved)
     }
 
-    /// One Newton step on the support, as far as the objective falls. Returns whether it was a whole one.
+    /// One Newton step on the support, as far as the objective falls. Returns whether it was a
+    /// whole one.
     fn newton<const POSITIVE: bool>(&mut self) -> bool {
         self.support.clear();
         self.support.extend((0..self.atoms.len() as u32).filter(|&p| self.a[p as usize] != T::zero()));

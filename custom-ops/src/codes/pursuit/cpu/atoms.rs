@@ -56,7 +56,8 @@ impl<T: Real> Atoms<T> {
         self.multiply(out, rows, &self.unit);
     }
 
-    /// `out ← rows · b` of contiguous rows `[_, p]` with `b` of the shape of `unit`, by this thread.
+    /// `out ← rows · b` of contiguous rows `[_, p]` with `b` of the shape of `unit`, by this
+    /// thread.
     pub(super) fn multiply(&self, out: &mut [T], rows: &[T], b: &[T]) {
         let rows = Rows { x: rows, rows: out.len() / self.padded, row: self.p, entry: 1 };
         multiply(out, rows, b, self.padded, Parallelism::None);
@@ -80,8 +81,8 @@ fn multiply<T: Real>(out: &mut [T], a: Rows<T>, b: &[T], columns: usize, threads
     }
     assert!(out.len() == a.rows * columns && b.len() == inner * columns);
     assert!((a.rows - 1) * a.row + (inner - 1) * a.entry < a.x.len());
-    // SAFETY: `out` is the `rows × columns` matrix that is written and nothing else borrows it; the asserts above bound
-    // what the strides of the two operands reach.
+    // SAFETY: `out` is the `rows × columns` matrix that is written and nothing else borrows it; the
+    // asserts above bound what the strides of the two operands reach.
     unsafe {
         gemm::gemm(
             columns,

@@ -1,4 +1,5 @@
-//! Sparse codes as dense rows, and their product with a dictionary: a weighted sum of few atoms per row.
+//! Sparse codes as dense rows, and their product with a dictionary: a weighted sum of few atoms per
+//! row.
 use super::lanes::Real;
 use crate::codes::pursuit::codes::Codes;
 use crate::core::fused::{fma, fused};

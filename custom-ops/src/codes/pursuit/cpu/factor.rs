@@ -1,6 +1,8 @@
-//! The small system of one signal: the triangular factor of its support and the coordinates along the basis, in f64.
+//! The small system of one signal: the triangular factor of its support and the coordinates along
+//! the basis, in f64.
 
-/// `L` row by row, `z`, and `c`, the coordinates of the fit: `z` itself unless coefficients must not be negative.
+/// `L` row by row, `z`, and `c`, the coordinates of the fit: `z` itself unless coefficients must
+/// not be negative.
 #[derive(Debug, Default)]
 pub(super) struct Factor {
     /// Row `k` starts at `k (k + 1) / 2` and ends with `ρ_k`.
@@ -30,7 +32,8 @@ impl Factor {
         (&self.z, &self.c)
     }
 
-    /// Adds an atom with inner products `w` and `ρ` with the basis, along whose new direction the signal is `z`.
+    /// Adds an atom with inner products `w` and `ρ` with the basis, along whose new direction the
+    /// signal is `z`.
     pub(super) fn push(&mut self, w: impl Iterator<Item = f64>, rho: f64, z: f64) {
         self.rows.extend(w);
         self.rows.push(rho);
@@ -57,8 +60,9 @@ impl Factor {
 
     /// `x ≥ 0` that leaves the least residual, and its coordinates: `c = Lᵀ x`.
     ///
-    /// The active set method of Lawson and Hanson, "Solving least squares problems", 1974, chapter 23, on the `k × k` system
-    /// `L Lᵀ`; where no coefficient of the free solution is negative, that is the answer.
+    /// The active set method of Lawson and Hanson, "Solving least squares problems", 1974, chapter
+    /// 23, on the `k × k` system `L Lᵀ`; where no coefficient of the free solution is negative,
+    /// that is the answer.
     pub(super) fn solve_nonnegative(&mut self) -> &[f64] {
         if self.solve().iter().all(|&x| x >= 0.) {
             self.c.copy_from_slice(&self.z);

@@ -1,6 +1,8 @@
-//! Pursuit of all signals of a chunk in step: each step computes the Gram rows that they need as one product.
+//! Pursuit of all signals of a chunk in step: each step computes the Gram rows that they need as
+//! one product.
 //!
-//! With missing samples every signal has its own dictionary, restricted to its observed samples `o`:
+//! With missing samples every signal has its own dictionary, restricted to its observed samples
+//! `o`:
 //!
 //! ```text
 //! gⱼ = Σ_o d̂ⱼ²     αⱼ = Σ_o d̂ⱼ y / √gⱼ     G_ij = Σ_o d̂_i d̂ⱼ / √(g_i gⱼ)

@@ -1,9 +1,10 @@
 //! The inner loops: one pass over the atoms for each chosen one.
 //!
-//! Atoms are padded with zeros to blocks of `W`, which fill four vector registers. All arrays over atoms have this layout: the
-//! basis is `[block][l][W]`, so that the data of a block is contiguous.
+//! Atoms are padded with zeros to blocks of `W`, which fill four vector registers. All arrays over
+//! atoms have this layout: the basis is `[block][l][W]`, so that the data of a block is contiguous.
 //!
-//! An atom that must not be chosen again has the correlation NaN, which stays NaN and compares false with everything.
+//! An atom that must not be chosen again has the correlation NaN, which stays NaN and compares
+//! false with everything.
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use crate::core::fused::{fma, fused};
 pub(in crate::codes::pursuit) use crate::core::real::Real;
@@ -83,7 +84,8 @@ impl<T: Real, const W: usize> Best<T, W> {
     }
 
     /// The best of all lanes.
-    // Without the number of a lane: an index into the arrays would keep them in memory for the whole pass.
+    // Without the number of a lane: an index into the arrays would keep them in memory for the
+    // whole pass.
     #[inline(always)]
     fn quotient(&self) -> (T, T) {
         let mut quotient = [T::zero(); W];
@@ -265,7 +267,8 @@ pub(super) fn shift<T: Real, K: Kind, const W: usize>(
     }
 }
 
-/// A power of two that brings the largest entry near 1, and `‖y‖²` in that scale; none when an entry is not finite.
+/// A power of two that brings the largest entry near 1, and `‖y‖²` in that scale; none when an
+/// entry is not finite.
 ///
 /// The scale keeps squares from over- and underflowing, and changes no bit of a mantissa.
 pub(super) fn scale_and_energy<T: Real>(y: &[T]) -> Option<(f64, f64)> {

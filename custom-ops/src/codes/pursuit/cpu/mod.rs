@@ -1,9 +1,10 @@
-//! The pursuits on the CPU: signals in chunks over all cores, atoms over the lanes of the vector unit.
+//! The pursuits on the CPU: signals in chunks over all cores, atoms over the lanes of the vector
+//! unit.
 //!
-//! If a Gram matrix is worth its cost, the correlations of a chunk are one product that stays in the cache, and each signal is
-//! then coded to the end ([`with_gram`]). If it is not (few signals, or a separate Gram matrix for each signal because samples
-//! are missing), all signals of a chunk advance in step, and each step computes the rows that they need as one product
-//! ([`in_step`]).
+//! If a Gram matrix is worth its cost, the correlations of a chunk are one product that stays in
+//! the cache, and each signal is then coded to the end ([`with_gram`]). If it is not (few signals,
+//! or a separate Gram matrix for each signal because samples are missing), all signals of a chunk
+//! advance in step, and each step computes the rows that they need as one product ([`in_step`]).
 mod atoms;
 mod combine;
 mod factor;
@@ -132,8 +133,8 @@ impl<'a, T: Real> Output<'a, T> {
     }
 }
 
-/// Signals of a chunk: enough for the product of matrices to be fast, few enough for its result to stay in the cache, and
-/// chunks for every thread.
+/// Signals of a chunk: enough for the product of matrices to be fast, few enough for its result to
+/// stay in the cache, and chunks for every thread.
 fn chunk(m: usize, bytes_a_signal: usize) -> usize {
     const CACHE_BYTES: usize = 256 * 1024;
     let fits = CACHE_BYTES / bytes_a_signal.max(1);

@@ -51,8 +51,8 @@ impl<T: Real, const W: usize> Track<T, W> {
         }
     }
 
-    /// A new signal of squared norm `energy`, to be left when the squared error is at most `target`; `corr` times `scale` are its
-    /// correlations, in the scale of the two.
+    /// A new signal of squared norm `energy`, to be left when the squared error is at most
+    /// `target`; `corr` times `scale` are its correlations, in the scale of the two.
     pub(super) fn start<K: Kind>(&mut self, corr: &mut [T], scale: T, energy: f64, target: f64) {
         self.support.clear();
         self.factor.clear();
@@ -67,8 +67,8 @@ impl<T: Real, const W: usize> Track<T, W> {
         self.support.len() == self.s || self.error <= self.target
     }
 
-    /// Takes the candidate into the support. Its row of the Gram matrix is then wanted by [`Track::absorb`]; none when the pursuit
-    /// is over.
+    /// Takes the candidate into the support. Its row of the Gram matrix is then wanted by
+    /// [`Track::absorb`]; none when the pursuit is over.
     pub(super) fn choose(&mut self, corr: &mut [T]) -> Option<usize> {
         let i = self.next.take()?;
         let alpha = corr[i].to_f64();
@@ -106,8 +106,8 @@ impl<T: Real, const W: usize> Track<T, W> {
         Some(i)
     }
 
-    /// Fits the support with the new atom, and returns the part of the fit along its direction; `shift` is by how much the fit
-    /// along the others changes.
+    /// Fits the support with the new atom, and returns the part of the fit along its direction;
+    /// `shift` is by how much the fit along the others changes.
     fn fit_nonnegative(&mut self, alpha: f64, rho: f64) -> f64 {
         let (z, c) = self.factor.coordinates();
         let missed = self.w.iter().zip(z.iter().zip(c)).map(|(w, (z, c))| w.to_f64() * (z - c));

@@ -1,4 +1,5 @@
-//! Sparse codes as dense rows, and their product with a dictionary: the launches of `kernels/codes/codes.cu`.
+//! Sparse codes as dense rows, and their product with a dictionary: the launches of
+//! `kernels/codes/codes.cu`.
 use super::{suffix, warps};
 use crate::codes::pursuit::codes::Codes;
 use crate::core::cuda::Gpu;
@@ -20,8 +21,8 @@ pub(in crate::codes::pursuit) fn to_dense<T: CudaDType>(
         (out.elements::<T>()?, indices.elements::<u32>()?, values.elements::<T>()?);
     let launch = gpu.launch(op, FILE, &format!("to_dense_{}", suffix::<T>()))?;
     let launch = launch.read(&indices).read(&values).write(&mut out).num(m).count(n).count(s);
-    // SAFETY: (const unsigned*, const T*, T*, size_t, unsigned, unsigned): codes are [m, s] and `out` is [m, n], checked by
-    // `SparseCodes`; the kernel ignores an index that is not below n.
+    // SAFETY: (const unsigned*, const T*, T*, size_t, unsigned, unsigned): codes are [m, s] and
+    // `out` is [m, n], checked by `SparseCodes`; the kernel ignores an index that is not below n.
     unsafe { warps(launch, m).go() }
 }
 
@@ -42,7 +43,8 @@ pub(in crate::codes::pursuit) fn add_rows<T: CudaDType>(
     let launch = gpu.launch(op, FILE, &format!("reconstruct_{}", suffix::<T>()))?;
     let launch = launch.read(&indices).read(&values).read(&dictionary).maybe(&signals).write(&mut out);
     let launch = launch.num(m).count(n).count(s).count(p).count(lanes);
-    // SAFETY: (const unsigned*, const T* × 3, T*, size_t, unsigned × 4): codes are [m, s], the dictionary [n, p], signals null
-    // or [m, p], `out` [m, p], checked by `SparseCodes`; the kernel ignores an index that is not below n.
+    // SAFETY: (const unsigned*, const T* × 3, T*, size_t, unsigned × 4): codes are [m, s], the
+    // dictionary [n, p], signals null or [m, p], `out` [m, p], checked by `SparseCodes`; the kernel
+    // ignores an index that is not below n.
     unsafe { warps(launch, m.div_ceil(32 / lanes)).go() }
 }

@@ -6,11 +6,12 @@
 //! | 2 | `correlations.cu` `correlations` | `α⁰ = Y D̂ᵀ` and `G = D̂ D̂ᵀ`, one launch for both |
 //! | 3 | `bomp.cu`, `ols.cu` | the pursuits |
 //!
-//! If the signals do not fit at once ([`Plan::chunk`]), the launches repeat for each chunk. Launch 2 is skipped if the pursuit
-//! kernel computes the rows of `G`. If there are many signals for OMP in f32, and their directions fit neither into a multiprocessor
-//! nor into those of a cluster, all signals advance step by step, with two launches per step (`pursuit_steps.cu`). Kernels report numbers that are not finite in host
-//! memory (`Flags`), which needs no copy and one wait for the device at the end. The codes are allocated while the first two
-//! kernels run.
+//! If the signals do not fit at once ([`Plan::chunk`]), the launches repeat for each chunk. Launch
+//! 2 is skipped if the pursuit kernel computes the rows of `G`. If there are many signals for OMP
+//! in f32, and their directions fit neither into a multiprocessor nor into those of a cluster, all
+//! signals advance step by step, with two launches per step (`pursuit_steps.cu`). Kernels report
+//! numbers that are not finite in host memory (`Flags`), which needs no copy and one wait for the
+//! device at the end. The codes are allocated while the first two kernels run.
 mod codes;
 mod problem;
 mod products;
@@ -128,7 +129,8 @@ fn run_as<T: CudaDType>(job: &Job, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result
     Ok(codes)
 }
 
-/// A pursuit under way: what is asked, and addresses of what it reads and keeps, which `run_as` logs.
+/// A pursuit under way: what is asked, and addresses of what it reads and keeps, which `run_as`
+/// logs.
 struct Call<'a, T> {
     job: &'a Job,
     gpu: &'a Gpu,
@@ -178,8 +180,9 @@ impl<T: CudaDType> Kernel for Call<'_, T> {
                 Way::AtOnce { kernel, blocks, threads, bytes, cluster } => {
                     let problem = self.problem(first, rows, &codes)?;
                     let launch = gpu.launch(self.job.op, self.job.rule.file(), &kernel)?.num(problem);
-                    // SAFETY: the kernel takes a Problem<T>; its arrays were sized by the plan, for `rows` signals from `first`
-                    // on, and their addresses are held until all is queued.
+                    // SAFETY: the kernel takes a Problem<T>; its arrays were sized by the plan, for
+                    // `rows` signals from `first` on, and their addresses are held until all is
+                    // queued.
                     unsafe {
                         launch.blocks(blocks, threads as u32).clusters_of(cluster as u32).shared(bytes).go()
                     }?;

@@ -4,7 +4,8 @@ use crate::core::cuda::{Part, ScratchLayout};
 use candle::cuda::cudarc::driver::DeviceRepr;
 use half::f16;
 
-/// `Problem<T>` of `kernels/codes/pursuit.cuh`, field for field; addresses are of device memory, 0 for an array that is not there.
+/// `Problem<T>` of `kernels/codes/pursuit.cuh`, field for field; addresses are of device memory, 0
+/// for an array that is not there.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Problem {
@@ -80,7 +81,8 @@ pub(super) enum TargetKind {
     Each = 3,
 }
 
-/// The intermediate results of a call, in one allocation; parts that a form does not need are empty.
+/// The intermediate results of a call, in one allocation; parts that a form does not need are
+/// empty.
 #[derive(Debug)]
 pub(super) struct Workspace<T> {
     /// `1 / ‖d‖`, `[n]`

@@ -16,7 +16,8 @@ impl<T: CudaDType> Call<'_, T> {
         if size_of::<T>() == 8 { 0 } else { self.at(part) }
     }
 
-    /// `D̂` and `1 / ‖d‖` of `atoms`, all of them with those of padding or none, and `‖y‖` and scales of `rows` signals from `first` on.
+    /// `D̂` and `1 / ‖d‖` of `atoms`, all of them with those of padding or none, and `‖y‖` and
+    /// scales of `rows` signals from `first` on.
     pub(super) fn lengths(&self, atoms: usize, first: usize, rows: usize) -> Result<()> {
         let Self { plan, space, job, .. } = self;
         let made = plan.makes_rows;
@@ -29,14 +30,16 @@ impl<T: CudaDType> Call<'_, T> {
         let launch = launch.num(self.at(space.norms)).num(self.for_f32(space.scales)).num(self.refused);
         let launch = launch.num(rows).num(row_stride).num(feature_stride).count(atoms);
         let launch = launch.count(job.n).count(job.p).count(features).count(plan.slots());
-        // SAFETY: (const T*, T*, half*, T*, const T*, T*, float*, unsigned*, size_t × 3, unsigned × 5): the dictionary holds n p
-        // numbers and there are `rows` signals of p from `first` on (checked by the job); the workspace has `width` rows or columns
-        // of `features`, n norms, and norms and scales of `rows` signals where there are any (Workspace::new; rows is at most the
-        // plan's chunk); three flags.
+        // SAFETY: (const T*, T*, half*, T*, const T*, T*, float*, unsigned*, size_t × 3, unsigned ×
+        // 5): the dictionary holds n p numbers and there are `rows` signals of p from `first` on
+        // (checked by the job); the workspace has `width` rows or columns of `features`, n norms,
+        // and norms and scales of `rows` signals where there are any (Workspace::new; rows is at
+        // most the plan's chunk); three flags.
         unsafe { warps(launch, atoms + rows).go() }
     }
 
-    /// `α⁰` of `rows` signals from `first` on, of which there may be none, and, with `gram_too`, `G`.
+    /// `α⁰` of `rows` signals from `first` on, of which there may be none, and, with `gram_too`,
+    /// `G`.
     pub(super) fn correlations(&self, first: usize, rows: usize, gram_too: bool) -> Result<()> {
         let Self { plan, space, job, .. } = self;
         let double = size_of::<T>() == 8;
@@ -52,9 +55,10 @@ impl<T: CudaDType> Call<'_, T> {
             launch.num(self.at(space.gram)).num(rows).count(job.p).count(plan.line).count(plan.width);
         let launch = launch.count(signal_tiles).num(packs);
         let grid = [atom_tiles, signal_tiles + if gram_too { atom_tiles } else { 0 }, 1];
-        // SAFETY: (const T* × 2, const half*, const float*, T* × 2, size_t, unsigned × 4, int): `rows` signals of p numbers with
-        // their scales, `width` atoms of `line`, whole and in two parts, and room for rows × width and width × width results
-        // (Workspace::new); every access is bounded by these sizes.
+        // SAFETY: (const T* × 2, const half*, const float*, T* × 2, size_t, unsigned × 4, int):
+        // `rows` signals of p numbers with their scales, `width` atoms of `line`, whole and in two
+        // parts, and room for rows × width and width × width results (Workspace::new); every access
+        // is bounded by these sizes.
         unsafe { launch.grid(grid, (THREADS, 1, 1)).shared(bytes).go() }
     }
 }

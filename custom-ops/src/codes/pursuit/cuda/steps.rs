@@ -23,8 +23,9 @@ impl<T: CudaDType> Call<'_, T> {
         // SAFETY: the s + 1 counters of the workspace, in the order of the stream.
         unsafe { result::memset_d8_async(steps.left, 0, (job.s + 1) * 4, stream.cu_stream()) }.w()?;
         let launch = gpu.launch(job.op, FILE, "begin_pursuit")?.num(steps);
-        // SAFETY: all three take a Steps by value; its arrays were sized for `rows` signals, s steps and the plan's width and line
-        // (Workspace::new), and those who call hold their addresses until all is queued.
+        // SAFETY: all three take a Steps by value; its arrays were sized for `rows` signals, s
+        // steps and the plan's width and line (Workspace::new), and those who call hold their
+        // addresses until all is queued.
         unsafe { warps(launch, rows).go() }?;
 
         let best = if kernels.resident { "best_atoms_resident" } else { "best_atoms_streamed" };

@@ -9,7 +9,8 @@ use crate::core::limits::Limits;
 use candle::Result;
 use split::Split;
 
-/// Atoms, steps, and warps that share a signal, that `pursuit_registers.cuh` was compiled for, cheapest first.
+/// Atoms, steps, and warps that share a signal, that `pursuit_registers.cuh` was compiled for,
+/// cheapest first.
 const IN_REGISTERS_F32: [(usize, usize, usize); 14] = [
     (128, 8, 1),
     (128, 16, 1),
@@ -31,17 +32,19 @@ const IN_REGISTERS_F64: [(usize, usize, usize); 3] = [(128, 8, 1), (128, 16, 1),
 /// The Gram matrix of up to so many atoms costs little even for one signal.
 const FEW_ATOMS: usize = 512;
 
-/// Most bytes of correlations at a time: at 131,072 signals of 512 atoms a launch is long enough to fill the device, and
-/// larger ones were no faster.
+/// Most bytes of correlations at a time: at 131,072 signals of 512 atoms a launch is long enough to
+/// fill the device, and larger ones were no faster.
 const CHUNK_BYTES: usize = 256 << 20;
 
 /// Most bytes of scratch of the global form; fewer blocks run where it is not enough.
 const SCRATCH_BYTES: usize = 1 << 30;
 
-/// Shared memory of `correlations_f32`: two stages of rows of f32 and of atoms in two parts, and the rows in two parts.
+/// Shared memory of `correlations_f32`: two stages of rows of f32 and of atoms in two parts, and
+/// the rows in two parts.
 pub(super) const CORRELATIONS_BYTES: usize = 2 * (128 * 36 * 4 + 2 * 128 * 40 * 2) + 2 * 128 * 40 * 2;
 
-/// What `pursuit_blocks.cuh` declares of shared memory is less, and as much goes to the system in each block.
+/// What `pursuit_blocks.cuh` declares of shared memory is less, and as much goes to the system in
+/// each block.
 const DECLARED_BY_BLOCKS: usize = 1024;
 const OF_SYSTEM: usize = 1024;
 
@@ -72,15 +75,18 @@ impl Sizes {
 /// Where the directions `v` of a pursuit are kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
-    /// In the registers of the warps that have the signal, a copy of them in `bytes` of a block's shared memory.
+    /// In the registers of the warps that have the signal, a copy of them in `bytes` of a block's
+    /// shared memory.
     Registers { atoms: usize, steps: usize, team: usize, bytes: usize },
-    /// The first in registers, the others in shared memory, of the block or the blocks that have the signal.
+    /// The first in registers, the others in shared memory, of the block or the blocks that have
+    /// the signal.
     Split(Split),
     /// In the shared memory of the block that has the signal, `bytes` of it.
     Shared { threads: usize, blocks: usize, bytes: usize },
     /// In global memory.
     Global { threads: usize, blocks: usize },
-    /// Nowhere: all signals take a step together, and correlations are made anew from the residuals.
+    /// Nowhere: all signals take a step together, and correlations are made anew from the
+    /// residuals.
     Steps(Steps),
 }
 
@@ -88,12 +94,14 @@ pub(super) enum Form {
 #[derive(Debug)]
 pub(super) struct Plan {
     pub form: Form,
-    /// Whether rows of `G` are made in the kernel from the atoms: for signals with missing samples, each of which has a Gram
-    /// matrix of its own, and for signals so few that they want fewer rows than `G` has.
+    /// Whether rows of `G` are made in the kernel from the atoms: for signals with missing samples,
+    /// each of which has a Gram matrix of its own, and for signals so few that they want fewer rows
+    /// than `G` has.
     pub makes_rows: bool,
     /// Atoms with those of padding.
     pub width: usize,
-    /// Features of an atom with those of padding, to whole packs of 16 bytes of numbers and of their f16 parts.
+    /// Features of an atom with those of padding, to whole packs of 16 bytes of numbers and of
+    /// their f16 parts.
     pub line: usize,
     /// Signals at a time.
     pub chunk: usize,
@@ -104,7 +112,8 @@ pub(super) struct Plan {
 /// How some signals are pursued.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// By one launch of a kernel that has all of a pursuit, with `bytes` of shared memory, in clusters of so many blocks.
+    /// By one launch of a kernel that has all of a pursuit, with `bytes` of shared memory, in
+    /// clusters of so many blocks.
     AtOnce {
         kernel: String,
         blocks: usize,
@@ -116,7 +125,8 @@ pub(super) enum Way {
 }
 
 impl Plan {
-    /// `free_bytes` asks how much memory the device has left: a question that costs more than a small job, asked for large ones.
+    /// `free_bytes` asks how much memory the device has left: a question that costs more than a
+    /// small job, asked for large ones.
     pub(super) fn new(sizes: Sizes, limits: Limits, free_bytes: impl Fn() -> Result<usize>) -> Result<Self> {
         let Sizes { m, n, p, s, bytes: size, .. } = sizes;
         let line = p.next_multiple_of(if size == 8 { 2 } else { 8 });
@@ -162,7 +172,8 @@ impl Plan {
         Ok(self)
     }
 
-    /// Atoms that a lane holds in a row, which decides their order in it; 0 for the order of the dictionary.
+    /// Atoms that a lane holds in a row, which decides their order in it; 0 for the order of the
+    /// dictionary.
     pub(super) fn slots(&self) -> usize {
         match self.form {
             Form::Registers { atoms, team, .. } => atoms / (32 * team),
@@ -206,8 +217,9 @@ fn signals_of_block(team: usize) -> usize {
     if team == 1 { 2 } else { 1 }
 }
 
-/// Shared memory of a block of the register form: copies of directions, which a launch asks for, and what the kernel declares, a triangle
-/// for each signal and the candidates of two steps of each warp.
+/// Shared memory of a block of the register form: copies of directions, which a launch asks for,
+/// and what the kernel declares, a triangle for each signal and the candidates of two steps of each
+/// warp.
 fn shared_by_registers(atoms: usize, steps: usize, team: usize, size: usize) -> [usize; 2] {
     let signals = signals_of_block(team);
     let candidate = (2 * size + 4).next_multiple_of(size);
@@ -256,7 +268,8 @@ mod tests {
     use super::*;
     use crate::core::limits::gpus;
 
-    /// What `correlations_f64` declares of shared memory: two tiles of 16 features of 64 rows and one of padding.
+    /// What `correlations_f64` declares of shared memory: two tiles of 16 features of 64 rows and
+    /// one of padding.
     const CORRELATIONS_F64_BYTES: usize = 2 * 16 * 65 * 8;
 
     /// Shared memory of a block of each kernel of the plan, asked for and declared.
@@ -383,7 +396,8 @@ mod tests {
                     Form::Steps(_) => (Steps::bytes_of_signal(plan.line, sizes.s), Steps::MOST_BYTES),
                     _ => (plan.width * sizes.bytes, CHUNK_BYTES),
                 };
-                // Where rows of G are made there are no correlations, and few signals are not worth the question.
+                // Where rows of G are made there are no correlations, and few signals are not worth
+                // the question.
                 let room = most.min((free / 4).max(most / 4)).max(128 * of_signal);
                 assert!(
                     plan.makes_rows || plan.chunk * of_signal <= room,

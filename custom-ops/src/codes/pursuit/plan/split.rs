@@ -1,5 +1,5 @@
-//! The form whose directions are in the registers and the shared memory of a block, or of the blocks of a cluster:
-//! `kernels/codes/pursuit_split.cuh`.
+//! The form whose directions are in the registers and the shared memory of a block, or of the
+//! blocks of a cluster: `kernels/codes/pursuit_split.cuh`.
 use crate::core::limits::Limits;
 
 /// Of a compiled kernel.
@@ -17,12 +17,14 @@ pub(in crate::codes::pursuit) struct Split {
 impl Split {
     /// Warps of a block and blocks of a cluster, fewest atoms first: 256 atoms a warp.
     const COMPILED: [(usize, usize); 7] = [(1, 1), (2, 1), (4, 1), (8, 1), (4, 2), (4, 4), (4, 8)];
-    /// Atoms of a lane, directions in registers and most steps: `SLOTS`, `HELD` and `MOST_SPLIT_STEPS` there.
+    /// Atoms of a lane, directions in registers and most steps: `SLOTS`, `HELD` and
+    /// `MOST_SPLIT_STEPS` there.
     pub(super) const SLOTS: usize = 8;
     const HELD: usize = 16;
     pub(super) const MOST_STEPS: usize = 64;
 
-    /// For `n` atoms and `s` steps; none where no kernel has so many, or a block of this GPU too little shared memory.
+    /// For `n` atoms and `s` steps; none where no kernel has so many, or a block of this GPU too
+    /// little shared memory.
     pub(super) fn of(limits: Limits, n: usize, s: usize) -> Option<Self> {
         let kernels = Self::COMPILED.map(|(team, cluster)| Self {
             atoms: team * cluster * 32 * Self::SLOTS,
@@ -39,8 +41,9 @@ impl Split {
         kernels.into_iter().find(fits)
     }
 
-    /// Whether it is faster than the form by steps, which multiplies lines of so many features anew in each of `s` steps: as measured on an
-    /// H200 at 64 to 256 features, 256 to 8192 atoms and 16 to 64 steps.
+    /// Whether it is faster than the form by steps, which multiplies lines of so many features anew
+    /// in each of `s` steps: as measured on an H200 at 64 to 256 features, 256 to 8192 atoms and 16
+    /// to 64 steps.
     pub(super) fn is_faster_than_steps(&self, line: usize, s: usize) -> bool {
         match (self.team, self.cluster) {
             (1 | 2, 1) => true,

@@ -20,8 +20,8 @@ impl Steps {
     pub(super) const MOST_STEPS: usize = 512;
     /// Threads of a block.
     pub(in crate::codes::pursuit) const THREADS: usize = 256;
-    /// Signals and atoms of a block of `best_atoms`, features at a time, and what is left free behind lines of shared memory:
-    /// `TILE`, `DEPTH` and `PAD` there.
+    /// Signals and atoms of a block of `best_atoms`, features at a time, and what is left free
+    /// behind lines of shared memory: `TILE`, `DEPTH` and `PAD` there.
     pub(in crate::codes::pursuit) const TILE: usize = 128;
     const DEPTH: usize = 32;
     const PAD: usize = 8;
@@ -32,8 +32,8 @@ impl Steps {
     /// What the kernels declare: the signals of a tile, and two counters.
     const DECLARED: [usize; 2] = [Self::TILE * 4, 16];
 
-    /// For `m` signals, `width` atoms, lines of so many features and `s` steps; none for too few correlations, and where a block of this
-    /// GPU has too little shared memory.
+    /// For `m` signals, `width` atoms, lines of so many features and `s` steps; none for too few
+    /// correlations, and where a block of this GPU has too little shared memory.
     pub(super) fn of(limits: Limits, m: usize, width: usize, line: usize, s: usize) -> Option<Self> {
         if m * width < Self::CORRELATIONS || s > Self::MOST_STEPS {
             return None;
@@ -52,8 +52,8 @@ impl Steps {
         (has(best_bytes, by_best) && has(step_bytes, by_step)).then_some(steps)
     }
 
-    /// Blocks of `best_atoms` for `m` signals, along them and along the atoms: few signals share the atoms among several blocks, for
-    /// two waves of two blocks on each multiprocessor.
+    /// Blocks of `best_atoms` for `m` signals, along them and along the atoms: few signals share
+    /// the atoms among several blocks, for two waves of two blocks on each multiprocessor.
     pub(in crate::codes::pursuit) fn best_grid(
         &self,
         limits: Limits,
@@ -64,7 +64,8 @@ impl Steps {
         (tiles, (4 * limits.multiprocessors).div_ceil(tiles).min(atom_tiles))
     }
 
-    /// Bytes that it keeps of a signal: the residual, whole and in parts, directions, and a few numbers.
+    /// Bytes that it keeps of a signal: the residual, whole and in parts, directions, and a few
+    /// numbers.
     pub(super) fn bytes_of_signal(line: usize, s: usize) -> usize {
         8 * line + 2 * s * (s + 1) + 32
     }

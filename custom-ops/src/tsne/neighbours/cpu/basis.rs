@@ -9,8 +9,9 @@ const SAMPLE: usize = 2048;
 /// Products with `XᵀX`; the directions need not be exact.
 const ITERATIONS: usize = 3;
 
-/// `count` orthonormal directions, `[count, d]`, of centred rows `[n, d]`, and the squares' share of the sample that the first `leading`
-/// hold. A direction is zero where the sample has no more. Bounds need them orthonormal, not leading.
+/// `count` orthonormal directions, `[count, d]`, of centred rows `[n, d]`, and the squares' share
+/// of the sample that the first `leading` hold. A direction is zero where the sample has no more.
+/// Bounds need them orthonormal, not leading.
 pub(super) fn directions(rows: &[f32], d: usize, count: usize, leading: usize) -> (Vec<f32>, f64) {
     let step = (rows.len() / d).div_ceil(SAMPLE).max(1);
     let sample: Vec<f32> = rows.chunks_exact(d).step_by(step).flatten().copied().collect();

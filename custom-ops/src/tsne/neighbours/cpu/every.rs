@@ -1,4 +1,5 @@
-//! Distances that no product gives: every pair in f32, and those that may be among the nearest in f64.
+//! Distances that no product gives: every pair in f32, and those that may be among the nearest in
+//! f64.
 use super::scan::Query;
 use super::vectors::{chebyshev_in_f64, four_distances, manhattan_in_f64};
 use super::{Knn, Metric};
@@ -93,7 +94,8 @@ impl Knn<'_> {
         }
     }
 
-    /// What no distance in f32 exceeds where the true one does not exceed that of a row with this distance.
+    /// What no distance in f32 exceeds where the true one does not exceed that of a row with this
+    /// distance.
     fn at_most_in_f32(&self, distance: f32) -> f32 {
         // Each lane adds a sixteenth of the terms, and then the lanes are added.
         let share = 4. * f32::EPSILON * (16. + self.n_features as f32 / 16.);

@@ -4,13 +4,15 @@
 //! |q − x|² ≥ |C q − C x|²     C: coordinates along the leading directions of the rows, and the length of what they leave
 //! ```
 //!
-//! Products of blocks give the right side for all pairs. The true distances of the rows with the least of it bound the distance of the
-//! `k`-th neighbour, and every row whose bound does not exceed that one is looked at: first with more coordinates, then with
-//! all features in f32, and those that may be among the `k` in f64. The result is exact whatever the rows are; how many are looked at depends on them.
-//! Where the leading directions hold too little, or too many rows are looked at, the coordinates are all features.
+//! Products of blocks give the right side for all pairs. The true distances of the rows with the
+//! least of it bound the distance of the `k`-th neighbour, and every row whose bound does not
+//! exceed that one is looked at: first with more coordinates, then with all features in f32, and
+//! those that may be among the `k` in f64. The result is exact whatever the rows are; how many are
+//! looked at depends on them. Where the leading directions hold too little, or too many rows are
+//! looked at, the coordinates are all features.
 //!
-//! Rows, and queries that are rows, are taken in the order of a curve through their first three coordinates: the candidates of a query are
-//! those of the one before it, and still in the caches.
+//! Rows, and queries that are rows, are taken in the order of a curve through their first three
+//! coordinates: the candidates of a query are those of the one before it, and still in the caches.
 //!
 //! Rows are centred, and of length 1 for the cosine: then `1 − cos = |q − x|² / 2`.
 //!
@@ -32,7 +34,8 @@ use vectors::{dot_in_f64, square, square_in_f64};
 const BLOCK: usize = 8 << 20;
 /// Queries of a block.
 const QUERIES: std::ops::RangeInclusive<usize> = 16..=128;
-/// Where more than this share of the rows is looked at for the mean query, products of all features are cheaper.
+/// Where more than this share of the rows is looked at for the mean query, products of all features
+/// are cheaper.
 const LOOKED_AT: f64 = 0.1;
 
 impl Knn<'_> {
@@ -157,7 +160,8 @@ impl<'a> Pair<'a> {
         square(&queries[at(i)], &rows[at(j)])
     }
 
-    /// What no square in f32 exceeds where the true one does not exceed that of a row with this square, and the other way round.
+    /// What no square in f32 exceeds where the true one does not exceed that of a row with this
+    /// square, and the other way round.
     fn at_most(&self, square: f32) -> f32 {
         // Each lane adds a sixteenth of the terms; unit rows are rounded.
         let share = 4. * f32::EPSILON * (16. + self.n_features as f32 / 16.);

@@ -6,7 +6,8 @@ use multiversion::multiversion;
 /// Rows whose least bound stands for them.
 const CHUNK: usize = 16;
 
-/// A call, a space, and the coordinates of its queries, which are rows in the order of the space or others in their own.
+/// A call, a space, and the coordinates of its queries, which are rows in the order of the space or
+/// others in their own.
 pub(super) struct Scan<'a> {
     pub knn: &'a Knn<'a>,
     pub pair: &'a Pair<'a>,
@@ -21,7 +22,8 @@ pub(super) type Key = (u64, u32);
 /// Memory of a query.
 #[derive(Default)]
 pub(super) struct Query {
-    /// The least `half − product` of each chunk of rows: half of the bound's square, but for the query's own part.
+    /// The least `half − product` of each chunk of rows: half of the bound's square, but for the
+    /// query's own part.
     least: Vec<f32>,
     order: Vec<f32>,
     /// Rows to look at.
@@ -38,7 +40,8 @@ impl Scan<'_> {
         if self.are_rows { self.space.order[i] as usize } else { i }
     }
 
-    /// Writes the neighbours of the `i`-th query, whose products are given, and returns how many rows were looked at.
+    /// Writes the neighbours of the `i`-th query, whose products are given, and returns how many
+    /// rows were looked at.
     pub(super) fn nearest(
         &self,
         query: &mut Query,
@@ -73,7 +76,8 @@ impl Scan<'_> {
         looked_at
     }
 
-    /// Looks at all rows beyond `first` whose bound does not exceed the distance of the `k`-th nearest so far.
+    /// Looks at all rows beyond `first` whose bound does not exceed the distance of the `k`-th
+    /// nearest so far.
     fn look_further(&self, query: &mut Query, i: usize, halves: &[f32], first: f32) -> usize {
         let own = self.queries.halves.get(i).copied().unwrap_or(0.);
         let square = self.space.scaled(self.pair.at_most(query.farthest(self.knn.k)).into());
@@ -108,7 +112,8 @@ impl Scan<'_> {
 }
 
 impl Query {
-    /// Writes the nearest of the rows that have keys, at least as many as there is room for; `are_squares` tells of the distances in keys.
+    /// Writes the nearest of the rows that have keys, at least as many as there is room for;
+    /// `are_squares` tells of the distances in keys.
     pub(super) fn write(&mut self, indices: &mut [u32], distances: &mut [f32], are_squares: bool) {
         let k = indices.len();
         self.keys.select_nth_unstable(k - 1);
@@ -126,7 +131,8 @@ impl Query {
         self.least.extend(x.chunks(CHUNK).map(|chunk| chunk.iter().copied().fold(f32::INFINITY, f32::min)));
     }
 
-    /// A number that at least `count` of the halves do not exceed, infinite where there are too few chunks to tell.
+    /// A number that at least `count` of the halves do not exceed, infinite where there are too few
+    /// chunks to tell.
     pub(super) fn threshold(&mut self, count: usize) -> f32 {
         if self.least.len() <= count {
             return f32::INFINITY;

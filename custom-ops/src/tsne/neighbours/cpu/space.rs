@@ -32,7 +32,8 @@ pub(super) struct Space {
     n_features: usize,
     depth: usize,
     mean: Vec<f32>,
-    /// A power of two that brings the largest entry of the centred rows near 1, so that squares neither overflow nor vanish.
+    /// A power of two that brings the largest entry of the centred rows near 1, so that squares
+    /// neither overflow nor vanish.
     scale: f32,
     /// `[COORDINATES − 1 + MORE − 1, n_features]`; none where the coordinates are all features.
     basis: Vec<f32>,
@@ -44,11 +45,13 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// The space of rows, `[n, n_features]`, and of queries for their range, of leading directions where that is worth it.
+    /// The space of rows, `[n, n_features]`, and of queries for their range, of leading directions
+    /// where that is worth it.
     pub(super) fn new(rows: &[f32], queries: &[f32], n: usize, n_features: usize) -> Self {
         let mut space = Self::with([rows, queries], n, n_features, true);
         if space.is_partial() {
-            // Rows that follow each other are near each other, and have the same candidates: these stay in the caches.
+            // Rows that follow each other are near each other, and have the same candidates: these
+            // stay in the caches.
             let leading = |row: &[f32]| [row[0], row[1], row[2]];
             let leading: Vec<[f32; 3]> = space.rows.all.chunks_exact(COORDINATES).map(leading).collect();
             space.sort(order_of(&leading));
@@ -133,7 +136,8 @@ impl Space {
         product(products, operands);
     }
 
-    /// A lower bound of the square of the distance of query `i` and row `j`, from that of the products, which is lower.
+    /// A lower bound of the square of the distance of query `i` and row `j`, from that of the
+    /// products, which is lower.
     pub(super) fn tighter(&self, queries: &Coordinates, i: usize, j: usize, bound: f32) -> f32 {
         if !self.is_partial() {
             return bound;
@@ -147,8 +151,9 @@ impl Space {
         square * f64::from(self.scale).powi(2)
     }
 
-    /// What rounding of coordinates and products may take from a bound, as a share of the squares of both lengths: half an eps for each term of a
-    /// sum, and as much again for what is rounded once; four times for coordinates, which are such sums themselves.
+    /// What rounding of coordinates and products may take from a bound, as a share of the squares
+    /// of both lengths: half an eps for each term of a sum, and as much again for what is rounded
+    /// once; four times for coordinates, which are such sums themselves.
     fn slack(&self) -> f64 {
         let sums = if self.is_partial() { 4. } else { 1. };
         sums * f64::from(f32::EPSILON) * (64. + self.n_features as f64)

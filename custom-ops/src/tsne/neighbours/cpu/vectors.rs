@@ -51,7 +51,8 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum!(f32, a, b, |sum, x, y| fma::<f32, FUSED>(x, y, sum))
 }
 
-/// The distances in f32 of `q` and four rows that follow each other in `rows`: `Σ |q − x|`, or the largest of these where `LARGEST`.
+/// The distances in f32 of `q` and four rows that follow each other in `rows`: `Σ |q − x|`, or the
+/// largest of these where `LARGEST`.
 ///
 /// The largest is rounded once: it is the f32 nearest to the true distance.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]

@@ -1,7 +1,9 @@
-//! Queries that are not certain, by cells: products of rows less the centre of a cell lose little of distances within it.
+//! Queries that are not certain, by cells: products of rows less the centre of a cell lose little
+//! of distances within it.
 //!
-//! Centres are queries of a sample, each the farthest from those before it (Gonzalez, "Clustering to minimize the maximum intercluster distance",
-//! 1985), until all of the sample are so near to one that TF32 tells their neighbours apart.
+//! Centres are queries of a sample, each the farthest from those before it (Gonzalez, "Clustering
+//! to minimize the maximum intercluster distance", 1985), until all of the sample are so near to
+//! one that TF32 tells their neighbours apart.
 use super::distances::distances_;
 use super::normalise::{Form, Normal, Scale};
 use super::{Found, Keys, Knn, Normals, OP, Pair};
@@ -12,8 +14,8 @@ use candle::{DType, Result, Tensor};
 /// Queries of the sample, and the most cells, each of which takes a copy of all rows.
 const SAMPLE: usize = 512;
 const CELLS: usize = 32;
-/// The square of a cell's radius by that of the median query's last neighbour: what TF32 loses of the first, 2^-9 of it, is then a small
-/// part of the second.
+/// The square of a cell's radius by that of the median query's last neighbour: what TF32 loses of
+/// the first, 2^-9 of it, is then a small part of the second.
 const RADIUS: f64 = 128.;
 
 impl Knn<'_> {

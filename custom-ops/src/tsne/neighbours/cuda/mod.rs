@@ -1,17 +1,21 @@
-//! The search on a GPU: blocks of products, lower bounds of distances, candidates, and their distances in f64.
+//! The search on a GPU: blocks of products, lower bounds of distances, candidates, and their
+//! distances in f64.
 //!
-//! Each product of normalised rows gives a lower bound of a distance: less what rounding may take from it, `error · |q| |x|`. The rows with the
-//! least bounds are the candidates of a query; it is certain where its last neighbour is nearer than the bound of every other row. Queries that
-//! are not certain, because they are far from the mean and near each other, are searched again: by cells of queries, about whose centres
-//! products lose less ([`local`]); then with distances from differences in place of products, which lose nothing; and the last, of
-//! which more rows are as near as the last neighbour than there are candidates, are refined: every row is measured whose bound does not exceed
-//! the distance of the last neighbour so far.
+//! Each product of normalised rows gives a lower bound of a distance: less what rounding may take
+//! from it, `error · |q| |x|`. The rows with the least bounds are the candidates of a query; it is
+//! certain where its last neighbour is nearer than the bound of every other row. Queries that are
+//! not certain, because they are far from the mean and near each other, are searched again: by
+//! cells of queries, about whose centres products lose less ([`local`]); then with distances from
+//! differences in place of products, which lose nothing; and the last, of which more rows are as
+//! near as the last neighbour than there are candidates, are refined: every row is measured whose
+//! bound does not exceed the distance of the last neighbour so far.
 //!
-//! Products of many features are in TF32. Products of few are in f32: writing and reading them takes longer than the arithmetic. Distances
-//! that no product gives take the place of products, in f32 (`kernels/tsne/distances.cu`).
+//! Products of many features are in TF32. Products of few are in f32: writing and reading them
+//! takes longer than the arithmetic. Distances that no product gives take the place of products, in
+//! f32 (`kernels/tsne/distances.cu`).
 //!
-//! With `u = 2⁻²⁴`, `d` features, and operands that are rounded to TF32 beforehand, so that it does not matter whether the tensor cores round
-//! or cut:
+//! With `u = 2⁻²⁴`, `d` features, and operands that are rounded to TF32 beforehand, so that it does
+//! not matter whether the tensor cores round or cut:
 //!
 //! ```text
 //! error = 2 (2⁻¹⁰ + 2⁻²² + (d/4 + 32) · 4u) + 2⁻²⁰    TF32: two factors of 2⁻¹¹ each; sums of at least four terms at a time, which may be cut
@@ -37,7 +41,8 @@ use steps::{Candidates, Lists, Rank, Refine, Search, Select};
 /// Rows of a block of products, and its columns: 32 MiB, of which the L2 of a large GPU holds most.
 const QUERIES: usize = 1024;
 const COLUMNS: usize = 8192;
-/// FEW of kernels/tsne/nearest.cu: features of which squared distances are taken where they are needed.
+/// FEW of kernels/tsne/nearest.cu: features of which squared distances are taken where they are
+/// needed.
 const FEW: usize = 8;
 /// The most features whose products are in f32.
 const MOST_IN_F32: usize = 128;
@@ -87,8 +92,8 @@ struct Found {
 }
 
 impl Found {
-    /// The queries that are not certain, those apart that equal all their neighbours: only refining tells which equals come first. Waits for the
-    /// device.
+    /// The queries that are not certain, those apart that equal all their neighbours: only refining
+    /// tells which equals come first. Waits for the device.
     fn uncertain(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         let uncertain = self.uncertain.to_vec1::<u8>()?;
         let picks: Vec<u32> = (0..uncertain.len() as u32).filter(|&q| uncertain[q as usize] != 0).collect();
@@ -166,7 +171,8 @@ impl Knn<'_> {
         if self.n_features > MOST_IN_F32 { Precision::Tf32 } else { Precision::F32 }
     }
 
-    /// Queries and rows for bounds of this kind; the places of entries that are not finite go to `bad`.
+    /// Queries and rows for bounds of this kind; the places of entries that are not finite go to
+    /// `bad`.
     fn normals(&self, pair: Pair<'_>, keys: Keys, bad: &Tensor) -> Result<Normals> {
         let (form, scale) = match self.metric {
             Metric::Cosine | Metric::Correlation => (Form::Unit, Scale::default()),
@@ -221,7 +227,8 @@ impl Knn<'_> {
         new_tensor(OP, len, DType::F32, normals.rows.points.device())
     }
 
-    /// The best candidates of every query, or of those that are picked, and which queries are certain. `of` are these queries for bounds.
+    /// The best candidates of every query, or of those that are picked, and which queries are
+    /// certain. `of` are these queries for bounds.
     fn nearest(
         &self,
         pair: Pair<'_>,
@@ -296,7 +303,8 @@ impl Knn<'_> {
         Ok(())
     }
 
-    /// All distances of contiguous f32 tensors on one GPU, none of them empty: `[n_queries, n]`. For a metric that no product gives.
+    /// All distances of contiguous f32 tensors on one GPU, none of them empty: `[n_queries, n]`.
+    /// For a metric that no product gives.
     pub(super) fn distances(&self, queries: &Tensor, rows: &Tensor) -> Result<Tensor> {
         not_recording(OP, rows.device())?;
         let bad = Tensor::full(-1i64, 1, rows.device())?;

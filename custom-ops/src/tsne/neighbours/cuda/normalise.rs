@@ -20,7 +20,8 @@ pub(super) enum Form {
     Unit,
 }
 
-/// The means of the rows' columns, and half of the largest entry less its mean; none of both where rows stay as they are.
+/// The means of the rows' columns, and half of the largest entry less its mean; none of both where
+/// rows stay as they are.
 #[derive(Default)]
 pub(super) struct Scale {
     means: Option<Tensor>,
@@ -139,13 +140,15 @@ impl Kernel for Means {
         let stretch = self.n.div_ceil(STRETCHES).max(1);
         let launch = gpu.launch(OP, FILE, "column_parts")?.write(&mut parts).read(&rows);
         let launch = launch.num(self.n).num(self.d).num(stretch);
-        // SAFETY: (double*, const float*, 3 × size_t): rows are [n, d], parts hold a number for each stretch and column; a block of 256 for
-        // each 32 columns and stretch, the last of which may have no rows.
+        // SAFETY: (double*, const float*, 3 × size_t): rows are [n, d], parts hold a number for
+        // each stretch and column; a block of 256 for each 32 columns and stretch, the last of
+        // which may have no rows.
         unsafe { launch.grid([self.d.div_ceil(32), STRETCHES, 1], (THREADS, 1, 1)).go() }?;
         let parts = parts.slice(..);
         let launch = gpu.launch(OP, FILE, "column_means")?.write(&mut means).read(&parts);
         let launch = launch.num(self.n).num(self.d).count(STRETCHES);
-        // SAFETY: (float*, const double*, 2 × size_t, unsigned): a mean for each of d columns, and the parts that were just written.
+        // SAFETY: (float*, const double*, 2 × size_t, unsigned): a mean for each of d columns, and
+        // the parts that were just written.
         unsafe { launch.blocks(self.d.div_ceil(THREADS as usize), THREADS).go() }
     }
 }
@@ -164,7 +167,8 @@ impl Kernel for Largest {
             (largest.elements::<u32>()?, rows.elements::<f32>()?, means.maybe::<f32>()?);
         let launch = gpu.launch(OP, FILE, "largest_entry")?.write(&mut largest).read(&rows).maybe(&means);
         let launch = launch.num(self.n).num(self.d);
-        // SAFETY: (unsigned*, const float*, const float* or null, 2 × size_t): one word, rows are [n, d], means [d]; blocks of 256 stride.
+        // SAFETY: (unsigned*, const float*, const float* or null, 2 × size_t): one word, rows are
+        // [n, d], means [d]; blocks of 256 stride.
         unsafe { launch.blocks(self.n.div_ceil(ROWS).min(MOST), THREADS).go() }
     }
 }
@@ -188,9 +192,10 @@ impl Kernel for Normalise {
         let launch = launch.write(&mut magnitudes).write(&mut lengths).write(&mut bad).read(&rows);
         let launch = launch.maybe(&means).maybe(&largest).num(self.n).num(self.d).num(self.pitch);
         let launch = launch.count(self.form as usize).count(usize::from(self.rounded));
-        // SAFETY: (3 × float*, double*, u64*, const float*, const float* or null, const unsigned* or null, 3 × size_t, 2 × unsigned): out is
-        // [n, pitch], squares and magnitudes [n], lengths [n] where rows become of length 1, bad one word, rows [n, d], means [d] where they
-        // are taken, largest one word; a warp for each row.
+        // SAFETY: (3 × float*, double*, u64*, const float*, const float* or null, const unsigned*
+        // or null, 3 × size_t, 2 × unsigned): out is [n, pitch], squares and magnitudes [n],
+        // lengths [n] where rows become of length 1, bad one word, rows [n, d], means [d] where
+        // they are taken, largest one word; a warp for each row.
         unsafe { launch.blocks(self.n.div_ceil(ROWS), THREADS).go() }
     }
 }

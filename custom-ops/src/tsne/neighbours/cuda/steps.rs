@@ -52,7 +52,8 @@ impl Candidates {
     }
 }
 
-/// `Search` of kernels/tsne/nearest.cu, in its order: a search, and where its block of products lies.
+/// `Search` of kernels/tsne/nearest.cu, in its order: a search, and where its block of products
+/// lies.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Search {
@@ -72,7 +73,8 @@ pub(super) struct Search {
 unsafe impl DeviceRepr for Search {}
 
 impl Search {
-    /// The block of the queries from `first_query` and the rows from `first_column` on. Sizes are below 2³², as those of the search are.
+    /// The block of the queries from `first_query` and the rows from `first_column` on. Sizes are
+    /// below 2³², as those of the search are.
     pub(super) fn new(knn: &Knn<'_>, keys: Keys, first_query: usize, first_column: usize) -> Self {
         let (error, share, slack) = margins(knn, keys);
         Self {
@@ -110,7 +112,8 @@ fn margins(knn: &Knn<'_>, keys: Keys) -> (f32, f32, f32) {
     }
     let share = 1. - (d + 8.) * 2. * u;
     let (share, slack) = match knn.metric {
-        // Each vector of length 1 is off by 2⁻²⁴: (√D − c)² ≥ (1 − η) D − c² / η for the distance D of what both are rounded to, c = 2⁻²³ and η = 2⁻¹⁰.
+        // Each vector of length 1 is off by 2⁻²⁴: (√D − c)² ≥ (1 − η) D − c² / η for the distance D
+        // of what both are rounded to, c = 2⁻²³ and η = 2⁻¹⁰.
         Metric::Cosine | Metric::Correlation => (share - two(-10), two(-31)),
         _ => (share, two(-100)),
     };
@@ -187,10 +190,12 @@ impl Kernel for Select {
         let launch = gpu.launch(OP, FILE, "select_nearest")?.write(&mut lists).write(&mut counts);
         let launch = block.add(launch.write(&mut limits)).maybe(&picks).maybe(&left_out);
         let launch = launch.num(self.search).count(room).count(keep).count(stored);
-        // SAFETY: (u64*, unsigned*, float*, Block, 2 × const unsigned* (may be null), Search, 3 × unsigned): lists are [count, stored], products
-        // [count, columns] (may be null), picks hold a query of all for each of the block, left_out a number for each of all queries, squares and
-        // magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes [count]; columns end at n or before. Without products the
-        // pitch is 8. A block for each query sorts `room` entries, a power of two of at least `stored` and a tile.
+        // SAFETY: (u64*, unsigned*, float*, Block, 2 × const unsigned* (may be null), Search, 3 ×
+        // unsigned): lists are [count, stored], products [count, columns] (may be null), picks hold
+        // a query of all for each of the block, left_out a number for each of all queries, squares
+        // and magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes
+        // [count]; columns end at n or before. Without products the pitch is 8. A block for each
+        // query sorts `room` entries, a power of two of at least `stored` and a tile.
         unsafe { launch.blocks(self.count, THREADS).shared(room * 8).go() }
     }
 }
@@ -216,10 +221,12 @@ impl Kernel for Rank {
         let launch = launch.write(&mut farthest).write(&mut uncertain).read(&lists).read(&counts);
         let launch = source.add(launch.read(&limits)).maybe(&picks).num(self.search);
         let launch = launch.count(stored).count(width).count(keep);
-        // SAFETY: (unsigned*, float*, double*, u8*, const u64*, const unsigned*, const float*, Source (lengths are null but for the cosine, largest may
-        // be null), const unsigned* (may be null), Search, 3 × unsigned): as for `Select`; indices and distances are [m, k], farthest, uncertain and
-        // query_lengths [m], queries [m, d], query_squares [count], rows [n, d], lengths [n]; k is at most `keep`, which is at most `stored` and
-        // `width`; a block for each query holds `width` entries and rows.
+        // SAFETY: (unsigned*, float*, double*, u8*, const u64*, const unsigned*, const float*,
+        // Source (lengths are null but for the cosine, largest may be null), const unsigned* (may
+        // be null), Search, 3 × unsigned): as for `Select`; indices and distances are [m, k],
+        // farthest, uncertain and query_lengths [m], queries [m, d], query_squares [count], rows
+        // [n, d], lengths [n]; k is at most `keep`, which is at most `stored` and `width`; a block
+        // for each query holds `width` entries and rows.
         unsafe { launch.blocks(self.count, THREADS).shared(width * 12).go() }
     }
 }
@@ -231,7 +238,8 @@ pub(super) struct Refine {
 }
 
 impl Refine {
-    /// Of kernels/tsne/nearest.cu: rows that wait between two launches, and how many are measured at a time.
+    /// Of kernels/tsne/nearest.cu: rows that wait between two launches, and how many are measured
+    /// at a time.
     pub(super) const WAITING: usize = 1024;
     const AT_ONCE: usize = 256;
 }
@@ -257,10 +265,12 @@ impl Kernel for Refine {
             source.add(block.add(launch)).read(&picks).maybe(&left_out).num(self.search).count(width);
         let launch =
             launch.count(usize::from(self.search.first_column == 0)).count(usize::from(self.is_last));
-        // SAFETY: (unsigned*, float*, double*, u64*, 4 × unsigned*, Block, Source, 2 × const unsigned* (the last may be null), Search, 3 × unsigned): each
-        // of `picks`, [count], is one of the m queries; indices and distances are [m, k], farthest and query_lengths [m], queries [m, d]; near and
-        // near_rows [count, k], waiting [count, WAITING], the counts [count]; the rest as for `Select` and `Rank`. A block for each pick holds
-        // `width` entries and rows, and the rows that wait with those of a tile.
+        // SAFETY: (unsigned*, float*, double*, u64*, 4 × unsigned*, Block, Source, 2 × const
+        // unsigned* (the last may be null), Search, 3 × unsigned): each of `picks`, [count], is one
+        // of the m queries; indices and distances are [m, k], farthest and query_lengths [m],
+        // queries [m, d]; near and near_rows [count, k], waiting [count, WAITING], the counts
+        // [count]; the rest as for `Select` and `Rank`. A block for each pick holds `width` entries
+        // and rows, and the rows that wait with those of a tile.
         unsafe { launch.blocks(self.count, THREADS).shared(width * 12 + (Self::WAITING + TILE) * 4).go() }
     }
 }

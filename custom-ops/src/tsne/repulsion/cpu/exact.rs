@@ -1,4 +1,5 @@
-//! Every pair: each group of points interacts with all points, whose sums are f32 over a block and f64 over blocks.
+//! Every pair: each group of points interacts with all points, whose sums are f32 over a block and
+//! f64 over blocks.
 use super::pairs::{Group, LANES, Sums, masses_for};
 use crate::core::fused::fused;
 use multiversion::multiversion;
@@ -30,8 +31,8 @@ fn one_group<const D: usize>(
     totals[..group.len()].iter().sum()
 }
 
-/// The forces of all points on a group of at most [`LANES`], and the sums of `w`; `first` is the place of the group among the points, if it is
-/// of them: then no point counts itself.
+/// The forces of all points on a group of at most [`LANES`], and the sums of `w`; `first` is the
+/// place of the group among the points, if it is of them: then no point counts itself.
 pub(in super::super) fn interactions<const D: usize>(
     group: &[[f32; D]],
     points: &[[f32; D]],

@@ -7,8 +7,9 @@
 //! forces_i = h (u_i φ_K2[1](i) − φ_K2[u](i))        total = Σ_i max(0, φ_K1[1](i) − 1)
 //! ```
 //!
-//! One complex array carries `K1 ∗ q[1]` and `K2 ∗ q[1]`, as the kernels are even and so their spectra real; another the two
-//! coordinates of `q[u]`. Points are sorted by row of the grid, and a node adds its charges in that order, on any number of threads.
+//! One complex array carries `K1 ∗ q[1]` and `K2 ∗ q[1]`, as the kernels are even and so their
+//! spectra real; another the two coordinates of `q[u]`. Points are sorted by row of the grid, and a
+//! node adds its charges in that order, on any number of threads.
 mod convolution;
 
 use super::{Bounds, CHUNK};
@@ -19,12 +20,14 @@ use rayon::prelude::*;
 
 /// Rows of nodes of one task.
 const BAND: usize = 16;
-/// Ratio of one side of the grid to the next smaller: the distance of nodes is a function of the layout alone, and yet seldom new.
+/// Ratio of one side of the grid to the next smaller: the distance of nodes is a function of the
+/// layout alone, and yet seldom new.
 const RATIO: f64 = 1.05;
 /// Sides below are taken for this one, so that coordinates in nodes are finite.
 const SMALLEST_SIDE: f64 = 1e-30;
 
-/// What a node holds: charges 1 and the two coordinates, or potentials `K1 ∗ 1`, `K2 ∗ 1` and `K2 ∗` the coordinates.
+/// What a node holds: charges 1 and the two coordinates, or potentials `K1 ∗ 1`, `K2 ∗ 1` and
+/// `K2 ∗` the coordinates.
 type Node = [f32; 4];
 
 /// Memory of calls and the spectra of the last one.
@@ -58,7 +61,8 @@ impl Grid {
         }
     }
 
-    /// Writes the forces on points within the bounds and returns the total. The points are in the plane.
+    /// Writes the forces on points within the bounds and returns the total. The points are in the
+    /// plane.
     pub(super) fn repulsion<const D: usize>(
         &mut self,
         forces: &mut [[f32; D]],
@@ -186,7 +190,8 @@ fn collect(pushes: &mut [[f32; 2]], points: &[[f32; 2]], grid: &[Node], nodes: u
             }
         }
         *push = [x * gathered[1] - gathered[2], y * gathered[1] - gathered[3]];
-        // Where nodes are far apart, interpolation makes less of a point's own charge than 1. Others never add less than nothing.
+        // Where nodes are far apart, interpolation makes less of a point's own charge than 1.
+        // Others never add less than nothing.
         total += (f64::from(gathered[0]) - 1.).max(0.);
     }
     total

@@ -71,7 +71,8 @@ impl<const D: usize> Sums<D> {
     }
 }
 
-/// `mass` for each lane, less 1 for those of a group from `first` on whose own place is in `range`: no point pushes itself.
+/// `mass` for each lane, less 1 for those of a group from `first` on whose own place is in `range`:
+/// no point pushes itself.
 #[inline(always)]
 pub(super) fn masses_for(first: usize, range: std::ops::Range<usize>, mass: f32) -> [f32; LANES] {
     std::array::from_fn(|l| mass - if range.contains(&(first + l)) { 1. } else { 0. })

@@ -1,9 +1,11 @@
-//! Barnes-Hut: points in Morton order, a tree of cells over them, and groups of neighbours that walk it together.
+//! Barnes-Hut: points in Morton order, a tree of cells over them, and groups of neighbours that
+//! walk it together.
 //!
-//! Keys interleave the coordinates' bits, so that a cell is a stretch of the sorted points. Cells with one child are passed over.
-//! The tree lies depth first, and each cell knows how many follow it below: the walk needs no stack. A cell stands for its points
-//! where its side is less than θ times its distance from every point of the group, and none of the group is in it. Groups and cells
-//! depend on the layout alone, and so do all sums.
+//! Keys interleave the coordinates' bits, so that a cell is a stretch of the sorted points. Cells
+//! with one child are passed over. The tree lies depth first, and each cell knows how many follow
+//! it below: the walk needs no stack. A cell stands for its points where its side is less than θ
+//! times its distance from every point of the group, and none of the group is in it. Groups and
+//! cells depend on the layout alone, and so do all sums.
 use super::Bounds;
 use super::pairs::{Group, LANES, Sums, masses_for};
 use crate::core::fused::fused;
@@ -125,7 +127,8 @@ struct Builder<const D: usize> {
 }
 
 impl<const D: usize> Builder<D> {
-    /// The cells of a stretch of points, the one that holds them all first, and the sum of their coordinates.
+    /// The cells of a stretch of points, the one that holds them all first, and the sum of their
+    /// coordinates.
     fn cell(&self, range: Range<usize>) -> (Vec<Cell<D>>, [f64; D]) {
         // Bits of a level that all points of the stretch have in common are passed over.
         let differing = self.keys[range.start] ^ self.keys[range.end - 1];
@@ -161,7 +164,8 @@ impl<const D: usize> Builder<D> {
         children
     }
 
-    /// All cells of the children, and the sum of the coordinates; of a leaf, whose points are added, there are none.
+    /// All cells of the children, and the sum of the coordinates; of a leaf, whose points are
+    /// added, there are none.
     fn cells_of(&self, children: Vec<Range<usize>>, range: &Range<usize>) -> (Vec<Cell<D>>, [f64; D]) {
         let add = |mut sum: [f64; D], by: [f64; D]| {
             sum.iter_mut().zip(by).for_each(|(sum, by)| *sum += by);

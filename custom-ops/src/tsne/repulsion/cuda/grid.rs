@@ -54,7 +54,8 @@ impl Grid {
 }
 
 impl Grid {
-    /// Adds the arrays and the layout to forces, total and blocks; [`Arrays::of`] takes them in this order.
+    /// Adds the arrays and the layout to forces, total and blocks; [`Arrays::of`] takes them in
+    /// this order.
     pub(super) fn operands<'a>(&'a self, io: Operands<'a>, layout: &'a Tensor) -> Operands<'a> {
         let io = io.write("place", &self.place).write("boxes", &self.boxes).write("counts", &self.counts);
         let io = io.write("starts", &self.starts).write("ranks", &self.ranks).write("placed", &self.placed);
@@ -148,41 +149,44 @@ impl Repulsion {
         let start_lines = |name: &str| start(&format!("{name}_{nodes}"));
         let (of_rows, of_columns) = (Lines::of_rows(nodes), Lines::of_columns(nodes));
         let launch = start("grid_bounds")?.write(&mut boxes).write(&mut counts).read(&layout);
-        // SAFETY: (float*, unsigned*, const float*, 2 × size_t): four floats for each of at most BOX_BLOCKS blocks, a count for each node and one more,
-        // layout [n, 2].
+        // SAFETY: (float*, unsigned*, const float*, 2 × size_t): four floats for each of at most
+        // BOX_BLOCKS blocks, a count for each node and one more, layout [n, 2].
         unsafe { launch.num(n).num(nodes * nodes).blocks(boxing, THREADS).go() }?;
         {
             let boxes = boxes.slice(..);
             let launch = start("grid_count")?.write(&mut counts).write(&mut ranks).write(&mut place);
             let launch = launch.read(&boxes).count(boxing).read(&layout).num(n).count(nodes);
-            // SAFETY: (2 × unsigned*, 2 × float*, unsigned, const float*, size_t, unsigned): as above, ranks [n] and place [4]; a thread for each
-            // point.
+            // SAFETY: (2 × unsigned*, 2 × float*, unsigned, const float*, size_t, unsigned): as
+            // above, ranks [n] and place [4]; a thread for each point.
             unsafe { launch.blocks(n.div_ceil(POINTS), THREADS).go() }?;
         }
         let launch = start("grid_starts")?.write(&mut starts).write(&mut counts).count(nodes);
-        // SAFETY: (2 × unsigned*, unsigned): starts [nodes, nodes], counts as above, both from 16 bytes on; a thread for each four cells, of which
-        // there are whole blocks, as nodes are a multiple of 64.
+        // SAFETY: (2 × unsigned*, unsigned): starts [nodes, nodes], counts as above, both from 16
+        // bytes on; a thread for each four cells, of which there are whole blocks, as nodes are a
+        // multiple of 64.
         unsafe { launch.blocks(nodes * nodes / (4 * POINTS), THREADS).go() }?;
         {
             let (starts, counts, place) = (starts.slice(..), counts.slice(..), place.slice(..));
             let ranks = ranks.slice(..);
             let launch = start("grid_place")?.write(&mut placed).read(&starts).read(&ranks).read(&place);
             let launch = launch.read(&layout).num(n).count(nodes);
-            // SAFETY: (float2*, 2 × const unsigned*, 2 × const float*, size_t, unsigned): placed [n], of which starts and ranks give each point a place
-            // of its own, the others as above.
+            // SAFETY: (float2*, 2 × const unsigned*, 2 × const float*, size_t, unsigned): placed
+            // [n], of which starts and ranks give each point a place of its own, the others as
+            // above.
             unsafe { launch.blocks(n.div_ceil(POINTS), THREADS).go() }?;
             let placed = placed.slice(..);
             let lanes = if nodes > MOST_CROWDED { 4 } else { 32 };
             let launch = start(&format!("grid_charges_{lanes}"))?.write(&mut charges).read(&counts);
             let launch = launch.read(&starts).read(&placed).count(nodes);
-            // SAFETY: (float*, 2 × const unsigned*, const float2*, unsigned): charges [3, nodes, nodes], the others as above; `lanes` threads a node.
+            // SAFETY: (float*, 2 × const unsigned*, const float2*, unsigned): charges [3, nodes,
+            // nodes], the others as above; `lanes` threads a node.
             unsafe { launch.blocks(lanes * nodes * nodes / POINTS, THREADS).go() }?;
         }
         {
             let place = place.slice(..);
             let launch = start_lines("grid_spectra_rows")?.write(&mut rows).read(&turns).read(&place);
-            // SAFETY: (float2*, const float2*, const float*, float): rows [nodes + 1, nodes + 1], turns [2 nodes]; blocks of whole lines for
-            // nodes + 1 of them.
+            // SAFETY: (float2*, const float2*, const float*, float): rows [nodes + 1, nodes + 1],
+            // turns [2 nodes]; blocks of whole lines for nodes + 1 of them.
             unsafe { of_rows.of(launch.num(self.degrees_of_freedom), nodes + 1, 1).go() }?;
             let from = rows.slice(..);
             let launch = start_lines("grid_spectra_columns")?.write(&mut spectra).read(&from).read(&turns);
@@ -192,22 +196,25 @@ impl Repulsion {
         {
             let charges = charges.slice(..);
             let launch = start_lines("grid_forward")?.write(&mut a).write(&mut b).read(&charges).read(&turns);
-            // SAFETY: (2 × float2*, const float*, const float2*): a and b [nodes, 2 nodes]; blocks for `nodes` lines of each.
+            // SAFETY: (2 × float2*, const float*, const float2*): a and b [nodes, 2 nodes]; blocks
+            // for `nodes` lines of each.
             unsafe { of_rows.of(launch, nodes, 2).go() }?;
             let spectra = spectra.slice(..);
             let launch = start_lines("grid_columns")?.write(&mut a).write(&mut b).read(&spectra).read(&turns);
-            // SAFETY: (2 × float2*, 2 × const float2*): as above; blocks for 2 nodes columns of each, of which there are whole blocks.
+            // SAFETY: (2 × float2*, 2 × const float2*): as above; blocks for 2 nodes columns of
+            // each, of which there are whole blocks.
             unsafe { of_columns.of(launch, 2 * nodes, 2).go() }?;
         }
         let (a, b) = (a.slice(..), b.slice(..));
         let launch = start_lines("grid_back")?.write(&mut potentials).write(&mut place).read(&a).read(&b);
-        // SAFETY: (float2*, float*, 3 × const float2*): potentials of four floats a node; blocks for `nodes` lines of each.
+        // SAFETY: (float2*, float*, 3 × const float2*): potentials of four floats a node; blocks
+        // for `nodes` lines of each.
         unsafe { of_rows.of(launch.read(&turns), nodes, 2).go() }?;
         let (potentials, place) = (potentials.slice(..), place.slice(..));
         let launch =
             start("grid_gather")?.write(&mut forces).write(&mut blocks).read(&potentials).read(&place);
-        // SAFETY: (float*, double*, const float4*, const float*, const float*, size_t, unsigned): forces and layout [n, 2], a part for each block; a
-        // thread for each point.
+        // SAFETY: (float*, double*, const float4*, const float*, const float*, size_t, unsigned):
+        // forces and layout [n, 2], a part for each block; a thread for each point.
         unsafe { launch.read(&layout).num(n).count(nodes).blocks(n.div_ceil(POINTS), THREADS).go() }?;
         add_totals(gpu, total, &blocks.slice(..), n.div_ceil(POINTS))
     }

@@ -151,7 +151,8 @@ impl Pairs {
             None => launch.num(0u64),
         };
         let launch = launch.read(&parts).num(m).count(splits);
-        // SAFETY: (2 × float*, double*, const float*, size_t, unsigned): forces [m, n_dims], totals [m] or null, a part for each block or null.
+        // SAFETY: (2 × float*, double*, const float*, size_t, unsigned): forces [m, n_dims], totals
+        // [m] or null, a part for each block or null.
         unsafe { launch.blocks(m.div_ceil(POINTS), THREADS).go() }
     }
 }

@@ -7,7 +7,8 @@ use crate::tsne::repulsion::{OP, Repulsion};
 use candle::cuda::cudarc::driver::DeviceRepr;
 use candle::{CudaStorage, DType, Device, Result, Tensor};
 
-/// Of kernels/tsne/repulsion_tree.cu: children of a node, places of a block, levels, points or nodes of a block that makes three levels of nodes.
+/// Of kernels/tsne/repulsion_tree.cu: children of a node, places of a block, levels, points or
+/// nodes of a block that makes three levels of nodes.
 const FANOUT: usize = 8;
 pub(super) const PLACES: usize = 64;
 const MOST_LEVELS: usize = 11;
@@ -88,8 +89,9 @@ impl Repulsion {
         let launch =
             start(&format!("tree_leaves_{d}"))?.write(&mut sorted).write(&mut nodes).write(&mut tops);
         let launch = launch.read(&layout).read(&order).num(n).num(levels).count(stride);
-        // SAFETY: (3 × float4*, const float*, const unsigned*, size_t, Levels, unsigned): sorted [n], nodes as many as levels have, tops [3, stride]
-        // with a place for each block, layout [n, d], order holds each point once.
+        // SAFETY: (3 × float4*, const float*, const unsigned*, size_t, Levels, unsigned): sorted
+        // [n], nodes as many as levels have, tops [3, stride] with a place for each block, layout
+        // [n, d], order holds each point once.
         unsafe { launch.blocks(stride, BUILD as u32).go() }?;
         let mut count = stride;
         for level in (3..levels.levels as usize).step_by(3) {
@@ -98,8 +100,8 @@ impl Repulsion {
                 let launch =
                     start("tree_levels")?.write(&mut nodes).write(&mut others).read(&below).num(levels);
                 let launch = launch.count(level).count(count).count(stride);
-                // SAFETY: (2 × float4*, const float4*, Levels, 3 × unsigned): as above; the level below has `count` nodes, and the last of these three
-                // at most one for each block.
+                // SAFETY: (2 × float4*, const float4*, Levels, 3 × unsigned): as above; the level
+                // below has `count` nodes, and the last of these three at most one for each block.
                 unsafe { launch.blocks(count.div_ceil(BUILD), BUILD as u32).go() }?;
             }
             count = count.div_ceil(BUILD);
@@ -109,8 +111,9 @@ impl Repulsion {
         let launch =
             start(&format!("tree_interact_{d}"))?.write(&mut forces).write(&mut blocks).read(&sorted);
         let launch = launch.read(&order).read(&nodes).num(n).num(levels).num(tree.theta);
-        // SAFETY: (float*, double*, const float4*, const unsigned*, const float4*, size_t, Levels, 2 × float): forces [n, d], a part for each block, the
-        // others as above; a block for each PLACES places.
+        // SAFETY: (float*, double*, const float4*, const unsigned*, const float4*, size_t, Levels,
+        // 2 × float): forces [n, d], a part for each block, the others as above; a block for each
+        // PLACES places.
         unsafe { launch.num(self.degrees_of_freedom).blocks(n.div_ceil(PLACES), THREADS).go() }?;
         add_totals(gpu, total, &blocks.slice(..), n.div_ceil(PLACES))
     }

@@ -1,7 +1,8 @@
 //! Convolution of the charges with both kernels.
 //!
-//! Rows are transformed first, then each column is transformed, multiplied and transformed back, and rows are transformed back last.
-//! What is zero at the start, or not wanted at the end, is neither kept nor transformed: half of the rows, and half of each.
+//! Rows are transformed first, then each column is transformed, multiplied and transformed back,
+//! and rows are transformed back last. What is zero at the start, or not wanted at the end, is
+//! neither kept nor transformed: half of the rows, and half of each.
 use super::Node;
 use rayon::prelude::*;
 use rustfft::num_complex::Complex32;
@@ -19,7 +20,8 @@ pub(super) struct Convolution {
     alpha: f64,
     forward: Arc<dyn Fft<f32>>,
     inverse: Arc<dyn Fft<f32>>,
-    /// `K̂1 + i K̂2` of the first `nodes + 1` columns, `[nodes + 1, 2 nodes]`, over the square of `2 nodes`; the others mirror them.
+    /// `K̂1 + i K̂2` of the first `nodes + 1` columns, `[nodes + 1, 2 nodes]`, over the square of
+    /// `2 nodes`; the others mirror them.
     spectra: Vec<Complex32>,
     /// The distance of nodes of the spectra.
     distance: f64,
@@ -58,7 +60,8 @@ impl Convolution {
         }
     }
 
-    /// Replaces the charges of the nodes, which are at `distance`, by their potentials. Rows that are not `filled` are zero.
+    /// Replaces the charges of the nodes, which are at `distance`, by their potentials. Rows that
+    /// are not `filled` are zero.
     pub(super) fn run(&mut self, grid: &mut [Node], distance: f64, filled: &[bool]) {
         if self.distance != distance {
             self.make_spectra(distance);
@@ -177,7 +180,8 @@ impl Convolution {
         potentials.for_each_init(
             || self.lines(BLOCK * ARRAYS),
             |room, (block, potentials)| {
-                // One array after the other: lines that are a power of two apart would drive each other out of the cache.
+                // One array after the other: lines that are a power of two apart would drive each
+                // other out of the cache.
                 for (array, lines) in room.lines.chunks_exact_mut(BLOCK * length).enumerate() {
                     for (c, columns) in self.columns.chunks_exact(ARRAYS * nodes).enumerate() {
                         let column = &columns[array * nodes + block * BLOCK..][..BLOCK];
