@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let network = Feedforward::from_dbn(&pretraining.model()?, 10)?;
     let mut trainer =
         FeedforwardTrainer::new(&network, FeedforwardTrainConfig::default(), Philox::new(0, 2))?;
-    let best = trainer.fit_until(&mut feed, 10, &held_out, 3)?;
+    let best = trainer.fit_until(&mut feed, 30, &held_out, 5)?;
     println!("best after epoch {}: {:.1} % of held-out digits wrong", best.epoch + 1, 100. * best.figure);
     assert!(best.figure < 0.1);
     Ok(())

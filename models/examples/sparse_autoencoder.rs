@@ -6,7 +6,7 @@
 use candle::Device;
 use chandlery::datasets::{DataOptions, open};
 use chandlery::sparse_autoencoder::{
-    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
 };
 use chandlery::{Decode, Encode, Philox};
 
@@ -15,7 +15,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rows = digits.raw(&Device::Cpu)?;
 
     let config = SparseAutoencoderConfig::new(784, 64);
-    let training = SparseAutoencoderLbfgsTrainConfig { iterations: 60, ..Default::default() };
+    let cost = CostConfig { sparsity_target: 0.1, sparsity_weight: 0.3, ..CostConfig::default() };
+    let training = SparseAutoencoderLbfgsTrainConfig { cost, iterations: 100, ..Default::default() };
     let model = SparseAutoencoder::fit(config, &rows, training, Philox::new(0, 0))?;
 
     let active = model.encode(&rows)?.mean_all()?.to_scalar::<f32>()?;

@@ -250,7 +250,7 @@ pub trait MinibatchTrainer: Trainer {
     /// # use candle::{Device::Cpu, Tensor};
     /// # use chandlery::datasets::{Feed, FeedConfig, Split};
     /// # use chandlery::rbm::{RbmTrainConfig, Rbm, RbmConfig, RbmTrainer};
-    /// # use chandlery::{MinibatchTrainer, Philox};
+    /// # use chandlery::{Decode, MinibatchTrainer, Philox};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let rows = Split::from_tensors(&chandlery_ops::core::uniform((500, 6), &Cpu, Philox::new(0, 2))?, None)?;
     /// # let held_out = chandlery_ops::core::uniform((50, 6), &Cpu, Philox::new(0, 3))?;

@@ -160,6 +160,8 @@ mod tests {
     #[test]
     fn numbers_of_hidden_units_are_kept_as_they_were_given_and_are_dense_layers() {
         let settings = Cli::try_parse_from(["dbn", "--hidden", "7,5"]).unwrap().train.settings();
+        let text = serde_json::to_string(&settings).unwrap();
+        assert!(text.contains(r#""hidden":[7,5]"#) && !text.contains("\"layers\""), "{text}");
         assert_eq!(settings.all_layers(), [LayerArg::Dense(7), LayerArg::Dense(5)]);
     }
 }

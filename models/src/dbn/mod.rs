@@ -21,7 +21,7 @@
 //! use candle::{Device::Cpu, Module, Tensor};
 //! use chandlery::dbn::{Dbn, DbnConfig};
 //! use chandlery::rbm::RbmTrainConfig;
-//! use chandlery::{Decode, Trainer};
+//! use chandlery::{Decode, MinibatchTrainer, Trainer};
 //! use chandlery::dbn::DbnTrainer;
 //! use chandlery_ops::Philox;
 //! # fn main() -> candle::Result<()> {

@@ -411,7 +411,7 @@ impl Dictionary {
     ///
     /// ```
     /// # use candle::Device::Cpu;
-    /// # use chandlery::Philox;
+    /// # use chandlery::{Encode, Philox};
     /// # use chandlery::dictionary::{Dictionary, DictionaryConfig, DictionaryTrainConfig};
     /// # fn main() -> candle::Result<()> {
     /// let rows = chandlery_ops::core::uniform((500, 9), &Cpu, Philox::new(1, 0))?;

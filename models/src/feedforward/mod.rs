@@ -29,7 +29,7 @@
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
-//! use chandlery::{Decode, Encode, Trainer};
+//! use chandlery::{Decode, Encode, MinibatchTrainer, Trainer};
 //! use chandlery::dbn::{Dbn, DbnConfig};
 //! use chandlery::feedforward::{FeedforwardTrainConfig, Feedforward, FeedforwardTrainer};
 //! use chandlery_ops::Philox;

@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};
-//! use chandlery::{Decode, Trainer};
+//! use chandlery::{Decode, MinibatchTrainer, Trainer};
 //! use chandlery::dae::{DaeTrainConfig, StackedDae, StackedDaeConfig, StackedDaeTrainer};
 //! use chandlery_ops::Philox;
 //! # fn main() -> candle::Result<()> {
