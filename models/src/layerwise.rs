@@ -6,6 +6,7 @@
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::{self, Layer};
 use crate::model::{Model, ModelConfig};
+use crate::stack::{LayerStack, StackConfig};
 use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -17,45 +18,27 @@ use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// A model of layers that are trained one after another.
-pub trait Stack: Sized {
-    /// What the stack is, the content of its `config.json`.
-    type Config: ModelConfig;
-    /// One layer.
-    type Layer: Layer;
+/// A layer of a [`LayerStack`], and how one is trained.
+pub trait StackLayer: Layer {
     /// How a layer is trained.
     type Training: Clone + Serialize + DeserializeOwned;
     /// Trains one layer.
-    type LayerTrainer: MinibatchTrainer<Model = Self::Layer>;
-    /// What errors call the trainer.
+    type LayerTrainer: MinibatchTrainer<Model = Self>;
+    /// What errors call the trainer of the stack.
     const TRAINER: &'static str;
-    /// The name of the trainer in its checkpoints.
-    const NAME: &'static str;
 
-    /// Loads the layers from under `vb`.
-    ///
     /// # Errors
-    /// When `config` is out of range, or `vb` lacks a tensor or has another shape.
-    fn load(config: Self::Config, vb: VarBuilder) -> Result<Self>;
-    /// A stack from its layers, lowest first.
-    ///
-    /// # Errors
-    /// When `config` is out of range or is not that of the layers.
-    fn of_layers(config: Self::Config, layers: Vec<Self::Layer>) -> Result<Self>;
-    /// What it is, and its layers, lowest first.
-    fn parts(&self) -> (&Self::Config, &[Self::Layer]);
-    /// # Errors
-    /// When a field is out of its range, or `layer` cannot be trained so.
-    fn validate(layer: &Self::Layer, training: &Self::Training) -> Result<()>;
+    /// When a field of `training` is out of its range, or the layer cannot be trained so.
+    fn check_training(&self, training: &Self::Training) -> Result<()>;
     /// Takes the schedules of `from`.
     fn take_schedules(training: &mut Self::Training, from: &Self::Training);
-    /// A trainer of the layer `rest[0]`, on top of `lower`.
+    /// A trainer of `layer`, on top of `lower`.
     ///
     /// # Errors
     /// When memory is short.
     fn above(
-        lower: &[Self::Layer],
-        layer: &Self::Layer,
+        lower: &[Self],
+        layer: &Self,
         preparation: &Preparation,
         training: Self::Training,
         philox: Philox,
@@ -77,11 +60,12 @@ pub trait Stack: Sized {
     fn restore(trainer: &mut Self::LayerTrainer, stored: &Checkpoint<'_>) -> Result<()>;
 }
 
-/// What the steps of a layer of the stack `S` measure.
-pub type MetricsOf<S> = <<S as Stack>::LayerTrainer as Trainer>::Metrics;
+/// What the steps of a layer `L` measure.
+pub type MetricsOf<L> = <<L as StackLayer>::LayerTrainer as Trainer>::Metrics;
 
-/// Trains a [`Stack`] greedily; see the [module](self). [`DbnTrainer`](crate::dbn::DbnTrainer) and
-/// [`StackedDaeTrainer`](crate::dae::StackedDaeTrainer) are its names for the two stacks there are.
+/// Trains a [`LayerStack`] greedily; see the [module](self). [`DbnTrainer`](crate::dbn::DbnTrainer)
+/// and [`StackedDaeTrainer`](crate::dae::StackedDaeTrainer) are its names for the two stacks there
+/// are.
 ///
 /// ```
 /// # use candle::Device::Cpu;
@@ -98,14 +82,14 @@ pub type MetricsOf<S> = <<S as Stack>::LayerTrainer as Trainer>::Metrics;
 /// let dbn = trainer.model()?;
 /// # Ok(()) }
 /// ```
-pub struct LayerwiseTrainer<S: Stack> {
-    config: S::Config,
-    training: Vec<S::Training>,
+pub struct LayerwiseTrainer<L: StackLayer> {
+    config: StackConfig<L::Config>,
+    training: Vec<L::Training>,
     philox: Philox,
     /// Layers that are not being trained: done below, untouched above.
-    layers: Vec<S::Layer>,
+    layers: Vec<L>,
     layer: usize,
-    trainer: S::LayerTrainer,
+    trainer: L::LayerTrainer,
 }
 
 /// What a checkpoint says beside its tensors.
@@ -119,7 +103,7 @@ struct Notes<C, T> {
     progress: Value,
 }
 
-impl<S: Stack> LayerwiseTrainer<S> {
+impl<L: StackLayer> LayerwiseTrainer<L> {
     /// Takes a copy of `stack` and begins with its lowest layer; `training` says how to train each,
     /// lowest first.
     ///
@@ -128,25 +112,25 @@ impl<S: Stack> LayerwiseTrainer<S> {
     ///
     /// # Errors
     /// When there is not one `training` for each layer, one is out of range, or memory is short.
-    pub fn new(stack: &S, training: Vec<S::Training>, philox: Philox) -> Result<Self> {
-        let (config, layers) = stack.parts();
+    pub fn new(stack: &LayerStack<L>, training: Vec<L::Training>, philox: Philox) -> Result<Self> {
+        let (config, layers) = (stack.config(), stack.layers());
         let (Some(lowest), Some(first), true) =
             (layers.first(), training.first(), training.len() == layers.len())
         else {
             candle::bail!(
                 "{}: training must have one entry for each of {} layers, got {}",
-                S::TRAINER,
+                L::TRAINER,
                 layers.len(),
                 training.len()
             )
         };
-        layers.iter().zip(&training).try_for_each(|(layer, training)| S::validate(layer, training))?;
+        layers.iter().zip(&training).try_for_each(|(layer, training)| layer.check_training(training))?;
         let mut config = config.clone();
         let device = lowest.device().clone();
         *config.preparation_mut() = config.preparation().to_device(&device).map_err(Error::wrap)?;
         let layers: Vec<_> =
             layers.iter().map(|layer| layer.to(DType::F32, &device)).collect::<Result<_>>()?;
-        let trainer = S::above(&[], lowest, config.preparation(), first.clone(), philox)?;
+        let trainer = L::above(&[], lowest, config.preparation(), first.clone(), philox)?;
         Ok(Self { config, training, philox, layers, layer: 0, trainer })
     }
 
@@ -167,7 +151,7 @@ impl<S: Stack> LayerwiseTrainer<S> {
         let philox = Philox { stream: self.philox.stream.wrapping_add(layer as u64), ..self.philox };
         let (lower, rest) = self.layers.split_at(layer);
         let training = self.training[layer].clone();
-        self.trainer = S::above(lower, &rest[0], self.config.preparation(), training, philox)?;
+        self.trainer = L::above(lower, &rest[0], self.config.preparation(), training, philox)?;
         self.layer = layer;
         Ok(())
     }
@@ -178,24 +162,24 @@ impl<S: Stack> LayerwiseTrainer<S> {
     ///
     /// # Errors
     /// When there is not one entry for each layer, or one is out of range.
-    pub fn set_schedules(&mut self, training: &[S::Training]) -> Result<()> {
+    pub fn set_schedules(&mut self, training: &[L::Training]) -> Result<()> {
         if training.len() != self.layers.len() {
             candle::bail!(
                 "{}::set_schedules: training must have one entry for each of {} layers, got {}",
-                S::TRAINER,
+                L::TRAINER,
                 self.layers.len(),
                 training.len()
             )
         }
         for ((own, new), layer) in self.training.iter_mut().zip(training).zip(&self.layers) {
-            S::validate(layer, new)?;
-            S::take_schedules(own, new);
+            layer.check_training(new)?;
+            L::take_schedules(own, new);
         }
-        S::set_layer_schedules(&mut self.trainer, &self.training[self.layer])
+        L::set_layer_schedules(&mut self.trainer, &self.training[self.layer])
     }
 
     /// The trainer of the layer under way.
-    pub(crate) fn of_layer(&mut self) -> &mut S::LayerTrainer {
+    pub(crate) fn of_layer(&mut self) -> &mut L::LayerTrainer {
         &mut self.trainer
     }
 
@@ -203,7 +187,7 @@ impl<S: Stack> LayerwiseTrainer<S> {
     ///
     /// # Errors
     /// When memory is short.
-    pub fn layer_model(&self) -> Result<S::Layer> {
+    pub fn layer_model(&self) -> Result<L> {
         self.trainer.model()
     }
 
@@ -218,12 +202,12 @@ impl<S: Stack> LayerwiseTrainer<S> {
     }
 
     /// How each layer is trained, lowest first.
-    pub fn training(&self) -> &[S::Training] {
+    pub fn training(&self) -> &[L::Training] {
         &self.training
     }
 
     /// What the stack is.
-    pub fn model_config(&self) -> &S::Config {
+    pub fn model_config(&self) -> &StackConfig<L::Config> {
         &self.config
     }
 
@@ -235,7 +219,7 @@ impl<S: Stack> LayerwiseTrainer<S> {
     /// # Errors
     /// When there is not one number for each layer, a minibatch cannot be read or is refused, or
     /// training diverges.
-    pub fn fit(&mut self, feed: &mut Feed, epochs: &[usize]) -> Result<Vec<Vec<MetricsOf<S>>>> {
+    pub fn fit(&mut self, feed: &mut Feed, epochs: &[usize]) -> Result<Vec<Vec<MetricsOf<L>>>> {
         self.fit_with(feed, epochs, |_| Ok(ControlFlow::Continue(())))
     }
 
@@ -252,11 +236,11 @@ impl<S: Stack> LayerwiseTrainer<S> {
         feed: &mut Feed,
         epochs: &[usize],
         mut each: impl FnMut(Event<'_, Self>) -> Result<ControlFlow<()>>,
-    ) -> Result<Vec<Vec<MetricsOf<S>>>> {
+    ) -> Result<Vec<Vec<MetricsOf<L>>>> {
         if epochs.len() != self.layers.len() {
             candle::bail!(
                 "{}::fit: epochs must have one number for each of {} layers, got {}",
-                S::TRAINER,
+                L::TRAINER,
                 self.layers.len(),
                 epochs.len()
             )
@@ -280,9 +264,9 @@ impl<S: Stack> LayerwiseTrainer<S> {
     }
 }
 
-impl<S: Stack> Trainer for LayerwiseTrainer<S> {
-    type Model = S;
-    type Metrics = MetricsOf<S>;
+impl<L: StackLayer> Trainer for LayerwiseTrainer<L> {
+    type Model = LayerStack<L>;
+    type Metrics = MetricsOf<L>;
 
     fn check(&mut self) -> Result<()> {
         self.trainer.check().map_err(|e| self.named(&e))
@@ -296,10 +280,10 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
         self.trainer.steps()
     }
 
-    fn model(&self) -> Result<S> {
+    fn model(&self) -> Result<LayerStack<L>> {
         let mut layers = self.layers.clone();
         layers[self.layer] = self.trainer.model()?;
-        S::of_layers(self.config.clone(), layers)
+        LayerStack::from_layers(self.config.clone(), layers)
     }
 
     fn device(&self) -> &Device {
@@ -317,15 +301,15 @@ impl<S: Stack> Trainer for LayerwiseTrainer<S> {
         };
         checkpoint::save(
             path,
-            S::NAME,
-            layers::parameters(stack.parts().1).chain(S::stored(&self.trainer)?),
+            L::STACK_TYPE.name(),
+            layers::parameters(stack.layers()).chain(L::stored(&self.trainer)?),
             &notes,
             self.config.preparation(),
         )
     }
 }
 
-impl<S: Stack> MinibatchTrainer for LayerwiseTrainer<S> {
+impl<L: StackLayer> MinibatchTrainer for LayerwiseTrainer<L> {
     /// Epochs are counted from 0 in each layer.
     fn follow(&mut self, epochs: f64) -> Result<()> {
         self.trainer.follow(epochs)
@@ -345,11 +329,14 @@ impl<S: Stack> MinibatchTrainer for LayerwiseTrainer<S> {
     }
 
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
-        let (checkpoint, mut notes) =
-            Checkpoint::load::<Notes<S::Config, S::Training>>(path, S::NAME, device)?;
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes<StackConfig<L::Config>, L::Training>>(
+            path,
+            L::STACK_TYPE.name(),
+            device,
+        )?;
         checkpoint.load_preparation(notes.config.preparation_mut(), device)?;
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);
-        let stack = S::load(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;
+        let stack = LayerStack::<L>::new(notes.config, vb).map_err(|e| checkpoint.refused(&e))?;
         let mut trainer =
             Self::new(&stack, notes.training, notes.philox).map_err(|e| checkpoint.refused(&e))?;
         if notes.layer >= trainer.n_layers() {
@@ -358,7 +345,7 @@ impl<S: Stack> MinibatchTrainer for LayerwiseTrainer<S> {
         if notes.layer > 0 {
             trainer.begin_layer(notes.layer).map_err(|e| checkpoint.refused(&e))?;
         }
-        S::restore(&mut trainer.trainer, &checkpoint).map_err(|e| checkpoint.refused(&e))?;
+        L::restore(&mut trainer.trainer, &checkpoint).map_err(|e| checkpoint.refused(&e))?;
         Ok((trainer, notes.progress))
     }
 }

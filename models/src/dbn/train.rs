@@ -1,17 +1,14 @@
 //! Training a network layer by layer, and the checkpoint that resumes it.
-use super::{Dbn, DbnConfig};
 use crate::checkpoint::Checkpoint;
-use crate::layerwise::{LayerwiseTrainer, Stack};
-use crate::model::Model;
+use crate::layerwise::{LayerwiseTrainer, StackLayer};
 use crate::rbm::{Rbm, RbmTrainConfig, RbmTrainer};
 use candle::{Result, Tensor};
-use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
 
-/// Trains a [`Dbn`] greedily: the lowest RBM on the rows, each other one on the hidden means of
-/// those below.
-pub type DbnTrainer = LayerwiseTrainer<Dbn>;
+/// Trains a [`Dbn`](super::Dbn) greedily: the lowest RBM on the rows, each other one on the hidden
+/// means of those below.
+pub type DbnTrainer = LayerwiseTrainer<Rbm>;
 
 impl DbnTrainer {
     /// Sets the visible biases of the lowest layer from the mean of the prepared rows,
@@ -38,28 +35,13 @@ impl DbnTrainer {
     }
 }
 
-impl Stack for Dbn {
-    type Config = DbnConfig;
-    type Layer = Rbm;
+impl StackLayer for Rbm {
     type Training = RbmTrainConfig;
     type LayerTrainer = RbmTrainer;
     const TRAINER: &'static str = "DbnTrainer";
-    const NAME: &'static str = "deep-belief-network";
 
-    fn load(config: DbnConfig, vb: VarBuilder) -> Result<Self> {
-        Self::new(config, vb)
-    }
-
-    fn of_layers(config: DbnConfig, layers: Vec<Rbm>) -> Result<Self> {
-        Self::from_layers(config, layers)
-    }
-
-    fn parts(&self) -> (&DbnConfig, &[Rbm]) {
-        (self.config(), self.layers())
-    }
-
-    fn validate(layer: &Rbm, training: &RbmTrainConfig) -> Result<()> {
-        training.validate_for(layer.config())
+    fn check_training(&self, training: &RbmTrainConfig) -> Result<()> {
+        training.validate_for(self.config())
     }
 
     fn take_schedules(training: &mut RbmTrainConfig, from: &RbmTrainConfig) {

@@ -1,40 +1,22 @@
 //! Training a stack layer by layer.
-use super::{StackedDae, StackedDaeConfig};
 use crate::checkpoint::Checkpoint;
 use crate::dae::{Dae, DaeTrainConfig, DaeTrainer};
-use crate::layerwise::{LayerwiseTrainer, Stack};
-use crate::model::Model;
+use crate::layerwise::{LayerwiseTrainer, StackLayer};
 use candle::{Result, Tensor};
-use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
 
-/// Trains a [`StackedDae`] greedily: the lowest autoencoder on the rows, each other one on the
-/// hidden units of those below, which see no noise. Noise is added to what the layer in training
-/// reads.
-pub type StackedDaeTrainer = LayerwiseTrainer<StackedDae>;
+/// Trains a [`StackedDae`](super::StackedDae) greedily: the lowest autoencoder on the rows, each
+/// other one on the hidden units of those below, which see no noise. Noise is added to what the
+/// layer in training reads.
+pub type StackedDaeTrainer = LayerwiseTrainer<Dae>;
 
-impl Stack for StackedDae {
-    type Config = StackedDaeConfig;
-    type Layer = Dae;
+impl StackLayer for Dae {
     type Training = DaeTrainConfig;
     type LayerTrainer = DaeTrainer;
     const TRAINER: &'static str = "StackedDaeTrainer";
-    const NAME: &'static str = "stacked-denoising-autoencoder";
 
-    fn load(config: StackedDaeConfig, vb: VarBuilder) -> Result<Self> {
-        Self::new(config, vb)
-    }
-
-    fn of_layers(config: StackedDaeConfig, layers: Vec<Dae>) -> Result<Self> {
-        Self::from_layers(config, layers)
-    }
-
-    fn parts(&self) -> (&StackedDaeConfig, &[Dae]) {
-        (self.config(), self.layers())
-    }
-
-    fn validate(_: &Dae, training: &DaeTrainConfig) -> Result<()> {
+    fn check_training(&self, training: &DaeTrainConfig) -> Result<()> {
         training.validate()
     }
 
