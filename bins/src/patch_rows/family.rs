@@ -7,7 +7,7 @@ use crate::run_folder::{RunFolder, check_writable};
 use crate::session::info::check_finished;
 use crate::session::{Kind, Picture};
 use anyhow::{Context, Result};
-use candle::{DType, Device, Tensor};
+use candle::{Device, Tensor};
 use chandlery::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, tile_zoom, write_png};
 use chandlery::{Decode, LoadOptions};
 use chandlery_datasets::{ImageShape, count};
@@ -78,9 +78,7 @@ pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
     let preparation = model.reads().preparation;
     let mut squares = 0.;
     rows.each(&device, |rows| {
-        let x = model.prepare(rows)?;
-        let apart = (model.reconstruct_prepared(&x)? - x)?.to_dtype(DType::F64)?;
-        squares += apart.sqr()?.sum_all()?.to_scalar::<f64>()?;
+        squares += model.reconstruction_error(rows)? * rows.dim(0)? as f64;
         Ok(())
     })?;
     let n = rows.split.n_samples();
