@@ -12,7 +12,9 @@ mod file_rows;
 mod floor;
 mod knn;
 mod memory;
+mod paper;
 mod patch_rbm;
+mod place;
 mod rbm;
 mod size;
 mod sparse_autoencoder;
@@ -27,6 +29,7 @@ pub use dae::DaeArgs;
 pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
 pub use knn::KnnArgs;
+pub use paper::PaperArgs;
 pub use patch_rbm::PatchRbmArgs;
 pub use rbm::{RbmArgs, Row};
 pub use sparse_autoencoder::SparseAutoencoderArgs;
@@ -67,6 +70,9 @@ pub enum Model {
     Convolution(ConvolutionArgs),
     /// Batch-OMP and OLS at named sizes, iterations of training, and the figures of Irofti 2016.
     Dictionary(DictionaryArgs),
+    /// The tables and figures of a paper: its numbers, the same algorithm on this machine, and our
+    /// best.
+    Paper(PaperArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
     /// One training pass of a sparse autoencoder at the eight sizes of Klaus and Welles 2014, or a
@@ -92,6 +98,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Dae(args) => dae::run(args)?,
         Model::Convolution(args) => convolution::run(args)?,
         Model::Dictionary(args) => dictionary::run(args)?,
+        Model::Paper(args) => paper::run(args)?,
         Model::Completions(args) => return args.print::<Cli>(),
         Model::SparseAutoencoder(args) => sparse_autoencoder::run(args)?,
         Model::SparseCoding(args) => sparse_coding::run(args)?,

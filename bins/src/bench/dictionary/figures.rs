@@ -2,8 +2,9 @@
 //! beside ours on one thread.
 use super::pursuit::{self, Size};
 use super::training::{self, Task};
-use super::{DictionaryArgs, Place, Row};
+use super::{DictionaryArgs, Row};
 use crate::bench::floor::Gpu;
+use crate::bench::place::Place;
 use crate::bench::table::{Column, Table, or_dash};
 use crate::bench::timing::Seconds;
 use crate::report::Report;

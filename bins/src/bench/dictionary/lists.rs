@@ -1,6 +1,7 @@
 //! Updates of atoms and statistics of codes by how the uses of atoms are spread.
 use super::pursuit::Size;
-use super::{DictionaryArgs, Place, Row};
+use super::{DictionaryArgs, Row};
+use crate::bench::place::Place;
 use crate::bench::timing::time;
 use crate::report::Report;
 use anyhow::Result;

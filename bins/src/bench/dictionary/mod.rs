@@ -13,12 +13,12 @@ mod pursuit;
 mod training;
 
 use super::common::TimingArgs;
+use super::place::Place;
 use super::timing::Seconds;
 use crate::device::describe;
 use crate::options::at_least_one;
 use crate::report::Report;
-use anyhow::{Context, Result, ensure};
-use candle::Device;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -158,53 +158,6 @@ pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
     report.finish(&rows)
 }
 
-/// The device of a timed run.
-struct Place {
-    device: Device,
-    /// The pool of one thread; none for a whole device.
-    pool: Option<rayon::ThreadPool>,
-}
-
-impl Place {
-    /// One thread of the CPU unless --no-single is given, all cores, and the device if it is not
-    /// the CPU.
-    fn all(device: &Device, single: bool) -> Result<Vec<Self>> {
-        let mut places = Self::ends(&Device::Cpu, single)?;
-        if !device.is_cpu() {
-            places.push(Self::whole(device));
-        }
-        Ok(places)
-    }
-
-    /// One thread of the CPU unless --no-single is given, and the device.
-    fn ends(device: &Device, single: bool) -> Result<Vec<Self>> {
-        let mut places = Vec::new();
-        if single {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().context("one thread")?;
-            places.push(Self { device: Device::Cpu, pool: Some(pool) });
-        }
-        places.push(Self::whole(device));
-        Ok(places)
-    }
-
-    /// A whole device.
-    fn whole(device: &Device) -> Self {
-        Self { device: device.clone(), pool: None }
-    }
-
-    fn name(&self) -> String {
-        if self.pool.is_some() { "cpu, 1 thread".to_owned() } else { describe(&self.device) }
-    }
-
-    /// Runs work on this device, or on the one thread.
-    fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        match &self.pool {
-            Some(pool) => pool.install(work),
-            None => work(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -221,17 +174,5 @@ mod tests {
     fn all_is_timed_when_nothing_is_asked_for() {
         let args = Bench::try_parse_from(["bench"]).unwrap().args;
         assert_eq!(args.what, What::value_variants());
-    }
-
-    #[test]
-    fn one_thread_is_a_place_of_its_own_unless_it_is_left_out() {
-        let threads = |place: &Place| place.run(rayon::current_num_threads);
-        for places in [Place::all, Place::ends] {
-            let both = places(&Device::Cpu, true).unwrap();
-            assert_eq!(both.iter().map(threads).collect::<Vec<_>>(), [1, rayon::current_num_threads()]);
-            assert_eq!(both[0].name(), "cpu, 1 thread");
-            let without = places(&Device::Cpu, false).unwrap();
-            assert!(without.len() == 1 && without[0].pool.is_none());
-        }
     }
 }

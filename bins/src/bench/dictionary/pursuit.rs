@@ -1,7 +1,8 @@
 //! Batch-OMP and OLS at named sizes, all included: correlations, Gram matrix, pursuit and sparse
 //! codes.
-use super::{DictionaryArgs, Place, Row, data};
+use super::{DictionaryArgs, Row, data};
 use crate::bench::floor::Gpu;
+use crate::bench::place::Place;
 use crate::bench::table::{Column, Table, or_dash};
 use crate::bench::timing::time;
 use crate::report::Report;

@@ -1,8 +1,9 @@
 //! An iteration of the update rules and a pass of the online method, on the same patches from the
 //! same start.
 use super::pursuit::{self, CACHE_BYTES_PER_SECOND, Size};
-use super::{DictionaryArgs, Place, Row, data};
+use super::{DictionaryArgs, Row, data};
 use crate::bench::floor::Gpu;
+use crate::bench::place::Place;
 use crate::bench::table::{Column, Table, or_dash};
 use crate::bench::timing::{Seconds, time};
 use crate::report::Report;

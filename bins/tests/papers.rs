@@ -1,0 +1,43 @@
+//! `bench paper`: each table and figure of each source, in its small form.
+#![allow(clippy::unwrap_used)]
+mod common;
+use common::BENCH;
+use serde_json::Value;
+use std::path::Path;
+
+/// Makes a paper, and checks that all that is in it can be read.
+fn reproduce(name: &str, sections: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let papers = BENCH.json(at, &["paper", name, "--quick", "--device", "cpu", "--out", "papers"]);
+    let [paper] = papers.as_array().unwrap().as_slice() else { panic!("{papers}") };
+    let ids: Vec<&str> =
+        paper["parts"].as_array().unwrap().iter().map(|part| part["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, sections);
+    assert!(!paper["headlines"].as_array().unwrap().is_empty());
+    for part in paper["parts"].as_array().unwrap() {
+        let content = part["content"].as_array().unwrap();
+        assert!(!content.is_empty(), "{part}");
+        content.iter().for_each(|content| check(&at.join("papers"), content));
+    }
+    let page = std::fs::read_to_string(at.join(format!("papers/{name}.md"))).unwrap();
+    for id in sections {
+        assert!(page.contains(&format!("`bench paper {name} --only {id} --quick`")), "{page}");
+    }
+}
+
+/// A table of full rows with numbers in them, or a picture that stands in the folder.
+fn check(folder: &Path, content: &Value) {
+    if let Some(picture) = content.get("picture") {
+        let (width, height) =
+            image::image_dimensions(folder.join(picture["file"].as_str().unwrap())).unwrap();
+        assert!(width >= 100 && height >= 100, "{width}x{height}: {picture}");
+        return;
+    }
+    let table = &content["table"];
+    let (heads, rows) = (table["heads"].as_array().unwrap(), table["rows"].as_array().unwrap());
+    assert!(!rows.is_empty(), "{table}");
+    let numbers = rows.iter().flat_map(|row| row.as_array().unwrap()).filter(|cell| cell.is_number());
+    assert!(numbers.count() >= rows.len(), "{table}");
+    assert!(rows.iter().all(|row| row.as_array().unwrap().len() == heads.len()), "{table}");
+}
