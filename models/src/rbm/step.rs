@@ -16,7 +16,8 @@ use candle::{D, DType, Result, Tensor};
 use chandlery_ops::arrays::{halves_into_, joined_into_, scale_into_};
 use chandlery_ops::core::{Draws, bernoulli, bernoulli_into_};
 use chandlery_ops::images::{
-    PatchDirection, PatchGrid, PoolSide, patch_contrast_step_, patch_gradient_, units_of_patches_,
+    PatchDirection, PatchGrid, PoolSide, patch_contrast_step_, patch_gradient_, patch_last_step_,
+    units_of_patches_,
 };
 use chandlery_ops::layers::{
     BiasGradients, Contrast, ContrastStep, Factors, Sparsity, Unit, UnitPlanes, WeightStep, contrast_step_,
@@ -312,6 +313,9 @@ impl Buffers {
         for j in 1..=self.config.k {
             let last = j == self.config.k;
             self.visible_phase(!last || self.draws_last(), variance, &mut draws)?;
+            if last && self.ends_with_means() {
+                break; // of which the update takes care
+            }
             let out = UnitPlanes {
                 mean: last.then_some(H_NEG),
                 mean_scale: -1.,
@@ -338,6 +342,12 @@ impl Buffers {
         // Any finite numbers of this shape, 0 times.
         let second = self.visible.get(self.at_once + 1 + self.plane(V_NEG))?;
         scale_into_(&second, &self.visible_pre, 0.)
+    }
+
+    /// Whether the last means of hidden units go with the update: those of patches, unless they are
+    /// drawn, too.
+    fn ends_with_means(&self) -> bool {
+        self.patches.is_some() && !self.config.persistent && self.variance.is_none()
     }
 
     /// Hidden units given plane `from` of the visible ones.
@@ -484,6 +494,10 @@ impl Buffers {
         };
         match (&self.patches, &self.maps) {
             (None, None) => contrast_step_(to, &hidden, &visible, &self.scalars, step)?,
+            (Some(grid), _) if self.ends_with_means() => {
+                let (pre, unit) = (&self.hidden_pre, self.hidden_unit);
+                patch_last_step_(to, &hidden, pre, &visible, grid, unit, &self.scalars, step)?;
+            }
             (Some(grid), _) => patch_contrast_step_(to, &hidden, &visible, grid, &self.scalars, step)?,
             (None, Some(maps)) => {
                 maps.update(to, &hidden.get(0)?, &visible.get(0)?, &self.scalars, step)?;

@@ -68,6 +68,7 @@ template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
 #define NAMES_80 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define OPERANDS_8 "{%0, %1, %2, %3}, %4, %5, %6"
 #define OPERANDS_64 "{" NAMES_0 "," NAMES_16 "}, %32, %33, %34"
+#define OPERANDS_32_OF_REGISTERS "{" NAMES_0 "}, {%16, %17, %18, %19}, %20, %21"
 #define OPERANDS_96 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "}, %48, %49, %50"
 #define OPERANDS_128 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "}, %64, %65, %66"
 #define OPERANDS_192 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "," NAMES_64 "," NAMES_80 "}, %96, %97, %98"
@@ -103,6 +104,17 @@ template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
 OF_EVERY_WIDTH(__half, "f16")
 OF_EVERY_WIDTH(__nv_bfloat16, "bf16")
 #undef OF_EVERY_WIDTH
+
+// The same for b transposed and N = 32, and bf16 numbers a in registers, four pairs of 64 x 16: a
+// lane has columns 2t and 2t + 1 of a row, of the eighth below it, and then the same of the next
+// eight columns.
+template <bool ADD = true>
+__device__ __forceinline__ void wgmma_of_registers(float (&d)[16], const unsigned (&a)[4], uint64_t b) {
+  constexpr int FROM = 0;
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " OPERANDS_32_OF_REGISTERS ", 1, 1, 1;"
+               : SUMS(0)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
+}
 #undef WGMMA
 #undef SUMS_192
 #undef SUMS_128
@@ -114,6 +126,7 @@ OF_EVERY_WIDTH(__nv_bfloat16, "bf16")
 #undef OPERANDS_192
 #undef OPERANDS_128
 #undef OPERANDS_96
+#undef OPERANDS_32_OF_REGISTERS
 #undef OPERANDS_64
 #undef OPERANDS_8
 #undef NAMES_0

@@ -2,6 +2,7 @@
 //! `patch_step.cu`.
 use super::cpu::Number;
 use super::grid::PatchGrid;
+use super::last_step;
 use super::shape::{Rows, UnitsShape};
 use super::sizes::{PatchDirection, STEP, Sizes, patch_steps_fuse};
 use super::warpgroups::WarpgroupTile;
@@ -11,7 +12,7 @@ use crate::core::draw::{Draws, Place};
 use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::Philox;
 use crate::layers::contrast_step::cuda::Patches;
-use crate::layers::contrast_step::{Contrast, ContrastStep};
+use crate::layers::contrast_step::{Contrast, ContrastStep, LastStep};
 use crate::layers::units::{Unit, UnitPlanes, check_units};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
@@ -356,7 +357,16 @@ pub(super) fn step_fits(
     Ok(fuses)
 }
 
-/// The update in one launch; `step_fits` saw the operands.
+/// The form of the kernel for the last means and the update from them; none where they follow each
+/// other. `step_fits` saw the operands.
+pub(super) fn last_step(to: Contrast<'_>, sizes: &Sizes, unit: Unit) -> Result<Option<LastStep>> {
+    let Device::Cuda(device) = to.params.device() else { return Ok(None) };
+    let known = to.params.dtype() == DType::I16 && unit == Unit::Bernoulli;
+    Ok(last_step::form(Gpu::of(device)?.limits(), sizes).filter(|_| known))
+}
+
+/// The update in one launch, of `last_step` with the last means; `step_fits` saw the operands.
+#[expect(clippy::too_many_arguments, reason = "those of the op")]
 pub(super) fn step(
     to: Contrast<'_>,
     hidden: &Tensor,
@@ -365,6 +375,7 @@ pub(super) fn step(
     step: ContrastStep<'_>,
     sizes: Sizes,
     parts: usize,
+    last_step: Option<LastStep>,
 ) -> Result<()> {
     counted(STEP, &sizes)?;
     let of_patch = crate::layers::contrast_step::Sizes {
@@ -375,6 +386,6 @@ pub(super) fn step(
     };
     let (n, values) = (sizes.grid.n_patches(), sizes.grid.n_values());
     let boxed_windows = sizes.grid.has_boxed_windows();
-    let patches = Patches { grid: Grid::from(&sizes), n, values, boxed_windows };
+    let patches = Patches { grid: Grid::from(&sizes), n, values, boxed_windows, last_step };
     crate::layers::contrast_step::cuda::run(STEP, to, hidden, visible, scalars, step, of_patch, Some(patches))
 }

@@ -17,9 +17,9 @@
 //! The windows are read where they lie: nothing here stores the windows of a batch one by one. A
 //! visible unit adds the patches that cover it in one fixed order.
 //!
-//! [`patch_product_`] is up and down, [`patch_gradient_`] the gradient; [`units_of_patches_`] and
-//! [`patch_contrast_step_`] are what a step of contrastive divergence needs, in few launches.
-//! [`patch_product`] is differentiable.
+//! [`patch_product_`] is up and down, [`patch_gradient_`] the gradient; [`units_of_patches_`],
+//! [`patch_contrast_step_`] and [`patch_last_step_`] are what a step of contrastive divergence needs,
+//! in few launches. [`patch_product`] is differentiable.
 //!
 //! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
 //! processors", ICML 2009, section 5.
@@ -30,6 +30,7 @@ mod cuda;
 mod differentiable;
 mod gradient;
 mod grid;
+mod last_step;
 mod product;
 mod shape;
 mod sizes;
@@ -41,6 +42,7 @@ pub use cells::{cells_into_, cells_into_reference};
 pub use differentiable::patch_product;
 pub use gradient::{patch_gradient_, patch_gradient_reference};
 pub use grid::PatchGrid;
+pub use last_step::patch_last_step_;
 pub use product::{patch_product_, patch_product_reference};
 pub use sizes::{PatchDirection, patch_steps_fuse};
 pub use step::{patch_contrast_step_, patch_step_takes_halves};

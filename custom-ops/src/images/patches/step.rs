@@ -44,25 +44,51 @@ pub fn patch_contrast_step_(
     scalars: &Tensor,
     step: ContrastStep<'_>,
 ) -> Result<()> {
-    grid.validate(OP)?;
+    let (sizes, parts) = check(OP, to, hidden, visible, grid, scalars, step)?;
+    update(to, hidden, visible, scalars, step, sizes, parts)
+}
+
+/// The sizes of an update and the parts of its states, once the operands are checked.
+pub(super) fn check(
+    op: &str,
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    visible: &Tensor,
+    grid: &PatchGrid,
+    scalars: &Tensor,
+    step: ContrastStep<'_>,
+) -> Result<(Sizes, usize)> {
+    grid.validate(op)?;
     if step.rounding.is_some() {
-        candle::bail!("{OP}: rounding must be none: weights of patches have f32 masters")
+        candle::bail!("{op}: rounding must be none: weights of patches have f32 masters")
     }
     let (n_patches, len, planes) = (grid.n_patches(), grid.window_len(), planes_of(to));
     let per_patch = match *to.params.dims() {
         [n, p, hidden, l] if (n, p, l) == (planes, n_patches, len) && hidden > 0 => hidden,
         _ => candle::bail!(
-            "{OP}: params must have shape [{planes}, {n_patches}, hidden, {len}], got {:?}",
+            "{op}: params must have shape [{planes}, {n_patches}, hidden, {len}], got {:?}",
             to.params.dims()
         ),
     };
     let units = [n_patches * per_patch, grid.n_values()];
     let weight = [n_patches, per_patch, len];
-    let (parts, batch) = check_update(OP, to, hidden, visible, scalars, step, &weight, units)?;
-    let sizes = Sizes { grid: *grid, hidden: per_patch, batch };
+    let (parts, batch) = check_update(op, to, hidden, visible, scalars, step, &weight, units)?;
+    Ok((Sizes { grid: *grid, hidden: per_patch, batch }, parts))
+}
+
+/// The update of checked operands.
+pub(super) fn update(
+    to: Contrast<'_>,
+    hidden: &Tensor,
+    visible: &Tensor,
+    scalars: &Tensor,
+    step: ContrastStep<'_>,
+    sizes: Sizes,
+    parts: usize,
+) -> Result<()> {
     #[cfg(feature = "cuda")]
     if super::cuda::step_fits(to, hidden, visible, step, &sizes, parts)? {
-        return super::cuda::step(to, hidden, visible, scalars, step, sizes, parts);
+        return super::cuda::step(to, hidden, visible, scalars, step, sizes, parts, None);
     }
     if to.velocity.is_some() || parts == 2 {
         candle::bail!(

@@ -6,7 +6,7 @@
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plain, Plan, THREADS, TILE, WARPGROUP_SHARED, warpgroups};
 use super::shape::Chunk;
 use super::small::{self, Small};
-use super::{Contrast, ContrastStep, OP, Sizes, hidden_biases, visible_biases};
+use super::{Contrast, ContrastStep, LastStep, OP, Sizes, hidden_biases, visible_biases};
 use crate::core::cuda::{Address, Fetch, Gpu, Grid, TensorMap};
 use crate::core::limits::Limits;
 use crate::core::op::{Io, Kernel, operands};
@@ -78,6 +78,9 @@ pub(crate) struct Patches {
     pub values: usize,
     /// Whether the products of warpgroups can read windows; see `PatchGrid::has_boxed_windows`.
     pub boxed_windows: bool,
+    /// The form of the kernel that has the last means of hidden units, too, for weights in halves;
+    /// see `patch_last_step_`.
+    pub last_step: Option<LastStep>,
 }
 
 /// Runs the kernel; with `patches`, `sizes` are those of the matrix of one.
@@ -432,23 +435,33 @@ impl Fused<'_> {
         let numbers = *numbers;
         let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
         // One matrix has no grid. The weights of patches lie below each other.
-        let whole = Patches { grid: Grid::default(), n: 1, values: cols, boxed_windows: true };
+        let whole =
+            Patches { grid: Grid::default(), n: 1, values: cols, boxed_windows: true, last_step: None };
         let patches = patches.unwrap_or(whole);
         let height = if kind == "patch_step" { run_height(rows) } else { 1 };
         let down = patches.n * rows.div_ceil(TILE).div_ceil(height);
         let rows = patches.n * rows;
-        let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, K_BLOCK_DEPTH)?;
-        let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, K_BLOCK_DEPTH)?;
+        let depth = patches.last_step.map_or(K_BLOCK_DEPTH, |form| form.box_rows);
+        let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, depth)?;
+        let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, depth)?;
         let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
         let keeps = parts == 1 && kind == "contrast_step";
         let (form, wide) = match weights {
             Weights::Lower(_) => ("halves", WIDE),
             Weights::Whole(_) => (dtype, 1),
         };
-        let blocks = warpgroup_blocks(gpu.limits(), down, cols.div_ceil(wide * TILE), keeps);
-        let launch = gpu.launch(op, file, &format!("{kind}_{form}"))?;
-        let launch =
-            launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED).overlapped();
+        let launch = match patches.last_step {
+            Some(form) => {
+                let launch = gpu.launch(op, "sm_90a/patch_last_step", form.kernel)?;
+                launch.blocks(form.blocks, form.threads).shared(form.shared_bytes)
+            }
+            None => {
+                let blocks = warpgroup_blocks(gpu.limits(), down, cols.div_ceil(wide * TILE), keeps);
+                let launch = gpu.launch(op, file, &format!("{kind}_{form}"))?;
+                launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED)
+            }
+        };
+        let launch = launch.overlapped();
         let height = height as i32;
         if let (Weights::Whole(params), 2) = (&mut *weights, parts) {
             let launch = launch.write(params).write(copy).num(h_map).num(x_map).read(scalars);
@@ -476,11 +489,17 @@ impl Fused<'_> {
         let launch = launch.num(h_map).num(x_map).num(map(weights.at, of_weights)?);
         let launch = launch.num(map(velocity_at, of_velocity)?).num(map(copy.at, self.dtype)?);
         let launch = launch.write(hidden).read(scalars);
-        // SAFETY: (5 × TensorMap, float*, const float*, Numbers, Grid, int): maps of the states, of
-        // the weights, the velocity and the copy, whose memory has addresses that are alive, in the
-        // blocks that the kernel takes; shapes and where views begin were checked as above. Weights
-        // in halves have a velocity of their own.
-        unsafe { launch.num(numbers).num(patches.grid).num(height).go() }
+        let launch = launch.num(numbers).num(patches.grid);
+        match patches.last_step {
+            // SAFETY: (5 × TensorMap, float*, const float*, Numbers, Grid): maps of the states, of the
+            // weights, the velocity and the copy, whose memory has addresses that are alive, in the
+            // blocks that the kernel takes; shapes and where views begin were checked as above, and
+            // the form was chosen by what else this kernel needs. Weights in halves have a velocity
+            // of their own.
+            Some(_) => unsafe { launch.go() },
+            // SAFETY: the same with an int.
+            None => unsafe { launch.num(height).go() },
+        }
     }
 }
 

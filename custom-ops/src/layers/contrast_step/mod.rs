@@ -66,6 +66,18 @@ pub struct Contrast<'a> {
     pub counter: &'a Tensor,
 }
 
+/// The launch of the kernel that has the last means of hidden units of patches, too, in place of
+/// the one for their weights alone; see [`patch_last_step_`](crate::images::patch_last_step_).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastStep {
+    pub kernel: &'static str,
+    pub blocks: usize,
+    pub threads: u32,
+    pub shared_bytes: usize,
+    /// Rows of the boxes in which states are copied.
+    pub box_rows: usize,
+}
+
 /// Options of [`contrast_step_`].
 #[derive(Clone, Copy)]
 pub struct ContrastStep<'a> {
