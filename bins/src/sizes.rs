@@ -4,7 +4,7 @@ use chandlery::dbn::DbnConfig;
 use chandlery::feedforward::{Connections, FeedforwardConfig, LayerConfig, Task};
 use chandlery::labelled::LabelledDbnConfig;
 use chandlery::patch_rbm::PatchGrid;
-use chandlery::rbm::RbmConfig;
+use chandlery::rbm::{RbmConfig, RbmConnections};
 use chandlery_datasets::count;
 
 /// `784-500-500`: the sizes of a network's layers, the input's first.
@@ -18,10 +18,10 @@ pub fn of_network(dbn: &DbnConfig) -> String {
 /// `24 filters of 9x9, maps of 20x20, pooled in blocks of 2x2`, or `500 hidden units, dense`: what
 /// a layer is.
 pub fn of_layer(layer: &RbmConfig) -> String {
-    match (&layer.patches, &layer.convolution) {
-        (None, None) => format!("{}, dense", count(layer.n_hidden, "hidden unit")),
-        (None, Some(grid)) => of_filters(grid),
-        (Some(grid), _) => of_patches(grid, layer.n_hidden),
+    match &layer.connections {
+        RbmConnections::Dense => format!("{}, dense", count(layer.n_hidden, "hidden unit")),
+        RbmConnections::Filters(grid) => of_filters(grid),
+        RbmConnections::Patches(grid) => of_patches(grid, layer.n_hidden),
     }
 }
 

@@ -7,7 +7,7 @@
 //! 4). A pooled unit is shown as the unit in the middle of its block.
 use crate::conv_rbm::{ConvGrid, Padding};
 use crate::dbn::Dbn;
-use crate::rbm::{Rbm, RbmConfig};
+use crate::rbm::{Rbm, RbmConfig, RbmConnections};
 use candle::{D, DType, Error, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
 use chandlery_ops::arrays::gather_rows;
@@ -95,7 +95,7 @@ pub fn patterns(weights: &Tensor, preparation: &Preparation) -> Result<Tensor> {
 /// convolution at the middle of its maps.
 fn chosen(rbm: &Rbm, n: usize) -> Result<Vec<Unit>> {
     let norms = rbm.weight().to_dtype(DType::F32)?.sqr()?.sum(D::Minus1)?;
-    let places: Vec<(usize, usize)> = match (&rbm.config().patches, rbm.config().hidden_places()) {
+    let places: Vec<(usize, usize)> = match (rbm.config().patch_grid(), rbm.config().hidden_places()) {
         (Some(grid), _) => {
             let n_patches = grid.n_patches();
             let patches: Vec<usize> = match n_patches > n {
@@ -108,7 +108,7 @@ fn chosen(rbm: &Rbm, n: usize) -> Result<Vec<Unit>> {
         (None, None) => vec![(0, 0)],
     };
     // Of each place: the same for all where weights are shared.
-    let norms = match &rbm.config().patches {
+    let norms = match rbm.config().patch_grid() {
         Some(grid) => {
             let norms = norms.to_vec2::<f32>()?;
             places.iter().map(|(y, x)| norms[y * grid.across() + x].clone()).collect()
@@ -142,12 +142,12 @@ fn one_by_one(layer: &RbmConfig, units: &[Unit]) -> Vec<f32> {
 /// The same RBM without pooling, and the rows of its units in which each pooled unit is that in the
 /// middle of its block.
 fn without_pooling(rbm: &Rbm, pooled: &Tensor) -> Result<(Rbm, Tensor)> {
-    let Some(grid) = rbm.config().convolution.filter(|grid| grid.pool > 1) else {
+    let Some(grid) = rbm.config().filter_grid().filter(|grid| grid.pool > 1) else {
         return Ok((rbm.clone(), pooled.clone()));
     };
     let config = RbmConfig {
         n_hidden: grid.n_units(),
-        convolution: Some(ConvGrid { pool: 1, ..grid }),
+        connections: RbmConnections::Filters(ConvGrid { pool: 1, ..grid }),
         ..rbm.config().clone()
     };
     let [weight, bias, visible_bias] = [rbm.weight(), rbm.bias(), rbm.visible_bias()].map(Tensor::clone);
@@ -179,16 +179,16 @@ fn seen(layers: &[RbmConfig], (y, x): (usize, usize)) -> Option<[Range<usize>; 2
 
 /// The places of a layer's grid, of a side of `side`, that a range of its hidden places sees.
 fn below(layer: &RbmConfig, places: Range<usize>, side: usize) -> Range<usize> {
-    match (&layer.patches, &layer.convolution) {
-        (Some(grid), _) => places.start * grid.stride..(places.end - 1) * grid.stride + grid.window,
-        (None, Some(grid)) => {
+    match &layer.connections {
+        RbmConnections::Patches(grid) => places.start * grid.stride..(places.end - 1) * grid.stride + grid.window,
+        RbmConnections::Filters(grid) => {
             // Lines of zeros before the image, see `Padding`.
             let before = if grid.padding == Padding::Same { (grid.size - 1) / 2 } else { 0 };
             let middle = |place: usize| place * grid.pool + grid.pool / 2;
             let (first, last) = (middle(places.start), middle(places.end - 1));
             first.saturating_sub(before)..(last + grid.size).saturating_sub(before).min(side)
         }
-        (None, None) => 0..side,
+        RbmConnections::Dense => 0..side,
     }
 }
 

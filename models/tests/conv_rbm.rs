@@ -134,7 +134,7 @@ fn a_step_of_filters_is_the_mean_over_the_patches_of_theirs() -> Result<()> {
 /// `F(v) = −ln Σ_h e^−E(v, h)`, over all states of the units in which each block has at most one
 /// that is on.
 fn free_energy_by_states(rbm: &ConvRbm, v: &[f64]) -> Result<f64> {
-    let grid = rbm.config().convolution.expect("a convolution");
+    let grid = rbm.config().filter_grid().expect("a convolution");
     let row = Tensor::from_slice(v, (1, v.len()), &CPU)?.to_dtype(DType::F32)?;
     let x = rbm.hidden_input(&row)?.get(0)?.to_vec1::<f32>()?;
     let b = rbm.visible_bias().to_vec1::<f32>()?;
@@ -176,7 +176,7 @@ fn the_free_energy_is_the_sum_over_the_states_of_every_block() -> Result<()> {
 fn hidden_means_are_the_derivatives_of_the_free_energy() -> Result<()> {
     for config in configs()? {
         let rbm = machine(config.clone())?.to(DType::F64, &CPU)?;
-        let grid = config.convolution.expect("a convolution");
+        let grid = config.filter_grid().expect("a convolution");
         let v = normal((3, config.n_visible), &CPU, Philox::new(6, 0))?.to_dtype(DType::F64)?;
         let bias = Var::from_tensor(rbm.bias())?;
         let with = Rbm::from_tensors(
@@ -199,7 +199,7 @@ fn hidden_means_are_the_derivatives_of_the_free_energy() -> Result<()> {
 fn a_step_follows_the_gradient_of_the_free_energies_of_both_phases() -> Result<()> {
     for config in configs()? {
         let rbm = machine(config.clone())?;
-        let grid = config.convolution.expect("a convolution");
+        let grid = config.filter_grid().expect("a convolution");
         let rows = uniform((6, config.n_visible), &CPU, Philox::new(7, 0))?;
         let draws = Philox::new(7, 1);
         // One Gibbs step with the trainer's draws, in f32.
@@ -447,8 +447,6 @@ fn what_a_convolution_cannot_be_is_refused() -> Result<()> {
         refused(RbmConfig { visible: VisibleUnit::GaussianLearned, ..config.clone() })
             .contains("must be bernoulli or gaussian")
     );
-    let both = PatchGrid::of_image(ImageShape::grey(7, 7), 1, 1);
-    assert!(refused(RbmConfig { patches: Some(both), ..config.clone() }).contains("exclude each other"));
     let rbm = machine(config.clone())?;
     assert!(first_line(rbm.dense()).contains("hidden units must not be pooled, got blocks of 2x2"));
     assert!(first_line(rbm.exact_log_z(&mut |_, _| {})).contains("must not be those of a convolution"));

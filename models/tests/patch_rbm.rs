@@ -6,7 +6,7 @@ use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
-use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmConnections, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::{Decode, LoadOptions, MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_ops::core::{bernoulli, normal, uniform};
@@ -35,7 +35,7 @@ fn machine(config: RbmConfig) -> Result<PatchRbm> {
 /// The same network with one matrix, in which weights outside the windows are 0.
 fn dense(rbm: &PatchRbm) -> Result<Rbm> {
     let config = rbm.config();
-    let grid = config.patches.expect("patches");
+    let grid = config.patch_grid().expect("patches");
     let per_patch = config.n_hidden / grid.n_patches();
     let weight = rbm.weight().flatten_all()?.to_vec1::<f32>()?;
     let mut full = vec![0f32; config.n_hidden * config.n_visible];
@@ -44,7 +44,7 @@ fn dense(rbm: &PatchRbm) -> Result<Rbm> {
         full[unit * config.n_visible + grid.place(unit / per_patch, entry)] = w;
     }
     let full = Tensor::from_vec(full, (config.n_hidden, config.n_visible), &CPU)?;
-    let config = RbmConfig { patches: None, ..config.clone() };
+    let config = RbmConfig { connections: RbmConnections::Dense, ..config.clone() };
     Rbm::from_tensors(
         config,
         full,
@@ -57,7 +57,7 @@ fn dense(rbm: &PatchRbm) -> Result<Rbm> {
 /// The weights of a dense network that lie in windows, in the order of patches.
 fn in_windows(weight: &Tensor, like: &PatchRbm) -> Result<Tensor> {
     let config = like.config();
-    let grid = config.patches.expect("patches");
+    let grid = config.patch_grid().expect("patches");
     let per_patch = config.n_hidden / grid.n_patches();
     let weight = weight.to_vec2::<f32>()?;
     let entry = |unit: usize, i: usize| weight[unit][grid.place(unit / per_patch, i)];
@@ -269,8 +269,8 @@ fn sizes_that_do_not_fit_are_refused_by_name() -> Result<()> {
         "RbmConfig: windows of 3 every 2 must end with the grid: its height must be 7 or 9, got 8"
     );
     let mut config = three_layers()?;
-    config.layers[1].patches =
-        Some(PatchGrid { planes: 3, depth: 2, ..config.layers[1].patches.expect("patches") });
+    let grid = config.layers[1].patch_grid().expect("patches");
+    config.layers[1].connections = RbmConnections::Patches(PatchGrid { planes: 3, depth: 2, ..grid });
     assert!(first_line(config.validate()).starts_with(
         "DbnConfig: layers[1] must lie on the hidden units of layers[0], a grid of 3x3 places of 6, got [3, 3, 3, 2] as planes"
     ));

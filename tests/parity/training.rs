@@ -95,7 +95,7 @@ fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
 fn many_minibatches_at_once_make_the_steps_of_one_after_the_other() -> Result<()> {
     let base = RbmTrainConfig { batch: 20, ..RbmTrainConfig::default() };
     let grid = PatchGrid { planes: 1, height: 32, width: 24, depth: 1, window: 16, stride: 8 };
-    let patches = RbmConfig { patches: Some(grid), ..RbmConfig::new(grid.n_values(), grid.n_patches() * 8) };
+    let patches = RbmConfig::patches(grid, 8)?;
     let cases = [
         ("odd sizes", RbmConfig::new(37, 29), base.clone()),
         (

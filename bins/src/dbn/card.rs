@@ -121,8 +121,8 @@ fn files(dbn: &DbnConfig, settings: &Settings) -> String {
         Hidden::Gaussian => "its output",
     };
     let others = sizes::of_weights(
-        dbn.layers.iter().any(|layer| layer.patches.is_some()),
-        dbn.layers.iter().any(|layer| layer.convolution.is_some()),
+        dbn.layers.iter().any(|layer| layer.patch_grid().is_some()),
+        dbn.layers.iter().any(|layer| layer.filter_grid().is_some()),
     );
     format!(
         "`layers.N.weight` and `layers.N.bias` in `model.safetensors` load as `candle_nn::Linear` and\n\

@@ -10,7 +10,7 @@ use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::filters::Filters;
 use chandlery::pictures::{Shades, mosaic, tile_zoom, write_png};
-use chandlery::rbm::Rbm;
+use chandlery::rbm::{Rbm, RbmConnections};
 use chandlery_datasets::count;
 use chandlery_datasets::{ImageShape, Split};
 use std::path::Path;
@@ -83,17 +83,17 @@ fn caption(rbm: &Rbm, layer: usize, n: usize, tile: Option<ImageShape>) -> Strin
         0 => "of the lowest layer, ",
         _ => "",
     };
-    let units = match (&rbm.config().patches, &rbm.config().convolution) {
-        (Some(grid), _) => format!(
+    let units = match &rbm.config().connections {
+        RbmConnections::Patches(grid) => format!(
             "{} {of}those with the largest norm of {} spread over the image",
             count(n, "unit"),
             count(n.min(grid.n_patches()), "patch")
         ),
-        (None, Some(grid)) => {
+        RbmConnections::Filters(grid) => {
             format!("{} {of}those with the largest norm of {}", count(n, "filter"), grid.n_filters)
         }
-        (None, None) if layer == 0 => format!("the {n} lowest-layer units with the largest norm"),
-        (None, None) => format!("the {} with the largest norm", count(n, "unit")),
+        RbmConnections::Dense if layer == 0 => format!("the {n} lowest-layer units with the largest norm"),
+        RbmConnections::Dense => format!("the {} with the largest norm", count(n, "unit")),
     };
     let of_units = if layer == 0 { " of" } else { "" };
     let seen = match tile {

@@ -181,7 +181,7 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<RbmTrain
     let real = layer.visible.is_gaussian() || layer.hidden != HiddenUnit::Bernoulli;
     let rates = &settings.learning_rate;
     // The gradient of a filter is a mean over its places, of which few are on.
-    let shared = layer.convolution.is_some();
+    let shared = layer.filter_grid().is_some();
     let usual = if real { 0.001 } else { 0.1 } * if shared { 10. } else { 1. };
     let rate = rates.get(i).or(rates.first()).copied().unwrap_or(usual);
     let persistent = settings.persistent.unwrap_or(!real && !shared);

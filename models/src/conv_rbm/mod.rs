@@ -67,7 +67,7 @@ pub use chandlery_ops::images::Padding;
 pub use grid::ConvGrid;
 pub(crate) use step::MapSteps;
 
-use crate::rbm::{Rbm, RbmConfig};
+use crate::rbm::{Rbm, RbmConfig, RbmConnections};
 use candle::Result;
 
 /// An [`Rbm`] whose configuration has a [`convolution`](RbmConfig::convolution).
@@ -81,7 +81,7 @@ impl RbmConfig {
     /// nearest sizes that fit.
     pub fn convolution(grid: ConvGrid) -> Result<Self> {
         grid.validate("RbmConfig")?;
-        let config = Self { convolution: Some(grid), ..Self::new(grid.n_values(), grid.n_pooled()) };
+        let config = Self { connections: RbmConnections::Filters(grid), ..Self::new(grid.n_values(), grid.n_pooled()) };
         config.validate()?;
         Ok(config)
     }

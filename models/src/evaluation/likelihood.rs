@@ -206,7 +206,7 @@ impl LikelihoodConfig {
         let n = dbn.layers().len();
         ensure!(n <= 2, "Likelihood: the network must have one layer, or two for a lower bound, got {n}");
         ensure!(
-            dbn.layers().iter().all(|rbm| rbm.config().convolution.is_none()),
+            dbn.layers().iter().all(|rbm| rbm.config().filter_grid().is_none()),
             "Likelihood: no layer may be of filters (a convolution); evaluate without it"
         );
         let other = |rbm: &&Rbm| rbm.config().hidden != HiddenUnit::Bernoulli;

@@ -4,7 +4,7 @@ use super::{Activation, Connections, Feedforward, FeedforwardConfig, LayerConfig
 use crate::dae::{Dae, StackedDae};
 use crate::dbn::Dbn;
 use crate::patch_rbm::PatchGrid;
-use crate::rbm::{Rbm, RbmConfig, VisibleUnit};
+use crate::rbm::{Rbm, RbmConfig, RbmConnections, VisibleUnit};
 use candle::{Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
 
@@ -90,10 +90,10 @@ fn dense(weight: Tensor, bias: Tensor, activation: Activation) -> Result<Layer> 
 /// The layer from the visible units of an RBM to its hidden ones.
 fn up(rbm: &Rbm) -> Result<Layer> {
     let config = rbm.config();
-    let connections = match (config.patches, config.convolution) {
-        (Some(grid), _) => Connections::Patches(grid),
-        (None, Some(grid)) => Connections::Filters(grid),
-        (None, None) => Connections::Dense,
+    let connections = match config.connections {
+        RbmConnections::Patches(grid) => Connections::Patches(grid),
+        RbmConnections::Filters(grid) => Connections::Filters(grid),
+        RbmConnections::Dense => Connections::Dense,
     };
     let weight = match rbm.log_variance() {
         // Hidden units read v/σ²: learned deviations go into the weights.
@@ -114,10 +114,10 @@ fn up(rbm: &Rbm) -> Result<Layer> {
 /// The layer from its hidden units to its visible ones, of which `activation` is the mean.
 fn down(rbm: &Rbm, activation: Activation) -> Result<Layer> {
     let config = rbm.config();
-    let (connections, weight) = match (config.patches, config.convolution) {
-        (Some(grid), _) => (Connections::FromPatches(grid), rbm.weight().clone()),
-        (None, Some(grid)) => (Connections::FromFilters(grid), rbm.weight().clone()),
-        (None, None) => {
+    let (connections, weight) = match config.connections {
+        RbmConnections::Patches(grid) => (Connections::FromPatches(grid), rbm.weight().clone()),
+        RbmConnections::Filters(grid) => (Connections::FromFilters(grid), rbm.weight().clone()),
+        RbmConnections::Dense => {
             return dense(rbm.weight().t()?.contiguous()?, rbm.visible_bias().clone(), activation);
         }
     };
@@ -129,7 +129,7 @@ fn down(rbm: &Rbm, activation: Activation) -> Result<Layer> {
 /// Numbers of visible units, `[n_visible]`, as the weights of an RBM meet them: in windows,
 /// `[n_patches, 1, window_len]`, if it has patches.
 fn of_windows(t: &Tensor, config: &RbmConfig) -> Result<Tensor> {
-    let Some(grid) = &config.patches else { return Ok(t.clone()) };
+    let Some(grid) = config.patch_grid() else { return Ok(t.clone()) };
     let (n_patches, window_len) = (grid.n_patches(), grid.window_len());
     let place = |grid: &PatchGrid, i: usize| grid.place(i / window_len, i % window_len) as u32;
     let places: Vec<u32> = (0..n_patches * window_len).map(|i| place(grid, i)).collect();

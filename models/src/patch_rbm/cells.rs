@@ -5,7 +5,7 @@
 //! order. Then the values of a window lie together in long runs, which products read several times
 //! as fast as runs of `window · depth` values (see `is_straight` in the ops).
 use super::PatchGrid;
-use crate::rbm::{Rbm, RbmConfig};
+use crate::rbm::{Rbm, RbmConfig, RbmConnections};
 use candle::{Result, Tensor};
 
 /// Values that must lie together.
@@ -79,13 +79,13 @@ impl Cells {
 
     /// The same network with its visible units in the order of cells.
     pub(crate) fn rbm(&self, rbm: &Rbm) -> Result<Rbm> {
-        let config = RbmConfig { patches: Some(self.cells), ..rbm.config().clone() };
+        let config = RbmConfig { connections: RbmConnections::Patches(self.cells), ..rbm.config().clone() };
         self.reordered(rbm, config, Self::windows, Self::rows)
     }
 
     /// The opposite of [`rbm`](Self::rbm).
     pub(crate) fn rbm_back(&self, rbm: &Rbm) -> Result<Rbm> {
-        let config = RbmConfig { patches: Some(self.lines), ..rbm.config().clone() };
+        let config = RbmConfig { connections: RbmConnections::Patches(self.lines), ..rbm.config().clone() };
         self.reordered(rbm, config, Self::windows_back, Self::rows_back)
     }
 

@@ -53,7 +53,7 @@ mod cells;
 pub(crate) use cells::Cells;
 pub use chandlery_ops::images::PatchGrid;
 
-use crate::rbm::{Rbm, RbmConfig};
+use crate::rbm::{Rbm, RbmConfig, RbmConnections};
 use candle::Result;
 
 /// An [`Rbm`] whose configuration has [`patches`](RbmConfig::patches).
@@ -66,7 +66,7 @@ impl RbmConfig {
     /// When the windows do not tile the grid; the message names the nearest sizes that fit.
     pub fn patches(grid: PatchGrid, hidden: usize) -> Result<Self> {
         grid.validate("RbmConfig")?;
-        let config = Self { patches: Some(grid), ..Self::new(grid.n_values(), grid.n_patches() * hidden) };
+        let config = Self { connections: RbmConnections::Patches(grid), ..Self::new(grid.n_values(), grid.n_patches() * hidden) };
         config.validate()?;
         Ok(config)
     }

@@ -76,6 +76,28 @@ impl std::fmt::Display for HiddenUnit {
     }
 }
 
+/// Which visible units a hidden unit sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RbmConnections {
+    /// All of them.
+    #[default]
+    Dense,
+    /// Those of a window of a grid of visible units: each window is seen by hidden units of its
+    /// own. See [`patch_rbm`](crate::patch_rbm).
+    Patches(PatchGrid),
+    /// Those of a window of a grid, by filters that lie at every place of it and give maps of hidden
+    /// units. See [`conv_rbm`](crate::conv_rbm).
+    Filters(ConvGrid),
+}
+
+impl RbmConnections {
+    /// Whether a hidden unit sees all visible ones.
+    pub fn is_dense(&self) -> bool {
+        *self == Self::Dense
+    }
+}
+
 /// What an [`Rbm`](super::Rbm) is; nothing here changes while it trains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RbmConfig {
@@ -83,14 +105,9 @@ pub struct RbmConfig {
     pub n_visible: usize,
     /// Hidden units, at least 1.
     pub n_hidden: usize,
-    /// The windows of a grid of visible units, each seen by hidden units of its own; none where
-    /// every hidden unit sees every visible one. See [`patch_rbm`](crate::patch_rbm).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub patches: Option<PatchGrid>,
-    /// Filters that lie at every place of a grid of visible units, and the maps of hidden units
-    /// that they give; none where weights are not shared. See [`conv_rbm`](crate::conv_rbm).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub convolution: Option<ConvGrid>,
+    /// Which visible units a hidden unit sees. Default: all.
+    #[serde(default, skip_serializing_if = "RbmConnections::is_dense")]
+    pub connections: RbmConnections,
     /// What the visible units hold.
     #[serde(default)]
     pub visible: VisibleUnit,
@@ -119,8 +136,7 @@ impl RbmConfig {
         Self {
             n_visible,
             n_hidden,
-            patches: None,
-            convolution: None,
+            connections: RbmConnections::Dense,
             visible: VisibleUnit::default(),
             hidden: HiddenUnit::default(),
             weight_stdev: default_weight_stdev(),
@@ -128,14 +144,30 @@ impl RbmConfig {
         }
     }
 
+    /// The windows that hidden units see; none where weights are dense or those of filters.
+    pub fn patch_grid(&self) -> Option<PatchGrid> {
+        match self.connections {
+            RbmConnections::Patches(grid) => Some(grid),
+            RbmConnections::Dense | RbmConnections::Filters(_) => None,
+        }
+    }
+
+    /// Filters and their maps; none where weights are not shared.
+    pub fn filter_grid(&self) -> Option<ConvGrid> {
+        match self.connections {
+            RbmConnections::Filters(grid) => Some(grid),
+            RbmConnections::Dense | RbmConnections::Patches(_) => None,
+        }
+    }
+
     /// The shape of the weights: `[n_hidden, n_visible]`,
     /// `[n_patches, hidden units of a patch, values of a window]`, or
     /// `[n_filters, values of a filter]`.
     pub fn weight_shape(&self) -> Vec<usize> {
-        match (&self.patches, &self.convolution) {
-            (None, None) => vec![self.n_hidden, self.n_visible],
-            (Some(grid), _) => vec![grid.n_patches(), self.n_hidden / grid.n_patches(), grid.window_len()],
-            (None, Some(grid)) => vec![grid.n_filters, grid.shape().filter_len()],
+        match &self.connections {
+            RbmConnections::Dense => vec![self.n_hidden, self.n_visible],
+            RbmConnections::Patches(grid) => vec![grid.n_patches(), self.n_hidden / grid.n_patches(), grid.window_len()],
+            RbmConnections::Filters(grid) => vec![grid.n_filters, grid.shape().filter_len()],
         }
     }
 
@@ -143,33 +175,33 @@ impl RbmConfig {
     /// patch, or for each block of pooled units of a convolution's maps. None for an RBM with
     /// neither.
     pub fn hidden_places(&self) -> Option<[usize; 3]> {
-        match (&self.patches, &self.convolution) {
-            (Some(grid), _) => Some([grid.down(), grid.across(), self.n_hidden / grid.n_patches()]),
-            (None, Some(grid)) => {
+        match &self.connections {
+            RbmConnections::Patches(grid) => Some([grid.down(), grid.across(), self.n_hidden / grid.n_patches()]),
+            RbmConnections::Filters(grid) => {
                 Some([grid.maps_height() / grid.pool, grid.maps_width() / grid.pool, grid.n_filters])
             }
-            (None, None) => None,
+            RbmConnections::Dense => None,
         }
     }
 
     /// The grid on which patches or filters lie, as planes, height, width and depth. None for an
     /// RBM with neither.
     pub fn visible_places(&self) -> Option<[usize; 4]> {
-        match (&self.patches, &self.convolution) {
-            (Some(grid), _) => Some([grid.planes, grid.height, grid.width, grid.depth]),
-            (None, Some(grid)) => Some([grid.planes, grid.height, grid.width, grid.depth]),
-            (None, None) => None,
+        match &self.connections {
+            RbmConnections::Patches(grid) => Some([grid.planes, grid.height, grid.width, grid.depth]),
+            RbmConnections::Filters(grid) => Some([grid.planes, grid.height, grid.width, grid.depth]),
+            RbmConnections::Dense => None,
         }
     }
 
     /// Hidden biases: one for each hidden unit, or for each map of a convolution.
     pub fn n_hidden_biases(&self) -> usize {
-        self.convolution.map_or(self.n_hidden, |grid| grid.n_filters)
+        self.filter_grid().map_or(self.n_hidden, |grid| grid.n_filters)
     }
 
     /// Visible biases: one for each visible unit, or for each channel of a convolution.
     pub fn n_visible_biases(&self) -> usize {
-        self.convolution.map_or(self.n_visible, |grid| grid.channels())
+        self.filter_grid().map_or(self.n_visible, |grid| grid.channels())
     }
 
     /// Parameters: weights, biases and learned variances.
@@ -185,7 +217,7 @@ impl RbmConfig {
     /// Hidden units of a row that are drawn: those of the maps of a convolution, before they are
     /// pooled.
     pub(crate) fn n_units(&self) -> usize {
-        self.convolution.map_or(self.n_hidden, |grid| grid.n_units())
+        self.filter_grid().map_or(self.n_hidden, |grid| grid.n_units())
     }
 
     /// # Errors
@@ -196,10 +228,7 @@ impl RbmConfig {
     pub fn validate(&self) -> Result<()> {
         at_least_one("RbmConfig", "n_visible", self.n_visible)?;
         at_least_one("RbmConfig", "n_hidden", self.n_hidden)?;
-        if self.patches.is_some() && self.convolution.is_some() {
-            candle::bail!("RbmConfig: patches and convolution exclude each other, got both")
-        }
-        if let Some(grid) = &self.patches {
+        if let Some(grid) = self.patch_grid() {
             grid.validate("RbmConfig")?;
             if self.n_visible != grid.n_values() {
                 candle::bail!(
@@ -216,8 +245,8 @@ impl RbmConfig {
                 )
             }
         }
-        if let Some(grid) = &self.convolution {
-            self.check_convolution(grid)?;
+        if let Some(grid) = self.filter_grid() {
+            self.check_convolution(&grid)?;
         }
         range("RbmConfig", "weight_stdev", self.weight_stdev, "a finite number above 0", |x| x > 0.)?;
         check_inputs("RbmConfig", &self.preparation, self.n_visible, None).map(drop)
@@ -428,7 +457,7 @@ impl RbmTrainConfig {
     /// be.
     pub(crate) fn validate_for(&self, rbm: &RbmConfig) -> Result<()> {
         self.validate()?;
-        let dense = rbm.patches.is_none() && rbm.convolution.is_none();
+        let dense = rbm.connections.is_dense();
         if self.weights == WeightStorage::Bf16Stochastic && !dense {
             candle::bail!(
                 "RbmTrainConfig: weights must be f32 unless a layer is dense, got bf16-stochastic for patches or a convolution of {} visible and {} hidden units",

@@ -15,7 +15,7 @@ impl Rbm {
         let v = &self.values("v", v, self.config.n_visible)?;
         let x = self.hidden_input(v)?;
         let hidden = match self.config.hidden {
-            HiddenUnit::Bernoulli => match self.config.convolution.filter(|grid| grid.pool > 1) {
+            HiddenUnit::Bernoulli => match self.config.filter_grid().filter(|grid| grid.pool > 1) {
                 Some(grid) => grid.softplus_of_blocks(&x)?,
                 None => softplus(&x)?.sum(D::Minus1)?,
             },
@@ -84,7 +84,7 @@ impl Rbm {
 
     /// The bias of each visible unit, `[n_visible]`: of a convolution that of its channel.
     pub(super) fn bias_of_each_visible(&self) -> Result<Tensor> {
-        let Some(grid) = &self.config.convolution else { return Ok(self.visible_bias.clone()) };
+        let Some(grid) = self.config.filter_grid() else { return Ok(self.visible_bias.clone()) };
         let each = self.visible_bias.broadcast_left(grid.n_places())?;
         grid.planes_first(&each.contiguous()?.reshape((1, ()))?)?.squeeze(0)
     }

@@ -1,12 +1,11 @@
 //! The layers below the one that is trained, which turn rows into what it reads.
 use super::storage::{Format, store};
-use super::{HiddenUnit, Rbm, RbmTrainConfig};
-use crate::conv_rbm::ConvGrid;
+use super::{HiddenUnit, Rbm, RbmConnections, RbmTrainConfig};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::core::Draws;
 use chandlery_ops::images::{
-    PatchDirection, PatchGrid, PoolSide, convolution_, pool_units_, units_of_patches_,
+    PatchDirection, PoolSide, convolution_, pool_units_, units_of_patches_,
 };
 use chandlery_ops::layers::{Factors, Unit, UnitPlanes, gemm_, units_, units_of_product_};
 
@@ -25,8 +24,7 @@ pub(super) struct LowerLayer {
     /// `[n_hidden, n_visible]`, or parts of it, `[parts, ..]`, in the 16-bit formats of a stack
     /// with patches.
     weight: Tensor,
-    patches: Option<PatchGrid>,
-    convolution: Option<ConvGrid>,
+    connections: RbmConnections,
     bias: Tensor,
     unit: Unit,
     /// Pre-activations, `[batch, n_units]`.
@@ -52,8 +50,7 @@ impl LowerLayer {
         };
         Ok(Self {
             weight,
-            patches: layer.config().patches,
-            convolution: layer.config().convolution,
+            connections: layer.config().connections,
             bias: layer.bias().to_dtype(DType::F32)?.contiguous()?,
             unit: hidden_unit(layer.config().hidden),
             pre: Tensor::zeros((config.batch, n_units), DType::F32, device)?,
@@ -71,20 +68,20 @@ impl LowerLayer {
         let split = matches!(self.format, Format::F16 | Format::F16Pair);
         let parts = |t: &Tensor, rank: usize| if t.rank() == rank { Ok(t.clone()) } else { t.unsqueeze(0) };
         let (scale, draws) = (self.format.product_scale(), Draws::Mode);
-        match (&self.patches, &self.convolution) {
-            (None, Some(grid)) => {
+        match &self.connections {
+            RbmConnections::Filters(grid) => {
                 convolution_(pre, x, weight, grid.shape())?;
                 pool_units_(planes, pre, bias, grid.pools(), PoolSide::Pooled, out, draws)?;
             }
-            (Some(grid), _) => {
+            RbmConnections::Patches(grid) => {
                 let (x, weight, up) = (parts(x, 3)?, parts(weight, 4)?, PatchDirection::Up);
                 units_of_patches_(planes, pre, &x, &weight, grid, up, scale, bias, *unit, out, draws, None)?;
             }
-            (None, None) if split => {
+            RbmConnections::Dense if split => {
                 let (x, weight) = (parts(x, 3)?, weight.transpose(1, 2)?);
                 units_of_product_(planes, pre, &x, &weight, scale, bias, *unit, out, draws)?;
             }
-            (None, None) => {
+            RbmConnections::Dense => {
                 gemm_(pre, x, &weight.t()?, Factors::OVERWRITE, self.precision)?;
                 units_(planes, pre, bias, *unit, out, draws, None)?;
             }

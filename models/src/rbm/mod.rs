@@ -65,7 +65,7 @@ pub mod train;
 mod variance;
 
 pub(crate) use config::precision_name;
-pub use config::{HiddenUnit, RbmConfig, RbmTrainConfig, SparsityConfig, VisibleUnit, WeightStorage};
+pub use config::{HiddenUnit, RbmConfig, RbmConnections, RbmTrainConfig, SparsityConfig, VisibleUnit, WeightStorage};
 pub(crate) use storage::F16_WEIGHT_SCALE;
 pub use train::{Metrics, RbmTrainer};
 
@@ -165,10 +165,10 @@ impl Rbm {
             Some(log_variance) => &v.broadcast_mul(&log_variance.neg()?.exp()?)?,
             None => v,
         };
-        let product = match (&self.config.patches, &self.config.convolution) {
-            (None, None) => v.matmul(&self.weight.t()?)?,
-            (Some(grid), _) => patch_product(v, &self.weight, grid, PatchDirection::Up)?,
-            (None, Some(grid)) => return grid.maps_input(v, &self.weight, &self.bias),
+        let product = match &self.config.connections {
+            RbmConnections::Dense => v.matmul(&self.weight.t()?)?,
+            RbmConnections::Patches(grid) => patch_product(v, &self.weight, grid, PatchDirection::Up)?,
+            RbmConnections::Filters(grid) => return grid.maps_input(v, &self.weight, &self.bias),
         };
         product.broadcast_add(&self.bias)
     }
@@ -180,7 +180,7 @@ impl Rbm {
     /// When `h` is not `[batch, n_hidden]`.
     pub fn visible_input(&self, h: &Tensor) -> Result<Tensor> {
         let h = self.values("h", h, self.config.n_hidden)?;
-        match &self.config.convolution {
+        match self.config.filter_grid() {
             Some(grid) => self.visible_input_of_units(&grid.spread(&h)?),
             None => self.visible_input_of_units(&h),
         }
@@ -189,20 +189,20 @@ impl Rbm {
     /// The same from all hidden units, `[batch, n_units]`: those of the maps of a convolution,
     /// before they are pooled.
     fn visible_input_of_units(&self, h: &Tensor) -> Result<Tensor> {
-        let product = match (&self.config.patches, &self.config.convolution) {
-            (None, None) => h.matmul(&self.weight)?,
-            (Some(grid), _) => patch_product(h, &self.weight, grid, PatchDirection::Down)?,
-            (None, Some(grid)) => return grid.visible_input(h, &self.weight, &self.visible_bias),
+        let product = match &self.config.connections {
+            RbmConnections::Dense => h.matmul(&self.weight)?,
+            RbmConnections::Patches(grid) => patch_product(h, &self.weight, grid, PatchDirection::Down)?,
+            RbmConnections::Filters(grid) => return grid.visible_input(h, &self.weight, &self.visible_bias),
         };
         product.broadcast_add(&self.visible_bias)
     }
 
     /// Refuses weights of patches and of filters, for what needs one matrix of them.
     pub(crate) fn must_be_dense(&self, op: &str) -> Result<()> {
-        let got = match (&self.config.patches, &self.config.convolution) {
-            (None, None) => return Ok(()),
-            (Some(grid), _) => format!("{} patches", grid.n_patches()),
-            (None, Some(grid)) => format!("{} filters", grid.n_filters),
+        let got = match &self.config.connections {
+            RbmConnections::Dense => return Ok(()),
+            RbmConnections::Patches(grid) => format!("{} patches", grid.n_patches()),
+            RbmConnections::Filters(grid) => format!("{} filters", grid.n_filters),
         };
         candle::bail!(
             "{op}: every hidden unit must see every visible one, got {got}; use the features of the network as they are"
@@ -215,7 +215,7 @@ impl Rbm {
     /// When `v` is not `[batch, n_visible]`.
     pub fn hidden_mean(&self, v: &Tensor) -> Result<Tensor> {
         let x = self.hidden_input(v)?;
-        if let Some(grid) = &self.config.convolution {
+        if let Some(grid) = self.config.filter_grid() {
             return grid.pooled_mean(&x);
         }
         self.mean_of_units(&x)
@@ -223,7 +223,7 @@ impl Rbm {
 
     /// The means of all hidden units, `[batch, n_units]`, from what goes into them.
     fn mean_of_units(&self, x: &Tensor) -> Result<Tensor> {
-        if let Some(grid) = &self.config.convolution {
+        if let Some(grid) = self.config.filter_grid() {
             return grid.units_mean(x);
         }
         match self.config.hidden {
@@ -238,7 +238,7 @@ impl Rbm {
     /// # Errors
     /// When `v` is not `[batch, n_visible]`.
     pub fn sample_hidden(&self, v: &Tensor, philox: Philox) -> Result<Tensor> {
-        match &self.config.convolution {
+        match self.config.filter_grid() {
             Some(grid) => grid.sample(&self.hidden_input(v)?, PoolSide::Pooled, philox),
             None => self.sample_units(v, philox),
         }
@@ -247,7 +247,7 @@ impl Rbm {
     /// Draws all hidden units given the visible ones, `[batch, n_units]`.
     fn sample_units(&self, v: &Tensor, philox: Philox) -> Result<Tensor> {
         let x = self.hidden_input(v)?;
-        if let Some(grid) = &self.config.convolution {
+        if let Some(grid) = self.config.filter_grid() {
             return grid.sample(&x, PoolSide::Detection, philox);
         }
         match self.config.hidden {
@@ -352,7 +352,7 @@ impl Model for Rbm {
     const TYPE: ModelType = ModelType::Rbm;
 
     fn dtypes(config: &RbmConfig) -> &'static [DType] {
-        if config.patches.is_some() || config.convolution.is_some() { &WIDE } else { &FLOATS }
+        if !config.connections.is_dense() { &WIDE } else { &FLOATS }
     }
 
     /// `weight`, `bias`, `visible_bias` and, for learned deviations, `log_variance`.

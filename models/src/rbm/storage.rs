@@ -55,10 +55,10 @@ pub(super) enum Format {
 impl Format {
     /// The fastest format that is as exact as `precision` for this RBM on this device.
     pub(super) fn of(rbm: &RbmConfig, precision: Precision, device: &Device) -> Self {
-        if rbm.convolution.is_some() {
+        if rbm.filter_grid().is_some() {
             return Self::F32;
         }
-        if let Some(grid) = &rbm.patches {
+        if let Some(grid) = rbm.patch_grid() {
             let known = rbm.visible != VisibleUnit::GaussianLearned && rbm.hidden == HiddenUnit::Bernoulli;
             let fuses = known && patch_steps_fuse(device, grid, rbm.n_hidden / grid.n_patches());
             return match precision {
@@ -91,10 +91,10 @@ impl Format {
     /// patches, whose f32 products are slow, and all could be trained in it; f32 where one is a
     /// convolution.
     pub(super) fn below(self, lower: &[RbmConfig], precision: Precision, device: &Device) -> Self {
-        if lower.iter().any(|layer| layer.convolution.is_some()) {
+        if lower.iter().any(|layer| layer.filter_grid().is_some()) {
             return Self::F32;
         }
-        let patches = lower.iter().any(|layer| layer.patches.is_some());
+        let patches = lower.iter().any(|layer| layer.patch_grid().is_some());
         let same = || lower.iter().all(|layer| Self::of(layer, precision, device) == self);
         match self {
             Self::F16 | Self::F16Pair if patches && same() => self,
@@ -118,7 +118,7 @@ impl Format {
 
     /// Whether the velocity is stored apart from the weights, in bf16.
     pub(super) fn velocity_apart(self, rbm: &RbmConfig, device: &Device) -> bool {
-        let fuses = match &rbm.patches {
+        let fuses = match rbm.patch_grid() {
             None => contrast_step_fuses(device, rbm.n_hidden, rbm.n_visible),
             Some(grid) => patch_steps_fuse(device, grid, rbm.n_hidden / grid.n_patches()),
         };
@@ -128,7 +128,7 @@ impl Format {
     /// Whether the weights are stored in halves, of which the upper one is the copy.
     pub(super) fn in_halves(self, rbm: &RbmConfig, training: &RbmTrainConfig, device: &Device) -> bool {
         let (n_hidden, batch) = (rbm.n_hidden, training.batch);
-        let takes = match &rbm.patches {
+        let takes = match rbm.patch_grid() {
             None => contrast_step_takes_halves(device, [n_hidden, rbm.n_visible], batch),
             Some(grid) => patch_step_takes_halves(device, grid, n_hidden / grid.n_patches(), batch),
         };

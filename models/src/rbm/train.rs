@@ -144,7 +144,7 @@ impl RbmTrainer {
                 )
             }
         }
-        let lowest_cells = lowest.config().patches.as_ref().and_then(Cells::of);
+        let lowest_cells = lowest.config().patch_grid().as_ref().and_then(Cells::of);
         let cells = lowest_cells.filter(|_| lower.is_empty());
         let (below, own) = match &lowest_cells {
             Some(cells) if lower.is_empty() => (vec![], cells.rbm(rbm)?),
@@ -227,14 +227,14 @@ impl RbmTrainer {
     fn state(&self) -> Result<Vec<(&'static str, Tensor)>> {
         let b = &self.buffers;
         let mut state = vec![
-            ("params", b.params()?),
+            ("params", b.weights.params()?),
             ("hidden_state", b.hidden_state.clone()),
             ("visible_state", b.visible_state.clone()),
             ("chain", b.hidden.get(H_DRAWN)?),
             ("counter", b.counter.clone()),
         ];
         state.extend(b.variance.as_ref().map(|v| ("variance", v.state.clone())));
-        state.extend(b.velocity.as_ref().map(|v| ("velocity", v.clone())));
+        state.extend(b.weights.velocity.as_ref().map(|v| ("velocity", v.clone())));
         Ok(state)
     }
 
@@ -259,7 +259,7 @@ impl RbmTrainer {
         })?;
         [self.steps, self.gathered, self.gathered_rows] = stored.counts()?;
         let Some((_, params)) = state.iter().find(|(name, _)| *name == "params") else { return Ok(()) };
-        self.buffers.set_params(params)
+        self.buffers.weights.set_params(params)
     }
 
     /// A tensor of the state in another order of visible units: checkpoints hold them in lines of

@@ -138,7 +138,7 @@ impl Rbm {
     /// Sums over hidden units have a closed form only where they are binary and each other's
     /// equals.
     pub(crate) fn must_be_binary(&self, op: &str) -> Result<()> {
-        if let Some(grid) = &self.config.convolution {
+        if let Some(grid) = self.config.filter_grid() {
             candle::bail!(
                 "{op}: hidden units must not be those of a convolution, got {} maps; without pooling Rbm::dense makes one matrix of its filters",
                 grid.n_filters

@@ -25,12 +25,10 @@ impl Buffers {
             _ => None,
         };
         Ok(Self {
-            params: self.params.clone(),
-            velocity: self.velocity.clone(),
+            weights: own.weights.sharing(&self.weights),
             hidden_state: self.hidden_state.clone(),
             visible_state: self.visible_state.clone(),
             counter: self.counter.clone(),
-            copy: self.copy.clone(),
             variance,
             ..own
         })
@@ -61,7 +59,7 @@ impl Buffers {
     /// These buffers for another of the minibatches that are loaded.
     fn of(&self, minibatch: usize) -> Result<Self> {
         let input = match self.lower.is_empty() {
-            true => input_of(&self.visible, self.format.parts(), minibatch + V_POS)?,
+            true => input_of(&self.visible, self.weights.parts(), minibatch + V_POS)?,
             false => self.input.clone(),
         };
         Ok(Self { minibatch, input, ..self.clone() })
@@ -91,7 +89,7 @@ impl Buffers {
 
     /// Planes as `[parts, n, batch, units]`.
     pub(super) fn by_part(&self, planes: &Tensor, n: usize) -> Result<Tensor> {
-        planes.reshape((self.format.parts(), n, self.config.batch, planes.dim(2)?))
+        planes.reshape((self.weights.parts(), n, self.config.batch, planes.dim(2)?))
     }
 }
 
@@ -102,7 +100,7 @@ pub(super) fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &RbmTrainCon
     let own = rbm.config();
     let one = rbm.weight().device().is_cpu()
         || !lower.is_empty()
-        || own.convolution.is_some()
+        || own.filter_grid().is_some()
         || own.visible == VisibleUnit::GaussianLearned
         || parts == 2 && (config.sample_visible || config.persistent || config.binarize);
     let most = STATES_AT_ONCE / config.batch.saturating_mul(own.n_visible).max(1);

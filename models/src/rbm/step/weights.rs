@@ -1,0 +1,284 @@
+//! The weights of a step in the form in which they are stored, and what a step does with them: both
+//! products, and the update.
+//!
+//! | form | products | update |
+//! |---|---|---|
+//! | dense, f32 | `gemm_` and `units_` | [`contrast_step_`] |
+//! | dense, with a copy of 16 bits | [`units_of_product_`] | [`contrast_step_`] |
+//! | patches | [`units_of_patches_`] | [`patch_contrast_step_`], [`patch_last_step_`] |
+//! | filters | those of [`MapSteps`] | [`MapSteps::update`] |
+use super::super::storage::{Format, store};
+use super::super::{Rbm, RbmConnections, RbmTrainConfig, WeightStorage};
+use crate::conv_rbm::MapSteps;
+use candle::{D, DType, Result, Tensor};
+use chandlery_ops::arrays::{halves_into_, joined_into_};
+use chandlery_ops::core::Draws;
+use chandlery_ops::images::{
+    PatchDirection, PatchGrid, patch_contrast_step_, patch_gradient_, patch_last_step_, units_of_patches_,
+};
+use chandlery_ops::layers::{
+    Contrast, ContrastStep, Factors, Unit, UnitPlanes, contrast_step_, gemm_, max_norm_rows_, units_,
+    units_of_product_,
+};
+use chandlery_ops::{Philox, Precision};
+
+/// Weights are rounded by the stream of the units' draws with this bit turned.
+const ROUNDING_STREAM: u64 = 1 << 63;
+
+/// Which visible units a hidden unit sees, with the memory that steps of it need.
+#[derive(Clone)]
+pub(super) enum Form {
+    Dense,
+    /// `[.., n_hidden, n_visible]` below is `[.., n_patches, hidden, window_len]`.
+    Patches(PatchGrid),
+    /// Hidden units are those of maps, and biases are those of maps and channels.
+    Maps(MapSteps),
+}
+
+/// The weights, their velocity, and how products read them. Clones share memory.
+#[derive(Clone)]
+pub(in super::super) struct Weights {
+    pub(super) form: Form,
+    /// How states and weights are stored for products.
+    pub(super) format: Format,
+    precision: Precision,
+    /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone, which are bf16 where
+    /// they are rounded stochastically, and i16 where they are the lower halves of weights whose
+    /// upper halves are `copy`.
+    params: Tensor,
+    /// `[n_hidden, n_visible]` bf16, where the velocity is stored apart.
+    pub(in super::super) velocity: Option<Tensor>,
+    /// `[parts, n_hidden, n_visible]`: the weights as products read them, where that is not f32;
+    /// `params` themselves where those are bf16.
+    pub(in super::super) copy: Option<Tensor>,
+    /// Where the draws begin by which bf16 weights are rounded.
+    pub(super) rounding: Option<Philox>,
+}
+
+/// Units of one side that a product gives: where they go, their pre-activations, and what they are.
+pub(super) struct Units<'a> {
+    pub planes: &'a Tensor,
+    pub pre: &'a Tensor,
+    pub bias: &'a Tensor,
+    pub unit: Unit,
+    pub out: UnitPlanes,
+    pub draws: Draws<'a>,
+}
+
+/// States and biases that an update reads and writes.
+pub(super) struct States<'a> {
+    /// `[parts, 3, batch, n_hidden]` and `[parts, 2, batch, n_visible]`.
+    pub hidden: &'a Tensor,
+    pub visible: &'a Tensor,
+    pub hidden_state: &'a Tensor,
+    pub visible_state: &'a Tensor,
+    pub scalars: &'a Tensor,
+    pub counter: &'a Tensor,
+}
+
+impl Weights {
+    /// Those of `rbm` in f32, before products can read them; see [`set_params`](Self::set_params).
+    pub(super) fn new(rbm: &Rbm, config: &RbmTrainConfig, philox: Philox) -> Result<Self> {
+        let (device, of) = (rbm.weight().device(), rbm.config());
+        let format = Format::of(of, config.precision, device);
+        let rounding = (config.weights == WeightStorage::Bf16Stochastic)
+            .then_some(Philox { stream: philox.stream ^ ROUNDING_STREAM, ..philox });
+        let apart = rounding.is_some() || format.velocity_apart(of, device);
+        let shape = rbm.weight().dims();
+        let velocity = apart.then(|| Tensor::zeros(shape, DType::BF16, device)).transpose()?;
+        let in_halves = rounding.is_none() && format.in_halves(of, config, device);
+        let weight = rbm.weight().to_dtype(DType::F32)?.unsqueeze(0)?;
+        let params = match apart {
+            false => Tensor::cat(&[&weight, &weight.zeros_like()?], 0)?,
+            true if rounding.is_some() => weight.to_dtype(DType::BF16)?.copy()?,
+            true if in_halves => Tensor::zeros(weight.shape(), DType::I16, device)?,
+            true => weight.copy()?,
+        };
+        let copy = match format {
+            _ if rounding.is_some() => Some(params.clone()),
+            Format::F32 => None,
+            _ => Some(Tensor::zeros([&[format.parts()], shape].concat(), format.dtype(), device)?),
+        };
+        let form = match of.connections {
+            RbmConnections::Dense => Form::Dense,
+            RbmConnections::Patches(grid) => Form::Patches(grid),
+            RbmConnections::Filters(grid) => Form::Maps(MapSteps::new(grid, config.batch, device)?),
+        };
+        let weights =
+            Self { form, format, precision: config.precision, params, velocity, copy, rounding };
+        weights.set_params(&weight)?;
+        Ok(weights)
+    }
+
+    /// These with the memory of `shared`, for steps of another number of rows.
+    pub(super) fn sharing(self, shared: &Self) -> Self {
+        Self { form: self.form, ..shared.clone() }
+    }
+
+    /// `[1, n_hidden, n_visible]`: the weights, or `[2, n_hidden, n_visible]` where the velocity is
+    /// stored with them. They share memory with these unless the weights are in halves.
+    pub(in super::super) fn params(&self) -> Result<Tensor> {
+        match &self.copy {
+            Some(upper) if self.in_halves() => {
+                let whole = Tensor::zeros(upper.shape(), DType::F32, upper.device())?;
+                joined_into_(&whole, upper, &self.params)?;
+                Ok(whole)
+            }
+            _ => Ok(self.params.clone()),
+        }
+    }
+
+    /// Brings what products read up to date with `params`, which [`params`](Self::params) gave and
+    /// which has changed.
+    pub(in super::super) fn set_params(&self, params: &Tensor) -> Result<()> {
+        match &self.copy {
+            Some(upper) if self.in_halves() => halves_into_(upper, &self.params, params),
+            _ => self.refresh_copy(),
+        }
+    }
+
+    /// Whether `params` are the lower halves of weights, and `copy` the upper ones.
+    fn in_halves(&self) -> bool {
+        self.params.dtype() == DType::I16
+    }
+
+    /// Numbers that a state is the sum of.
+    pub(super) fn parts(&self) -> usize {
+        self.format.parts()
+    }
+
+    /// The grid of patches.
+    pub(super) fn patches(&self) -> Option<&PatchGrid> {
+        match &self.form {
+            Form::Patches(grid) => Some(grid),
+            Form::Dense | Form::Maps(_) => None,
+        }
+    }
+
+    /// The maps of filters.
+    pub(in super::super) fn maps(&self) -> Option<&MapSteps> {
+        match &self.form {
+            Form::Maps(maps) => Some(maps),
+            Form::Dense | Form::Patches(_) => None,
+        }
+    }
+
+    /// Hidden units given `visible`, `[parts, batch, n_visible]`.
+    pub(super) fn hidden_units(&self, visible: &Tensor, to: Units<'_>) -> Result<()> {
+        let Units { planes, pre, bias, unit, out, draws } = to;
+        match (&self.form, &self.copy) {
+            (Form::Maps(maps), _) => {
+                maps.hidden_units(planes, pre, &visible.get(0)?, &self.params.get(0)?, bias, out, draws)
+            }
+            (Form::Patches(grid), _) => {
+                let (weight, scale) = self.parts_of_patches()?;
+                let up = PatchDirection::Up;
+                units_of_patches_(planes, pre, visible, &weight, grid, up, scale, bias, unit, out, draws, None)
+            }
+            (Form::Dense, None) => {
+                let weight = self.params.get(0)?.t()?;
+                gemm_(pre, &visible.get(0)?, &weight, Factors::OVERWRITE, self.precision)?;
+                units_(planes, pre, bias, unit, out, draws, None)
+            }
+            (Form::Dense, Some(copy)) => {
+                let (weight, scale) = (copy.transpose(1, 2)?, self.format.product_scale());
+                units_of_product_(planes, pre, visible, &weight, scale, bias, unit, out, draws)
+            }
+        }
+    }
+
+    /// Visible units given `hidden`, `[batch, n_hidden]`, with the deviations `stdev` of Gaussian
+    /// ones.
+    pub(super) fn visible_units(
+        &self,
+        hidden: &Tensor,
+        to: Units<'_>,
+        stdev: Option<&Tensor>,
+    ) -> Result<()> {
+        let Units { planes, pre, bias, unit, out, draws } = to;
+        let parts = || hidden.unsqueeze(0); // 0 and 1 have no second part
+        match (&self.form, &self.copy) {
+            (Form::Maps(maps), _) => {
+                maps.visible_units(planes, pre, hidden, &self.params.get(0)?, bias, unit, out, draws)
+            }
+            (Form::Patches(grid), _) => {
+                let ((weight, scale), down) = (self.parts_of_patches()?, PatchDirection::Down);
+                let hidden = parts()?;
+                units_of_patches_(
+                    planes, pre, &hidden, &weight, grid, down, scale, bias, unit, out, draws, stdev,
+                )
+            }
+            (Form::Dense, None) => {
+                gemm_(pre, hidden, &self.params.get(0)?, Factors::OVERWRITE, self.precision)?;
+                units_(planes, pre, bias, unit, out, draws, stdev)
+            }
+            (Form::Dense, Some(copy)) => {
+                let scale = self.format.product_scale();
+                units_of_product_(planes, pre, &parts()?, copy, scale, bias, unit, out, draws)
+            }
+        }
+    }
+
+    /// The gradient `hᵀ x` of whole states, `[2 · batch, n_hidden]` and `[2 · batch, n_visible]`, in
+    /// f32.
+    pub(super) fn gradient(&self, h: &Tensor, x: &Tensor) -> Result<Tensor> {
+        let Form::Patches(grid) = &self.form else { return h.t()?.matmul(x) };
+        let gradient = self.weight()?.zeros_like()?;
+        patch_gradient_(&gradient, &h.unsqueeze(0)?, &x.unsqueeze(0)?, grid, Factors::OVERWRITE)?;
+        Ok(gradient)
+    }
+
+    /// Velocity, weights and biases from the states of both phases; with `last_means`, the
+    /// pre-activations of hidden units and their kind, after the means of the negative phase.
+    pub(super) fn update(
+        &self,
+        states: States<'_>,
+        step: ContrastStep<'_>,
+        last_means: Option<(&Tensor, Unit)>,
+        max_norm: Option<f64>,
+    ) -> Result<()> {
+        let States { hidden, visible, hidden_state, visible_state, scalars, counter } = states;
+        let to = Contrast {
+            params: &self.params,
+            velocity: self.velocity.as_ref(),
+            copy: self.copy.as_ref().filter(|_| self.rounding.is_none()),
+            hidden_state,
+            visible_state,
+            counter,
+        };
+        match &self.form {
+            Form::Dense => contrast_step_(to, hidden, visible, scalars, step)?,
+            Form::Patches(grid) => match last_means {
+                Some((pre, unit)) => patch_last_step_(to, hidden, pre, visible, grid, unit, scalars, step)?,
+                None => patch_contrast_step_(to, hidden, visible, grid, scalars, step)?,
+            },
+            Form::Maps(maps) => maps.update(to, &hidden.get(0)?, &visible.get(0)?, scalars, step)?,
+        }
+        let Some(max_norm) = max_norm else { return Ok(()) };
+        let weight = self.weight()?;
+        let len = weight.dim(D::Minus1)?;
+        max_norm_rows_(&weight.reshape(((), len))?, max_norm as f32)?;
+        self.refresh_copy()
+    }
+
+    /// The weights of a step that stores them whole.
+    pub(super) fn weight(&self) -> Result<Tensor> {
+        self.params.get(0)
+    }
+
+    /// The weights as products of patches read them, in parts, and the factor on such a product.
+    fn parts_of_patches(&self) -> Result<(Tensor, f32)> {
+        match &self.copy {
+            Some(copy) => Ok((copy.clone(), self.format.product_scale())),
+            None => Ok((self.params.narrow(0, 0, 1)?, 1.)),
+        }
+    }
+
+    /// Brings the copy of the weights up to date.
+    fn refresh_copy(&self) -> Result<()> {
+        match &self.copy {
+            Some(copy) if self.rounding.is_none() => store(copy, &self.weight()?, self.format.weight_scale()),
+            _ => Ok(()),
+        }
+    }
+}
