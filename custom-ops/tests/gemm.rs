@@ -4,7 +4,7 @@
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::core::normal;
 use chandlery_ops::layers::{
-    BiasGradients, Contrast, ContrastStep, Factors, WeightStep, contrast_step_, gemm_, gemm_reference,
+    BiasGradients, CdOperands, CdUpdate, Factors, WeightStep, cd_update_, gemm_, gemm_reference,
 };
 use chandlery_ops::{Philox, Precision};
 
@@ -120,7 +120,7 @@ fn the_fused_update_is_the_bits_of_product_and_weight_step() -> Result<()> {
                 normal((1, 3, batch, rows), &Cpu, Philox::new(21, 1))?,
                 normal((1, 2, batch, cols), &Cpu, Philox::new(21, 2))?,
             );
-            let step = |precision| ContrastStep {
+            let step = |precision| CdUpdate {
                 weights: WeightStep { l1, l2 },
                 sparsity: None,
                 visible_scale: None,
@@ -135,7 +135,7 @@ fn the_fused_update_is_the_bits_of_product_and_weight_step() -> Result<()> {
             gemm_(&want.get(1)?, &both(&h)?.t()?, &both(&x)?, Factors::Tensor(&scalars), Precision::F32)?;
             chandlery_ops::layers::weight_step_(&want, &scalars, WeightStep { l1, l2 })?;
             let zeros = |n: usize| Tensor::zeros((4, n), DType::F32, &Cpu);
-            let to = Contrast {
+            let to = CdOperands {
                 params: &params,
                 velocity: None,
                 copy: None,
@@ -143,7 +143,7 @@ fn the_fused_update_is_the_bits_of_product_and_weight_step() -> Result<()> {
                 visible_state: &zeros(cols)?,
                 counter: &Tensor::zeros(1, DType::I64, &Cpu)?,
             };
-            contrast_step_(to, &h, &x, &scalars, step(Precision::F32))?;
+            cd_update_(to, &h, &x, &scalars, step(Precision::F32))?;
             assert!(
                 bits(&params)? == bits(&want)?,
                 "{rows}x{cols}, batch {batch}, momentum {momentum}, l1 {l1}"

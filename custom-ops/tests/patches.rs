@@ -5,11 +5,11 @@ use candle::{DType, Device, Result, Tensor, Var};
 use chandlery_ops::arrays::split_into_;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::images::{
-    PatchDirection, PatchGrid, patch_contrast_step_, patch_gradient_, patch_gradient_reference,
-    patch_product, patch_product_, patch_product_reference,
+    PatchDirection, PatchGrid, patch_cd_update_, patch_gradient_, patch_gradient_reference, patch_product,
+    patch_product_, patch_product_reference,
 };
 use chandlery_ops::layers::{
-    BiasGradients, Contrast, ContrastStep, Factors, WeightStep, weight_step_reference,
+    BiasGradients, CdOperands, CdUpdate, Factors, WeightStep, weight_step_reference,
 };
 use chandlery_ops::{Philox, Precision};
 
@@ -163,7 +163,7 @@ fn an_update_is_the_gradient_and_the_step_one_after_the_other() -> Result<()> {
         let [hidden_state, visible_state] = states;
         let (hidden_state, visible_state) = (hidden_state?, visible_state?);
         let (counter, copy) = (Tensor::new(&[3i64], &CPU)?, w.unsqueeze(0)?.zeros_like()?);
-        let to = Contrast {
+        let to = CdOperands {
             params: &params,
             velocity: None,
             copy: Some(&copy),
@@ -171,7 +171,7 @@ fn an_update_is_the_gradient_and_the_step_one_after_the_other() -> Result<()> {
             visible_state: &visible_state,
             counter: &counter,
         };
-        let step = ContrastStep {
+        let step = CdUpdate {
             weights,
             sparsity: None,
             visible_scale: None,
@@ -181,7 +181,7 @@ fn an_update_is_the_gradient_and_the_step_one_after_the_other() -> Result<()> {
             biases: BiasGradients::BothPhases,
             rounding: None,
         };
-        patch_contrast_step_(to, &h, &v, &grid, &scalars, step)?;
+        patch_cd_update_(to, &h, &v, &grid, &scalars, step)?;
         assert!(worst(&params, &want)? < 1e-6, "{grid:?}");
         assert!(worst(&copy.get(0)?, &(params.get(0)? * 2.)?)? == 0.);
         assert_eq!(counter.to_vec1::<i64>()?, [14]);

@@ -180,7 +180,9 @@ fn seen(layers: &[RbmConfig], (y, x): (usize, usize)) -> Option<[Range<usize>; 2
 /// The places of a layer's grid, of a side of `side`, that a range of its hidden places sees.
 fn below(layer: &RbmConfig, places: Range<usize>, side: usize) -> Range<usize> {
     match &layer.connections {
-        RbmConnections::Patches(grid) => places.start * grid.stride..(places.end - 1) * grid.stride + grid.window,
+        RbmConnections::Patches(grid) => {
+            places.start * grid.stride..(places.end - 1) * grid.stride + grid.window
+        }
         RbmConnections::Filters(grid) => {
             // Lines of zeros before the image, see `Padding`.
             let before = if grid.padding == Padding::Same { (grid.size - 1) / 2 } else { 0 };

@@ -6,7 +6,9 @@ use chandlery::datasets::ImageShape;
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::labelled::LabelledDbn;
 use chandlery::patch_rbm::{PatchGrid, PatchRbm};
-use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, RbmConnections, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{
+    HiddenUnit, Rbm, RbmConfig, RbmConnections, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit,
+};
 use chandlery::schedule::Schedule;
 use chandlery::{Decode, LoadOptions, MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_ops::core::{bernoulli, normal, uniform};

@@ -4,8 +4,8 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::{halves_into_, joined_into_, split_into_};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{
-    BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Sparsity, WeightStep, bias_step_,
-    bias_step_reference, contrast_step_, contrast_step_reference, contrast_step_takes_halves, max_norm_rows_,
+    BiasGradients, BiasStep, CdOperands, CdUpdate, Phases, Sparsity, WeightStep, bias_step_,
+    bias_step_reference, cd_update_, cd_update_reference, cd_update_takes_halves, max_norm_rows_,
     warpgroups_multiply, weight_step_, weight_step_reference,
 };
 use chandlery_ops::{Philox, Precision};
@@ -249,12 +249,12 @@ impl Update {
     }
 
     /// Parameters, copy, hidden and visible state, counter after the update on a device.
-    fn run(&self, device: &Device, step: ContrastStep<'_>) -> Result<[Tensor; 5]> {
+    fn run(&self, device: &Device, step: CdUpdate<'_>) -> Result<[Tensor; 5]> {
         self.run_stored(device, step, false)
     }
 
     /// The same with weights in halves, if asked for; those that come back are whole.
-    fn run_stored(&self, device: &Device, step: ContrastStep<'_>, in_halves: bool) -> Result<[Tensor; 5]> {
+    fn run_stored(&self, device: &Device, step: CdUpdate<'_>, in_halves: bool) -> Result<[Tensor; 5]> {
         let [_, rows, cols] = *self.params.dims() else { unreachable!() };
         let own = |t: &Tensor| t.to_device(device)?.copy();
         let velocity = match (self.states, device.is_cuda()) {
@@ -276,7 +276,7 @@ impl Update {
         }
         let (hidden_state, visible_state) = (own(&self.hidden_state)?, own(&self.visible_state)?);
         let counter = Tensor::new(&[40i64], device)?;
-        let to = Contrast {
+        let to = CdOperands {
             params: &stored,
             velocity: velocity.as_ref(),
             copy: Some(&copy),
@@ -284,7 +284,7 @@ impl Update {
             visible_state: &visible_state,
             counter: &counter,
         };
-        contrast_step_(to, &hidden, &visible, &scalars()?.to_device(device)?, step)?;
+        cd_update_(to, &hidden, &visible, &scalars()?.to_device(device)?, step)?;
         if in_halves {
             joined_into_(&params, &copy, &stored)?;
         }
@@ -297,7 +297,7 @@ impl Update {
 }
 
 #[test]
-fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
+fn cd_update_matches_its_reference_at_awkward_sizes() -> Result<()> {
     // Around a slice of 32 in depth and tiles of 64 and 128, lines of four and of eight entries,
     // and lines of neither.
     let sizes = [
@@ -341,7 +341,7 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                     let precision =
                         if let States::F32(precision) = states { precision } else { Precision::F32 };
                     let copy_scale = if f16 { COPY_SCALE } else { 1. };
-                    let step = ContrastStep {
+                    let step = CdUpdate {
                         weights,
                         sparsity,
                         visible_scale: None,
@@ -353,7 +353,7 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                     };
                     let [params, copy, hidden_state, visible_state, counter] = case.run(&device, step)?;
                     let what = format!(
-                        "contrast_step_ [{batch}, {rows}, {cols}] {states:?} {weights:?} {biases:?} on {:?}",
+                        "cd_update_ [{batch}, {rows}, {cols}] {states:?} {weights:?} {biases:?} on {:?}",
                         device.location()
                     );
                     let (h, x) = (Update::phases(&case.hidden)?, Update::phases(&case.visible)?);
@@ -366,7 +366,7 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                         false => case.params.clone(),
                     };
                     let (h2, x2) = (h.flatten(0, 1)?, x.flatten(0, 1)?);
-                    let want = contrast_step_reference(&before, &h2, &x2, &scalars()?, weights)?;
+                    let want = cd_update_reference(&before, &h2, &x2, &scalars()?, weights)?;
                     // alpha times a sum of 2 · batch terms below 1; TF32 rounds each operand by
                     // 2^-11, and twelve deviations of the sum of those are allowed for the worst of
                     // millions.
@@ -407,7 +407,7 @@ fn contrast_step_matches_its_reference_at_awkward_sizes() -> Result<()> {
                         // Tensor cores sum hidden units of 16 bits where the kernel of warpgroups
                         // takes the update.
                         let one_part = matches!(states, States::F16 | States::Bf16);
-                        let warpgroups = contrast_step_takes_halves(&device, [rows, cols], batch);
+                        let warpgroups = cd_update_takes_halves(&device, [rows, cols], batch);
                         match side == "hidden" && one_part && warpgroups {
                             true => assert_close(&what, &got, &want, 1e-6, 1e-6)?,
                             false => assert_same_bits(&what, &got, &want)?,
@@ -427,13 +427,13 @@ fn weights_in_halves_are_stepped_as_whole_ones() -> Result<()> {
         // Tiles and slices that end within the matrix; columns of tiles that several blocks share,
         // or that one block keeps.
         for (batch, rows, cols) in [(192, 2056, 2304), (20, 8200, 4112), (130, 4104, 1032)] {
-            if !contrast_step_takes_halves(&device, [rows, cols], batch) {
+            if !cd_update_takes_halves(&device, [rows, cols], batch) {
                 assert!(!device.is_cuda() || !warpgroups_multiply(&device), "no kernel for [{rows}, {cols}]");
                 continue;
             }
             let case = Update::new(batch, rows, cols, States::Bf16)?;
             for l1 in [0., 0.2] {
-                let step = ContrastStep {
+                let step = CdUpdate {
                     weights: WeightStep { l1, l2: 0.1 },
                     sparsity: None,
                     visible_scale: None,
@@ -460,9 +460,9 @@ fn weights_in_halves_are_stepped_as_whole_ones() -> Result<()> {
 }
 
 #[test]
-fn contrast_step_says_what_is_wrong() -> Result<()> {
+fn cd_update_says_what_is_wrong() -> Result<()> {
     let case = Update::new(4, 6, 5, States::F16)?;
-    let step = ContrastStep {
+    let step = CdUpdate {
         weights: WeightStep::default(),
         sparsity: None,
         visible_scale: None,
@@ -477,12 +477,12 @@ fn contrast_step_says_what_is_wrong() -> Result<()> {
     };
     assert_eq!(
         first(case.run(&CPU, step)),
-        "contrast_step_: states of 1 parts of F16 must be on CUDA, with a copy of the weights, got a copy on Cpu"
+        "cd_update_: states of 1 parts of F16 must be on CUDA, with a copy of the weights, got a copy on Cpu"
     );
     let case = Update { hidden: case.hidden.narrow(2, 0, 3)?.contiguous()?, ..case };
     assert!(first(case.run(&CPU, step)).contains("visible must be F16 of shape [1, ≥ 2, 3, 5]"));
     let case = Update::new(4, 6, 5, States::F32(Precision::F32))?;
-    let step = ContrastStep { weights: WeightStep { l1: -1., l2: 0. }, ..step };
-    assert_eq!(first(case.run(&CPU, step)), "contrast_step_: l1 and l2 must be at least 0, got -1 and 0");
+    let step = CdUpdate { weights: WeightStep { l1: -1., l2: 0. }, ..step };
+    assert_eq!(first(case.run(&CPU, step)), "cd_update_: l1 and l2 must be at least 0, got -1 and 0");
     Ok(())
 }

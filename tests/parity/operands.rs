@@ -3,8 +3,8 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::core::Draws;
 use chandlery_ops::layers::{
-    Activation, BiasGradients, BiasStep, Contrast, ContrastStep, Factors, Phases, Unit, UnitPlanes,
-    WeightStep, bias_step_, contrast_step_, gemm_, layer_forward_, units_,
+    Activation, BiasGradients, BiasStep, CdOperands, CdUpdate, Factors, Phases, Unit, UnitPlanes, WeightStep,
+    bias_step_, cd_update_, gemm_, layer_forward_, units_,
 };
 use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_same_bits, devices};
@@ -87,7 +87,7 @@ fn update(
     let (hidden_state, visible_state) = (at(0, &[4, h], DType::F32)?, at(0, &[4, v], DType::F32)?);
     let (counter, scalars) =
         (Tensor::zeros(1, DType::I64, device)?, Tensor::new(&[0.125f32, 0.5, 0.25], device)?);
-    let to = Contrast {
+    let to = CdOperands {
         params: &params,
         velocity: None,
         copy: Some(&copy),
@@ -95,7 +95,7 @@ fn update(
         visible_state: &visible_state,
         counter: &counter,
     };
-    let step = ContrastStep {
+    let step = CdUpdate {
         weights: WeightStep::default(),
         sparsity: None,
         visible_scale: None,
@@ -105,7 +105,7 @@ fn update(
         biases: BiasGradients::BothPhases,
         rounding: None,
     };
-    contrast_step_(to, &hidden, &visible, &scalars, step)?;
+    cd_update_(to, &hidden, &visible, &scalars, step)?;
     assert_eq!(counter.to_vec1::<i64>()?, [1]);
     let copied = copy.to_dtype(DType::F32)?.sum(0)?;
     let rounded = params.get(0)?.to_dtype(DType::F16)?.to_dtype(DType::F32)?;

@@ -7,8 +7,8 @@ use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig,
 use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::layers::{
-    BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Sparsity, WeightStep, bias_step_,
-    contrast_step_, contrast_step_reference, round_stochastic, rounding_bits,
+    BiasGradients, BiasStep, CdOperands, CdUpdate, Phases, Sparsity, WeightStep, bias_step_, cd_update_,
+    cd_update_reference, round_stochastic, rounding_bits,
 };
 use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
@@ -54,7 +54,7 @@ impl Update {
     }
 
     /// Weights, velocity, hidden and visible state and counter after so many updates.
-    fn run(&self, device: &Device, step: ContrastStep<'_>, n: usize) -> Result<[Tensor; 5]> {
+    fn run(&self, device: &Device, step: CdUpdate<'_>, n: usize) -> Result<[Tensor; 5]> {
         self.run_at([0; 4], device, step, n)
     }
 
@@ -64,7 +64,7 @@ impl Update {
         &self,
         [weight_at, velocity_at, hidden_at, visible_at]: [usize; 4],
         device: &Device,
-        step: ContrastStep<'_>,
+        step: CdUpdate<'_>,
         n: usize,
     ) -> Result<[Tensor; 5]> {
         let at = |t: &Tensor, offset: usize| {
@@ -77,7 +77,7 @@ impl Update {
         let (params, velocity) = (at(&self.weight, weight_at)?, at(&self.velocity, velocity_at)?);
         let (hidden_state, visible_state) = (own(&self.hidden_state)?, own(&self.visible_state)?);
         let counter = Tensor::new(&[40i64], device)?;
-        let to = Contrast {
+        let to = CdOperands {
             params: &params,
             velocity: Some(&velocity),
             copy: None,
@@ -87,14 +87,14 @@ impl Update {
         };
         let (hidden, visible) = (at(&self.hidden, hidden_at)?, at(&self.visible, visible_at)?);
         for _ in 0..n {
-            contrast_step_(to, &hidden, &visible, &scalars()?.to_device(device)?, step)?;
+            cd_update_(to, &hidden, &visible, &scalars()?.to_device(device)?, step)?;
         }
         Ok([params.get(0)?, velocity, hidden_state, visible_state, counter])
     }
 }
 
-fn step(weights: WeightStep, sparsity: Option<Sparsity>) -> ContrastStep<'static> {
-    ContrastStep {
+fn step(weights: WeightStep, sparsity: Option<Sparsity>) -> CdUpdate<'static> {
+    CdUpdate {
         weights,
         sparsity,
         visible_scale: None,
@@ -151,7 +151,7 @@ fn bf16_weights_have_the_bits_of_their_reference_at_awkward_sizes() -> Result<()
             let params = Tensor::stack(&[f32(&case.weight.get(0)?)?, f32(&case.velocity)?], 0)?;
             let both = |t: &Tensor| f32(&t.get(0)?)?.flatten(0, 1);
             let (h, x) = (both(&case.hidden)?, both(&case.visible)?);
-            let want = contrast_step_reference(&params, &h, &x, &scalars()?, weights)?;
+            let want = cd_update_reference(&params, &h, &x, &scalars()?, weights)?;
             let (want_w, want_v) = (rounded(&want.get(0)?, 40)?, want.get(1)?.to_dtype(DType::BF16)?);
             for device in devices()? {
                 let what = format!("[{batch}, {rows}, {cols}] {weights:?} on {:?}", device.location());
@@ -293,10 +293,10 @@ fn updates_of_bf16_weights_say_what_is_wrong() -> Result<()> {
         r.expect_err("accepted").to_string().lines().next().unwrap_or_default().to_owned()
     };
     for device in devices()? {
-        let still = ContrastStep { advance: 0, ..step(WeightStep::default(), None) };
+        let still = CdUpdate { advance: 0, ..step(WeightStep::default(), None) };
         let message = first(Update::new(4, 8, 8)?.run(&device, still, 1));
         assert!(message.contains("an advance of at least 1, got BF16 states, advance 0"), "{message}");
-        let masters = ContrastStep { rounding: None, ..step(WeightStep::default(), None) };
+        let masters = CdUpdate { rounding: None, ..step(WeightStep::default(), None) };
         let message = first(Update::new(4, 8, 8)?.run(&device, masters, 1));
         assert!(message.contains("params must be f32 or i16, got BF16"), "{message}");
     }

@@ -1,4 +1,4 @@
-// stepped.cuh: the velocity of a weight after an update; the formulas are in contrast_step.cu.
+// stepped.cuh: the velocity of a weight after an update; the formulas are in cd_update.cu.
 #pragma once
 
 __device__ __forceinline__ float stepped(float v, float w, float g, float alpha, float momentum, float rate, float l1, float l2) {

@@ -1,5 +1,5 @@
-// bias.cuh: the bias update of one side from the states of both phases, for contrast_step.cu and
-// bias_step.cu, which has the formulas. From sums of its own sm_90a/contrast_step.cu updates a unit
+// bias.cuh: the bias update of one side from the states of both phases, for cd_update.cu and
+// bias_step.cu, which has the formulas. From sums of its own sm_90a/cd_update.cu updates a unit
 // by apply_bias, too.
 //
 // The same bits as the CPU twin in src/layers/bias_step.rs, without -ffast-math and with

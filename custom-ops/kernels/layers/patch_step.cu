@@ -1,7 +1,7 @@
 // patch_step.cu: one update of contrastive learning for a layer of patches: weights, velocity,
 // biases and the copies that products read.
 //
-// The formulas and arrays are those of contrast_step.cu with a matrix of weights for each patch:
+// The formulas and arrays are those of cd_update.cu with a matrix of weights for each patch:
 // weight, velocity and copy are [patches, hidden, window_len], h is [2, batch, patches * hidden], x
 // [2, batch, values]; windows are copied from where they lie.
 //
@@ -9,13 +9,13 @@
 //          depth, width * depth and hidden are multiples of 8
 // launch   1-D: a block for each tile of each patch, then one for each 32 hidden and each 32
 //          visible units; 256 threads
-// shared, cost, NaN, same   as in contrast_step.cu
+// shared, cost, NaN, same   as in cd_update.cu
 // truth    patch_gradient_reference, weight_step_reference and bias_step_reference
 
-#include "layers/contrast_step.cuh"
+#include "layers/cd_update.cuh"
 #include "core/patches.cuh"
 
-// Where the operands of a patch lie; see Whole in contrast_step.cuh.
+// Where the operands of a patch lie; see Whole in cd_update.cuh.
 struct Window {
   const Grid& grid;
   int rows, cols, patch, origin;
@@ -40,7 +40,7 @@ struct Window {
        const __grid_constant__ Grid g) {                                                                          \
     V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)g.patches() * n.rows * n.cols);          \
     const Arguments<T, V> all{weight, own, h, x, copy, hidden_state, visible_state, scalars, counter};            \
-    contrast_step<S>(all, n, g.patches(), g.units(), g.values,                                                    \
+    cd_update<S>(all, n, g.patches(), g.units(), g.values,                                                    \
                      [&](int patch) { return Window{g, n.rows, n.cols, patch, g.origin(patch)}; });               \
   }
 PATCH_STEP(patch_step_large_bf16, Large1, __nv_bfloat16, __nv_bfloat16)

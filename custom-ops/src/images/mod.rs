@@ -9,7 +9,7 @@ pub use convolution::{
     convolution_transposed, convolution_weight_gradient_, convolution_weight_gradient_reference,
 };
 pub use patches::{
-    PatchDirection, PatchGrid, cells_into_, cells_into_reference, patch_contrast_step_, patch_gradient_,
+    PatchDirection, PatchGrid, cells_into_, cells_into_reference, patch_cd_update_, patch_gradient_,
     patch_gradient_reference, patch_last_step_, patch_product, patch_product_, patch_product_reference,
     patch_step_takes_halves, patch_steps_fuse, units_of_patches_,
 };

@@ -2,7 +2,7 @@
 //! divergence.
 pub mod activation;
 pub mod bias_step;
-pub mod contrast_step;
+pub mod cd_update;
 pub mod corrupt;
 pub mod denoising_steps;
 pub mod gemm;
@@ -18,9 +18,9 @@ pub mod weight_step;
 
 pub use activation::Activation;
 pub use bias_step::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference, bias_sums_shape};
-pub use contrast_step::{
-    BiasGradients, Contrast, ContrastStep, contrast_step_, contrast_step_fuses, contrast_step_reference,
-    contrast_step_takes_halves,
+pub use cd_update::{
+    BiasGradients, CdOperands, CdUpdate, cd_update_, cd_update_fuses, cd_update_reference,
+    cd_update_takes_halves,
 };
 pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_reference};
 pub use denoising_steps::{

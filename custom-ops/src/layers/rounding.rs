@@ -75,7 +75,7 @@ fn draws_of(draws: Philox, counter: i64, rows: usize, cols: usize) -> Philox {
 
 /// `V ← bf16(V'), W ← round(W + V')` with `V' = μ V + ε/B G − ε(λ₂ W + λ₁ sign W)`, on the CPU:
 /// `weight`, `velocity` bf16 and `gradient` f32 matrices, `scalars` as in
-/// [`contrast_step_`](crate::layers::contrast_step_).
+/// [`cd_update_`](crate::layers::cd_update_).
 #[expect(clippy::too_many_arguments, reason = "those of the op")]
 pub(crate) fn rounded_step_on_cpu(
     op: &'static str,

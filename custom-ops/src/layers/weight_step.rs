@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 9 and 10.
-//! [`contrast_step_`](crate::layers::contrast_step_) also adds the gradient to the velocity, in the
+//! [`cd_update_`](crate::layers::cd_update_) also adds the gradient to the velocity, in the
 //! same pass.
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{Io, Kernel, operands};

@@ -81,7 +81,10 @@ impl RbmConfig {
     /// nearest sizes that fit.
     pub fn convolution(grid: ConvGrid) -> Result<Self> {
         grid.validate("RbmConfig")?;
-        let config = Self { connections: RbmConnections::Filters(grid), ..Self::new(grid.n_values(), grid.n_pooled()) };
+        let config = Self {
+            connections: RbmConnections::Filters(grid),
+            ..Self::new(grid.n_values(), grid.n_pooled())
+        };
         config.validate()?;
         Ok(config)
     }

@@ -7,7 +7,7 @@ use chandlery_ops::images::{
     convolution_weight_gradient_, pool_units_,
 };
 use chandlery_ops::layers::{
-    BiasStep, Contrast, ContrastStep, Factors, Phases, Unit, UnitPlanes, bias_step_, bias_sums_shape, units_,
+    BiasStep, CdOperands, CdUpdate, Factors, Phases, Unit, UnitPlanes, bias_step_, bias_sums_shape, units_,
     weight_step_,
 };
 
@@ -96,11 +96,11 @@ impl MapSteps {
     /// `[≥ 2, batch, n_visible]`.
     pub(crate) fn update(
         &self,
-        to: Contrast<'_>,
+        to: CdOperands<'_>,
         hidden: &Tensor,
         visible: &Tensor,
         scalars: &Tensor,
-        step: ContrastStep<'_>,
+        step: CdUpdate<'_>,
     ) -> Result<()> {
         let (hidden, visible) = (hidden.narrow(0, 0, 2)?, visible.narrow(0, 0, 2)?);
         let (h, x) = (hidden.flatten(0, 1)?, visible.flatten(0, 1)?);

@@ -128,7 +128,8 @@ fn gradients_are_those_of_a_dense_network_with_the_same_matrix() -> Result<()> {
     let (x, y) = (uniform((6, 96), &Cpu, Philox::new(15, 0))?, Tensor::new(&[0u32, 1, 2, 2, 0, 1], &Cpu)?);
     let logits = (normal((3, 1000), &Cpu, Philox::new(15, 1))? * 0.3)?;
     for layers in layers_of_windows() {
-        let Some(lowest) = layers.first().filter(|layer| layer.filter_grid().is_none_or(|grid| grid.pool == 1))
+        let Some(lowest) =
+            layers.first().filter(|layer| layer.filter_grid().is_none_or(|grid| grid.pool == 1))
         else {
             continue;
         };

@@ -10,8 +10,8 @@ use candle_nn::Linear;
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::{Draws, set_scalars_};
 use chandlery_ops::layers::{
-    BiasGradients, BiasStep, Contrast, ContrastStep, Factors, Phases, Unit, UnitPlanes, WeightStep,
-    bias_step_, contrast_step_, gemm_, softmax_units_, units_, weight_step_,
+    BiasGradients, BiasStep, CdOperands, CdUpdate, Factors, Phases, Unit, UnitPlanes, WeightStep, bias_step_,
+    cd_update_, gemm_, softmax_units_, units_, weight_step_,
 };
 use chandlery_ops::{Philox, Precision};
 
@@ -260,7 +260,7 @@ impl Top {
         )?;
         weight_step_(&self.label_params, &rates.label, weights)?;
         bias_step_(&self.label_state, &self.labels, &rates.label, SEEN)?;
-        let to = Contrast {
+        let to = CdOperands {
             params: &self.params,
             velocity: None,
             copy: None,
@@ -268,7 +268,7 @@ impl Top {
             visible_state: &self.visible_state,
             counter,
         };
-        let step = ContrastStep {
+        let step = CdUpdate {
             weights,
             sparsity: None,
             visible_scale: None,
@@ -278,7 +278,7 @@ impl Top {
             biases: BiasGradients::BothPhases,
             rounding: None,
         };
-        contrast_step_(to, &self.hidden.unsqueeze(0)?, &visible.unsqueeze(0)?, &rates.first, step)
+        cd_update_(to, &self.hidden.unsqueeze(0)?, &visible.unsqueeze(0)?, &rates.first, step)
     }
 }
 

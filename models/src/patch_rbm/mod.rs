@@ -66,7 +66,10 @@ impl RbmConfig {
     /// When the windows do not tile the grid; the message names the nearest sizes that fit.
     pub fn patches(grid: PatchGrid, hidden: usize) -> Result<Self> {
         grid.validate("RbmConfig")?;
-        let config = Self { connections: RbmConnections::Patches(grid), ..Self::new(grid.n_values(), grid.n_patches() * hidden) };
+        let config = Self {
+            connections: RbmConnections::Patches(grid),
+            ..Self::new(grid.n_values(), grid.n_patches() * hidden)
+        };
         config.validate()?;
         Ok(config)
     }

@@ -166,7 +166,9 @@ impl RbmConfig {
     pub fn weight_shape(&self) -> Vec<usize> {
         match &self.connections {
             RbmConnections::Dense => vec![self.n_hidden, self.n_visible],
-            RbmConnections::Patches(grid) => vec![grid.n_patches(), self.n_hidden / grid.n_patches(), grid.window_len()],
+            RbmConnections::Patches(grid) => {
+                vec![grid.n_patches(), self.n_hidden / grid.n_patches(), grid.window_len()]
+            }
             RbmConnections::Filters(grid) => vec![grid.n_filters, grid.shape().filter_len()],
         }
     }
@@ -176,7 +178,9 @@ impl RbmConfig {
     /// neither.
     pub fn hidden_places(&self) -> Option<[usize; 3]> {
         match &self.connections {
-            RbmConnections::Patches(grid) => Some([grid.down(), grid.across(), self.n_hidden / grid.n_patches()]),
+            RbmConnections::Patches(grid) => {
+                Some([grid.down(), grid.across(), self.n_hidden / grid.n_patches()])
+            }
             RbmConnections::Filters(grid) => {
                 Some([grid.maps_height() / grid.pool, grid.maps_width() / grid.pool, grid.n_filters])
             }

@@ -4,9 +4,7 @@ use super::{HiddenUnit, Rbm, RbmConnections, RbmTrainConfig};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::core::Draws;
-use chandlery_ops::images::{
-    PatchDirection, PoolSide, convolution_, pool_units_, units_of_patches_,
-};
+use chandlery_ops::images::{PatchDirection, PoolSide, convolution_, pool_units_, units_of_patches_};
 use chandlery_ops::layers::{Factors, Unit, UnitPlanes, gemm_, units_, units_of_product_};
 
 /// Where the means of a layer go.

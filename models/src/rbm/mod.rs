@@ -65,7 +65,9 @@ pub mod train;
 mod variance;
 
 pub(crate) use config::precision_name;
-pub use config::{HiddenUnit, RbmConfig, RbmConnections, RbmTrainConfig, SparsityConfig, VisibleUnit, WeightStorage};
+pub use config::{
+    HiddenUnit, RbmConfig, RbmConnections, RbmTrainConfig, SparsityConfig, VisibleUnit, WeightStorage,
+};
 pub(crate) use storage::F16_WEIGHT_SCALE;
 pub use train::{Metrics, RbmTrainer};
 

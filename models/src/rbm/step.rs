@@ -17,7 +17,7 @@ use candle::{D, DType, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::{Draws, bernoulli, bernoulli_into_};
 use chandlery_ops::images::PoolSide;
-use chandlery_ops::layers::{BiasGradients, ContrastStep, Sparsity, Unit, UnitPlanes, WeightStep};
+use chandlery_ops::layers::{BiasGradients, CdUpdate, Sparsity, Unit, UnitPlanes, WeightStep};
 use chandlery_ops::{Philox, Precision};
 
 /// Planes of the visible states: `[v_k; v₀]`, so that one product takes both phases. With two parts
@@ -352,7 +352,7 @@ impl Buffers {
             cost: s.cost as f32,
             decay: s.decay as f32,
         });
-        let step = ContrastStep {
+        let step = CdUpdate {
             weights: WeightStep { l1: l1 as f32, l2: l2 as f32 },
             sparsity,
             visible_scale: variance.map(|m| &m.inverse),

@@ -16,7 +16,7 @@
 //! | TF32 | f16 | f16 | f32, rounded by the product |
 //! | bf16 | bf16 | bf16 | bf16 |
 //!
-//! A layer whose sizes are not multiples of four, for which [`contrast_step_fuses`] is false, is
+//! A layer whose sizes are not multiples of four, for which [`cd_update_fuses`] is false, is
 //! stored as in the last column.
 //!
 //! Convolutions, and all layers below another where there is one among them, are stored in f32.
@@ -34,7 +34,7 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::{scale_into_, split_into_};
 use chandlery_ops::images::{patch_step_takes_halves, patch_steps_fuse};
-use chandlery_ops::layers::{contrast_step_fuses, contrast_step_takes_halves, two_part_products_fuse};
+use chandlery_ops::layers::{cd_update_fuses, cd_update_takes_halves, two_part_products_fuse};
 
 /// What the f16 copy of the weights is multiplied by.
 pub(crate) const F16_WEIGHT_SCALE: f32 = 64.;
@@ -69,7 +69,7 @@ impl Format {
             };
         }
         let binary = rbm.visible == VisibleUnit::Bernoulli && rbm.hidden == HiddenUnit::Bernoulli;
-        let fuses = contrast_step_fuses(device, rbm.n_hidden, rbm.n_visible);
+        let fuses = cd_update_fuses(device, rbm.n_hidden, rbm.n_visible);
         match precision {
             Precision::Bf16 => Self::Bf16,
             Precision::Tf32 if binary && fuses => Self::F16,
@@ -119,7 +119,7 @@ impl Format {
     /// Whether the velocity is stored apart from the weights, in bf16.
     pub(super) fn velocity_apart(self, rbm: &RbmConfig, device: &Device) -> bool {
         let fuses = match rbm.patch_grid() {
-            None => contrast_step_fuses(device, rbm.n_hidden, rbm.n_visible),
+            None => cd_update_fuses(device, rbm.n_hidden, rbm.n_visible),
             Some(grid) => patch_steps_fuse(device, grid, rbm.n_hidden / grid.n_patches()),
         };
         self == Self::Bf16 && fuses
@@ -129,7 +129,7 @@ impl Format {
     pub(super) fn in_halves(self, rbm: &RbmConfig, training: &RbmTrainConfig, device: &Device) -> bool {
         let (n_hidden, batch) = (rbm.n_hidden, training.batch);
         let takes = match rbm.patch_grid() {
-            None => contrast_step_takes_halves(device, [n_hidden, rbm.n_visible], batch),
+            None => cd_update_takes_halves(device, [n_hidden, rbm.n_visible], batch),
             Some(grid) => patch_step_takes_halves(device, grid, n_hidden / grid.n_patches(), batch),
         };
         // A limit on the length of rows is set on weights that are whole.

@@ -8,11 +8,11 @@ use chandlery_ops::Precision;
 use chandlery_ops::arrays::{halves_into_, joined_into_, scale_into_, split_into_};
 use chandlery_ops::core::{Draws, normal, uniform};
 use chandlery_ops::images::{
-    PatchDirection, patch_contrast_step_, patch_gradient_reference, patch_last_step_,
-    patch_step_takes_halves, units_of_patches_,
+    PatchDirection, patch_cd_update_, patch_gradient_reference, patch_last_step_, patch_step_takes_halves,
+    units_of_patches_,
 };
 use chandlery_ops::layers::{
-    BiasGradients, BiasStep, Contrast, ContrastStep, Phases, Sparsity, Unit, UnitPlanes, WeightStep,
+    BiasGradients, BiasStep, CdOperands, CdUpdate, Phases, Sparsity, Unit, UnitPlanes, WeightStep,
     bias_step_, warpgroups_multiply, weight_step_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
@@ -62,7 +62,7 @@ fn an_update_matches_its_reference() -> Result<()> {
             let biases = [hidden_state.copy()?, visible_state.copy()?];
             let counter = Tensor::new(&[3i64], &device)?;
             let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
-            let to = Contrast {
+            let to = CdOperands {
                 params: &params,
                 velocity: own.as_ref(),
                 copy: (dtype != DType::F32).then_some(&copy),
@@ -70,7 +70,7 @@ fn an_update_matches_its_reference() -> Result<()> {
                 visible_state: &visible_state,
                 counter: &counter,
             };
-            let step = ContrastStep {
+            let step = CdUpdate {
                 weights,
                 sparsity,
                 visible_scale: None,
@@ -81,7 +81,7 @@ fn an_update_matches_its_reference() -> Result<()> {
                 rounding: None,
             };
             let there = scalars.to_device(&device)?;
-            patch_contrast_step_(to, &h, &v, &grid, &there, step)?;
+            patch_cd_update_(to, &h, &v, &grid, &there, step)?;
             let what =
                 format!("{grid:?} x {hidden}, {batch} rows, {parts} x {dtype:?} on {:?}", device.location());
             if apart && patch_step_takes_halves(&device, &grid, hidden, batch) {
@@ -91,7 +91,7 @@ fn an_update_matches_its_reference() -> Result<()> {
                 let upper = copy.zeros_like()?;
                 halves_into_(&upper, &lower, &weight)?;
                 let (hidden_state, visible_state) = (biases[0].copy()?, biases[1].copy()?);
-                let of_halves = Contrast {
+                let of_halves = CdOperands {
                     params: &lower,
                     velocity: Some(&velocity),
                     copy: Some(&upper),
@@ -99,8 +99,8 @@ fn an_update_matches_its_reference() -> Result<()> {
                     visible_state: &visible_state,
                     counter: &Tensor::new(&[3i64], &device)?,
                 };
-                let step = ContrastStep { copy_scale: 1., ..step };
-                patch_contrast_step_(of_halves, &h, &v, &grid, &there, step)?;
+                let step = CdUpdate { copy_scale: 1., ..step };
+                patch_cd_update_(of_halves, &h, &v, &grid, &there, step)?;
                 let joined = weight.zeros_like()?;
                 joined_into_(&joined, &upper, &lower)?;
                 assert_same_bits(&format!("{what}: weights in halves"), &joined, &params)?;
@@ -222,7 +222,7 @@ fn last_means_and_update_are_those_one_after_the_other() -> Result<()> {
                 let state = |n: usize| normal((4, n), &device, Philox::new(64, 4));
                 let (hidden_state, visible_state) = (state(n_hidden)?, state(grid.n_values())?);
                 let (h, counter) = (h.copy()?, Tensor::new(&[3i64], &device)?);
-                let to = Contrast {
+                let to = CdOperands {
                     params: &params,
                     velocity: own.as_ref(),
                     copy: (dtype != DType::F32).then_some(&copy),
@@ -230,7 +230,7 @@ fn last_means_and_update_are_those_one_after_the_other() -> Result<()> {
                     visible_state: &visible_state,
                     counter: &counter,
                 };
-                let step = ContrastStep {
+                let step = CdUpdate {
                     weights: WeightStep { l1: 1e-3, l2: 1e-2 },
                     sparsity: Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 }),
                     visible_scale: None,
@@ -269,7 +269,7 @@ fn last_means_and_update_are_those_one_after_the_other() -> Result<()> {
                         Draws::Mode,
                         None,
                     )?;
-                    patch_contrast_step_(to, &h, &v, &grid, &scalars, step)?;
+                    patch_cd_update_(to, &h, &v, &grid, &scalars, step)?;
                 }
                 let whole = match in_halves {
                     true => {

@@ -22,7 +22,7 @@ template <int LINE = BLOCK_LINE> __device__ __forceinline__ uint64_t operand(uin
 }
 
 // An operand so many bytes further on, within the 18 bits of its address.
-__device__ __forceinline__ uint64_t further(uint64_t operand, uint32_t bytes) {
+__device__ __forceinline__ uint64_t advance(uint64_t operand, uint32_t bytes) {
   return operand >> 32 << 32 | ((uint32_t)operand + (bytes >> 4));
 }
 

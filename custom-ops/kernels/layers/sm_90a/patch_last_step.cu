@@ -1,9 +1,9 @@
 // sm_90a/patch_last_step.cu: the last means of hidden units and the update of the weights of patches
 // from them, in one launch, for bf16 states and weights in halves: patch_step_halves of
-// contrast_step.cu, for which these means need not be written, nor the weights read for them.
+// cd_update.cu, for which these means need not be written, nor the weights read for them.
 //
 //   h[0] = -sigmoid(W x[0] + b)    of the negative phase, rounded to bf16
-//   then the update of contrast_step.cu from h and x
+//   then the update of cd_update.cu from h and x
 //
 // A block takes tiles of WGS times 64 hidden units of a patch and all its weights, a warpgroup for
 // each 64 units. First it sums W x[0]: k-blocks of 64 entries of the window, of x and of the upper
@@ -15,10 +15,10 @@
 //
 // Memory binds: while weights are stepped it moves 4.3 TB/s on an H200 (NOTES.md).
 //
-// arrays   h, x, weight, velocity, copy: tensor maps as in contrast_step.cu of patches, but for boxes
+// arrays   h, x, weight, velocity, copy: tensor maps as in cd_update.cu of patches, but for boxes
 //          of ROWS rows for h and x; h[0] is not read. hidden_state: [4, all rows] f32, see
 //          bias_step.cu: biases, also those of the means
-// scalars  those of contrast_step.cu; rows a multiple of 64 WGS, cols of 64, batch at most ROWS
+// scalars  those of cd_update.cu; rows a multiple of 64 WGS, cols of 64, batch at most ROWS
 // launch   1-D grid of at most as many blocks as tiles, one for each multiprocessor; 128 WGS + 128
 //          threads
 // shared   PASSING + 2 WGS stages, and 1 KB to align them
@@ -26,14 +26,14 @@
 // NaN      propagates
 // same     sums in one order on one device; those of the biases are not rounded after each row as on
 //          the CPU
-// truth    units_of_patches_ and then patch_contrast_step_, see src/images/patches/last_step.rs
+// truth    units_of_patches_ and then patch_cd_update_, see src/images/patches/last_step.rs
 
-#include "layers/contrast_numbers.cuh"
+#include "layers/cd_numbers.cuh"
 #include "core/order.cuh"
 #include "core/patches.cuh"
 #include "core/stepped.cuh"
 #include "layers/units.cuh"
-#include "layers/sm_90a/contrast_subtile.cuh"
+#include "layers/sm_90a/cd_subtile.cuh"
 
 constexpr int ROWS = 192;  // rows of a minibatch, at most
 constexpr int PASSING = 3;  // stages of the ring where nothing stays

@@ -106,7 +106,7 @@ __device__ __forceinline__ void multiply_k_block(float (&sum)[H::TN / 2], uint64
 #pragma unroll
   for (int k = 0; k < H::DEPTH / 16; ++k) {
     // 16 entries are 32 bytes of a line, or 16 lines.
-    const uint64_t of_a = further(a, 32 * k), of_b = further(b, FROM * H::BLOCK_BYTES + (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
+    const uint64_t of_a = advance(a, 32 * k), of_b = advance(b, FROM * H::BLOCK_BYTES + (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
     if (ADD || k > 0) Product::template run<FROM * H::N / 2, true>(sum, of_a, of_b);
     else Product::template run<FROM * H::N / 2, false>(sum, of_a, of_b);
   }
@@ -122,8 +122,8 @@ struct Operands {
     first_a = operand<H::LINE>(at + warp_of_block() / 4 * 64 * H::LINE);
     first_b = operand<H::B_LINE>(at + H::PA * H::A_BYTES, H::TRANSPOSED ? H::BLOCK_BYTES : 0);
   }
-  __device__ uint64_t a(int stage) const { return further(first_a, stage * H::BYTES); }
-  __device__ uint64_t b(int stage) const { return further(first_b, stage * H::BYTES); }
+  __device__ uint64_t a(int stage) const { return advance(first_a, stage * H::BYTES); }
+  __device__ uint64_t b(int stage) const { return advance(first_b, stage * H::BYTES); }
 };
 
 // The tile of this block's cluster. One thread calls copy(ring), which copies the k-blocks in turn;
@@ -167,8 +167,8 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
       wgmma_fence();
       if constexpr (H::EXACT) {
         // The products with second parts first: less is cut off while the sum is small.
-        multiply_k_block<H, FROM, TO, false>(sum, a, further(b, H::B_BYTES));
-        if constexpr (H::PA == 2) multiply_k_block<H, FROM, TO, true>(sum, further(a, H::A_BYTES), b);
+        multiply_k_block<H, FROM, TO, false>(sum, a, advance(b, H::B_BYTES));
+        if constexpr (H::PA == 2) multiply_k_block<H, FROM, TO, true>(sum, advance(a, H::A_BYTES), b);
         multiply_k_block<H, FROM, TO, true>(sum, a, b);
         wgmma_commit();
         wgmma_wait<0>();

@@ -11,8 +11,8 @@ use crate::core::cuda::{Fetch, Gpu, Grid, TensorMap};
 use crate::core::draw::{Draws, Place};
 use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::Philox;
-use crate::layers::contrast_step::cuda::Patches;
-use crate::layers::contrast_step::{Contrast, ContrastStep, LastStep};
+use crate::layers::cd_update::cuda::Patches;
+use crate::layers::cd_update::{CdOperands, CdUpdate, LastStep};
 use crate::layers::units::{Unit, UnitPlanes, check_units};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
@@ -337,10 +337,10 @@ impl Kernel for Units<'_> {
 /// # Errors
 /// When the kernel takes the operands, but for an option.
 pub(super) fn step_fits(
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     hidden: &Tensor,
     visible: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
     sizes: &Sizes,
     parts: usize,
 ) -> Result<bool> {
@@ -359,7 +359,7 @@ pub(super) fn step_fits(
 
 /// The form of the kernel for the last means and the update from them; none where they follow each
 /// other. `step_fits` saw the operands.
-pub(super) fn last_step(to: Contrast<'_>, sizes: &Sizes, unit: Unit) -> Result<Option<LastStep>> {
+pub(super) fn last_step(to: CdOperands<'_>, sizes: &Sizes, unit: Unit) -> Result<Option<LastStep>> {
     let Device::Cuda(device) = to.params.device() else { return Ok(None) };
     let known = to.params.dtype() == DType::I16 && unit == Unit::Bernoulli;
     Ok(last_step::form(Gpu::of(device)?.limits(), sizes).filter(|_| known))
@@ -368,17 +368,17 @@ pub(super) fn last_step(to: Contrast<'_>, sizes: &Sizes, unit: Unit) -> Result<O
 /// The update in one launch, of `last_step` with the last means; `step_fits` saw the operands.
 #[expect(clippy::too_many_arguments, reason = "those of the op")]
 pub(super) fn step(
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     hidden: &Tensor,
     visible: &Tensor,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
     sizes: Sizes,
     parts: usize,
     last_step: Option<LastStep>,
 ) -> Result<()> {
     counted(STEP, &sizes)?;
-    let of_patch = crate::layers::contrast_step::Sizes {
+    let of_patch = crate::layers::cd_update::Sizes {
         parts,
         batch: sizes.batch,
         rows: sizes.hidden,
@@ -387,5 +387,5 @@ pub(super) fn step(
     let (n, values) = (sizes.grid.n_patches(), sizes.grid.n_values());
     let boxed_windows = sizes.grid.has_boxed_windows();
     let patches = Patches { grid: Grid::from(&sizes), n, values, boxed_windows, last_step };
-    crate::layers::contrast_step::cuda::run(STEP, to, hidden, visible, scalars, step, of_patch, Some(patches))
+    crate::layers::cd_update::cuda::run(STEP, to, hidden, visible, scalars, step, of_patch, Some(patches))
 }

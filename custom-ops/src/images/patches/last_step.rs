@@ -6,17 +6,17 @@ use super::step::{check, update};
 use super::units::units_of_patches_;
 use crate::core::draw::Draws;
 use crate::core::limits::Limits;
-use crate::layers::contrast_step::{Contrast, ContrastStep, LastStep};
+use crate::layers::cd_update::{CdOperands, CdUpdate, LastStep};
 use crate::layers::units::{Unit, UnitPlanes};
 use candle::{Result, Tensor};
 
 const OP: &str = "patch_last_step_";
 
 /// `h₋ ← −p(h | v₋)` for the states of the negative phase, plane 0 of `hidden` and of `visible`, and
-/// then [`patch_contrast_step_`](super::patch_contrast_step_): what ends a step of contrastive
+/// then [`patch_cd_update_`](super::patch_cd_update_): what ends a step of contrastive
 /// divergence whose last hidden units are not drawn.
 ///
-/// Arguments and shapes are those of `patch_contrast_step_`; `unit` is the kind of the hidden units.
+/// Arguments and shapes are those of `patch_cd_update_`; `unit` is the kind of the hidden units.
 /// The means are of `to.copy` divided by `step.copy_scale`, or of the weights where there is no
 /// copy, and of the biases in `to.hidden_state`. `pre`, `[batch, n_patches · hidden]` f32, is scratch
 /// memory, and what plane 0 of `hidden` holds afterwards is not specified.
@@ -25,20 +25,20 @@ const OP: &str = "patch_last_step_";
 /// the hidden units of a patch are a multiple of 128 or 192, there are 129 to 192 rows, and tiles of
 /// 128 or 192 units leave at most a tenth of the multiprocessors idle. It does not store the means.
 ///
-/// Cost: that of `patch_contrast_step_` and `2 · batch · n_patches · hidden · window_len` FLOP.
+/// Cost: that of `patch_cd_update_` and `2 · batch · n_patches · hidden · window_len` FLOP.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a decay is negative or NaN.
 #[expect(clippy::too_many_arguments, reason = "those of the update, and of the means")]
 pub fn patch_last_step_(
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     hidden: &Tensor,
     pre: &Tensor,
     visible: &Tensor,
     grid: &PatchGrid,
     unit: Unit,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
 ) -> Result<()> {
     let (sizes, parts) = check(OP, to, hidden, visible, grid, scalars, step)?;
     #[cfg(feature = "cuda")]

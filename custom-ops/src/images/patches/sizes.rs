@@ -3,8 +3,8 @@ use super::grid::PatchGrid;
 use crate::core::check::expect_dtype;
 use candle::{DType, Device, Result, Tensor};
 
-/// The name of [`patch_contrast_step_`](super::patch_contrast_step_) in messages.
-pub(super) const STEP: &str = "patch_contrast_step_";
+/// The name of [`patch_cd_update_`](super::patch_cd_update_) in messages.
+pub(super) const STEP: &str = "patch_cd_update_";
 
 /// Which way a product with the weights of patches goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

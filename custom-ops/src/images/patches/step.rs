@@ -4,28 +4,28 @@ use super::gradient::patch_gradient_;
 use super::grid::PatchGrid;
 use super::sizes::{STEP as OP, Sizes, patch_steps_fuse};
 use crate::core::op::{Io, Kernel, operands};
-use crate::layers::contrast_step::{
-    self, Contrast, ContrastStep, after_weights, check_update, planes_of, takes_halves,
+use crate::layers::cd_update::{
+    self, CdOperands, CdUpdate, after_weights, check_update, planes_of, takes_halves,
 };
 use crate::layers::gemm::{Factors, Precision};
 use crate::layers::weight_step::{WeightStep, weight_step_};
 use candle::{CpuStorage, DType, Device, Result, Tensor};
 
-/// Whether [`patch_contrast_step_`] takes weights in halves, for bf16 states of `batch` rows and a
+/// Whether [`patch_cd_update_`] takes weights in halves, for bf16 states of `batch` rows and a
 /// bf16 velocity: where [`patch_steps_fuse`], on GPUs of capability 9.0, if there are many weights
 /// and products can read a window as one box.
 pub fn patch_step_takes_halves(device: &Device, grid: &PatchGrid, hidden: usize, batch: usize) -> bool {
-    let of_patch = contrast_step::Sizes { parts: 1, batch, rows: hidden, cols: grid.window_len() };
+    let of_patch = cd_update::Sizes { parts: 1, batch, rows: hidden, cols: grid.window_len() };
     patch_steps_fuse(device, grid, hidden)
         && grid.has_boxed_windows()
         && takes_halves(device, of_patch, grid.n_patches())
 }
 
-/// [`contrast_step_`](crate::layers::contrast_step_) for a layer of patches:
+/// [`cd_update_`](crate::layers::cd_update_) for a layer of patches:
 /// `V_p ← μ V_p + ε/B h_pᵀ v_p − ε(λ₂ W_p + λ₁ sign W_p)`, `W_p ← W_p + V_p` for every patch, the
 /// same for the biases, and increases the counter.
 ///
-/// Shapes are those of `contrast_step_`, except that `to.params` is
+/// Shapes are those of `cd_update_`, except that `to.params` is
 /// `[2, n_patches, hidden, window_len]` (`[1, ..]` with a velocity apart), `to.velocity`
 /// `[n_patches, hidden, window_len]` and `to.copy` `[parts, n_patches, hidden, window_len]`;
 /// `hidden` is `[parts, ≥ 2, batch, n_patches · hidden]`, `visible`
@@ -36,13 +36,13 @@ pub fn patch_step_takes_halves(device: &Device, grid: &PatchGrid, hidden: usize,
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a decay is negative or NaN.
-pub fn patch_contrast_step_(
-    to: Contrast<'_>,
+pub fn patch_cd_update_(
+    to: CdOperands<'_>,
     hidden: &Tensor,
     visible: &Tensor,
     grid: &PatchGrid,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
 ) -> Result<()> {
     let (sizes, parts) = check(OP, to, hidden, visible, grid, scalars, step)?;
     update(to, hidden, visible, scalars, step, sizes, parts)
@@ -51,12 +51,12 @@ pub fn patch_contrast_step_(
 /// The sizes of an update and the parts of its states, once the operands are checked.
 pub(super) fn check(
     op: &str,
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     hidden: &Tensor,
     visible: &Tensor,
     grid: &PatchGrid,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
 ) -> Result<(Sizes, usize)> {
     grid.validate(op)?;
     if step.rounding.is_some() {
@@ -78,11 +78,11 @@ pub(super) fn check(
 
 /// The update of checked operands.
 pub(super) fn update(
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     hidden: &Tensor,
     visible: &Tensor,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
     sizes: Sizes,
     parts: usize,
 ) -> Result<()> {

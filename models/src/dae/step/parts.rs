@@ -8,7 +8,7 @@
 //! ΔW = ρ/B (LHᵀ x̃ + yᵀ LN) = ρ/B [LH; y]ᵀ [x̃; LN]
 //! ```
 //!
-//! which is that of contrastive learning, [`contrast_step_`]. Only the gradients of the biases
+//! which is that of contrastive learning, [`cd_update_`]. Only the gradients of the biases
 //! differ.
 use super::{Parameters, VALUES, VELOCITY, blocks, flat_shape, is_the_papers, parameters};
 use crate::dae::{DaeConfig, DaeTrainConfig};
@@ -17,9 +17,9 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::{scale_into_, split_into_};
 use chandlery_ops::core::{Draws, set_scalars_};
 use chandlery_ops::layers::{
-    BiasGradients, Contrast, ContrastStep, Unit, UnitPlanes, WeightStep, contrast_step_, contrast_step_fuses,
-    corrupt_, deltas_of_product_, error_places, errors_of_product_, two_part_products_fuse,
-    units_of_product_, warpgroups_multiply,
+    BiasGradients, CdOperands, CdUpdate, Unit, UnitPlanes, WeightStep, cd_update_, cd_update_fuses, corrupt_,
+    deltas_of_product_, error_places, errors_of_product_, two_part_products_fuse, units_of_product_,
+    warpgroups_multiply,
 };
 use chandlery_ops::{Philox, Precision};
 
@@ -40,7 +40,7 @@ const OFF: f32 = -1e4;
 const MINIBATCHES_AT_ONCE: usize = 32;
 const VALUES_AT_ONCE: usize = 2 << 20;
 
-/// Parameters as [`contrast_step_`] takes them, and the memory of a step.
+/// Parameters as [`cd_update_`] takes them, and the memory of a step.
 #[derive(Clone)]
 pub(super) struct Parts {
     config: DaeTrainConfig,
@@ -70,7 +70,7 @@ pub(super) struct Parts {
 pub(super) fn fits(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> bool {
     is_the_papers(of)
         && config.precision != Precision::Bf16
-        && contrast_step_fuses(device, of.n_hidden.next_multiple_of(MULTIPLE), of.n_visible)
+        && cd_update_fuses(device, of.n_hidden.next_multiple_of(MULTIPLE), of.n_visible)
         && two_part_products_fuse(device)
 }
 
@@ -211,7 +211,7 @@ impl Parts {
     /// Both biases and the weights.
     fn update(&self, minibatch: usize, blocks: i64, counter: &Tensor) -> Result<()> {
         let both = |t: &Tensor, from: usize| parts(t)?.narrow(1, from, PLANES);
-        let to = Contrast {
+        let to = CdOperands {
             params: &self.weights,
             velocity: None,
             copy: Some(&self.copy),
@@ -219,7 +219,7 @@ impl Parts {
             visible_state: &self.visible_state,
             counter,
         };
-        let step = ContrastStep {
+        let step = CdUpdate {
             weights: WeightStep { l1: 0., l2: self.config.weight_decay as f32 },
             sparsity: None,
             visible_scale: None,
@@ -230,7 +230,7 @@ impl Parts {
             rounding: None,
         };
         let (hidden, visible) = (both(&self.hidden, 0)?, both(&self.visible, PLANES * minibatch)?);
-        contrast_step_(to, &hidden, &visible, &self.scalars, step)
+        cd_update_(to, &hidden, &visible, &self.scalars, step)
     }
 
     /// Values and velocities as a flat buffer holds them.

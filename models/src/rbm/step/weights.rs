@@ -3,9 +3,9 @@
 //!
 //! | form | products | update |
 //! |---|---|---|
-//! | dense, f32 | `gemm_` and `units_` | [`contrast_step_`] |
-//! | dense, with a copy of 16 bits | [`units_of_product_`] | [`contrast_step_`] |
-//! | patches | [`units_of_patches_`] | [`patch_contrast_step_`], [`patch_last_step_`] |
+//! | dense, f32 | `gemm_` and `units_` | [`cd_update_`] |
+//! | dense, with a copy of 16 bits | [`units_of_product_`] | [`cd_update_`] |
+//! | patches | [`units_of_patches_`] | [`patch_cd_update_`], [`patch_last_step_`] |
 //! | filters | those of [`MapSteps`] | [`MapSteps::update`] |
 use super::super::storage::{Format, store};
 use super::super::{Rbm, RbmConnections, RbmTrainConfig, WeightStorage};
@@ -14,10 +14,10 @@ use candle::{D, DType, Result, Tensor};
 use chandlery_ops::arrays::{halves_into_, joined_into_};
 use chandlery_ops::core::Draws;
 use chandlery_ops::images::{
-    PatchDirection, PatchGrid, patch_contrast_step_, patch_gradient_, patch_last_step_, units_of_patches_,
+    PatchDirection, PatchGrid, patch_cd_update_, patch_gradient_, patch_last_step_, units_of_patches_,
 };
 use chandlery_ops::layers::{
-    Contrast, ContrastStep, Factors, Unit, UnitPlanes, contrast_step_, gemm_, max_norm_rows_, units_,
+    CdOperands, CdUpdate, Factors, Unit, UnitPlanes, cd_update_, gemm_, max_norm_rows_, units_,
     units_of_product_,
 };
 use chandlery_ops::{Philox, Precision};
@@ -104,8 +104,7 @@ impl Weights {
             RbmConnections::Patches(grid) => Form::Patches(grid),
             RbmConnections::Filters(grid) => Form::Maps(MapSteps::new(grid, config.batch, device)?),
         };
-        let weights =
-            Self { form, format, precision: config.precision, params, velocity, copy, rounding };
+        let weights = Self { form, format, precision: config.precision, params, velocity, copy, rounding };
         weights.set_params(&weight)?;
         Ok(weights)
     }
@@ -173,7 +172,9 @@ impl Weights {
             (Form::Patches(grid), _) => {
                 let (weight, scale) = self.parts_of_patches()?;
                 let up = PatchDirection::Up;
-                units_of_patches_(planes, pre, visible, &weight, grid, up, scale, bias, unit, out, draws, None)
+                units_of_patches_(
+                    planes, pre, visible, &weight, grid, up, scale, bias, unit, out, draws, None,
+                )
             }
             (Form::Dense, None) => {
                 let weight = self.params.get(0)?.t()?;
@@ -189,12 +190,7 @@ impl Weights {
 
     /// Visible units given `hidden`, `[batch, n_hidden]`, with the deviations `stdev` of Gaussian
     /// ones.
-    pub(super) fn visible_units(
-        &self,
-        hidden: &Tensor,
-        to: Units<'_>,
-        stdev: Option<&Tensor>,
-    ) -> Result<()> {
+    pub(super) fn visible_units(&self, hidden: &Tensor, to: Units<'_>, stdev: Option<&Tensor>) -> Result<()> {
         let Units { planes, pre, bias, unit, out, draws } = to;
         let parts = || hidden.unsqueeze(0); // 0 and 1 have no second part
         match (&self.form, &self.copy) {
@@ -233,12 +229,12 @@ impl Weights {
     pub(super) fn update(
         &self,
         states: States<'_>,
-        step: ContrastStep<'_>,
+        step: CdUpdate<'_>,
         last_means: Option<(&Tensor, Unit)>,
         max_norm: Option<f64>,
     ) -> Result<()> {
         let States { hidden, visible, hidden_state, visible_state, scalars, counter } = states;
-        let to = Contrast {
+        let to = CdOperands {
             params: &self.params,
             velocity: self.velocity.as_ref(),
             copy: self.copy.as_ref().filter(|_| self.rounding.is_none()),
@@ -247,10 +243,10 @@ impl Weights {
             counter,
         };
         match &self.form {
-            Form::Dense => contrast_step_(to, hidden, visible, scalars, step)?,
+            Form::Dense => cd_update_(to, hidden, visible, scalars, step)?,
             Form::Patches(grid) => match last_means {
                 Some((pre, unit)) => patch_last_step_(to, hidden, pre, visible, grid, unit, scalars, step)?,
-                None => patch_contrast_step_(to, hidden, visible, grid, scalars, step)?,
+                None => patch_cd_update_(to, hidden, visible, grid, scalars, step)?,
             },
             Form::Maps(maps) => maps.update(to, &hidden.get(0)?, &visible.get(0)?, scalars, step)?,
         }

@@ -1,20 +1,20 @@
-// sm_90a/contrast_tiles.cuh: the tiles of weights that blocks of contrast_step.cu and
-// contrast_step_parts.cu take, and the copies of the states that they multiply.
+// sm_90a/cd_tiles.cuh: the tiles of weights that blocks of cd_update.cu and
+// cd_update_parts.cu take, and the copies of the states that they multiply.
 //
 // The weights are those of the patches of a grid, or one matrix: that of a grid of one patch. The
 // states of visible units stay in shared memory for tiles below each other; those of hidden units
 // pass through a ring, k-block after k-block.
 #pragma once
 
-#include "layers/contrast_numbers.cuh"
+#include "layers/cd_numbers.cuh"
 #include "core/patches.cuh"
-#include "layers/sm_90a/contrast_subtile.cuh"
+#include "layers/sm_90a/cd_subtile.cuh"
 
 constexpr int K_BLOCK_DEPTH = 64;  // rows of a k-block
 constexpr int K_BLOCKS = 6;        // of both phases, at most
 constexpr int K_BLOCK_BYTES = K_BLOCK_DEPTH * BLOCK_LINE;  // of one part
 constexpr int SHARED = 217 * 1024;
-constexpr int ONES_BYTES = 2048;    // of contrast_step.cu, behind these. A block of contrast_biases fits beside both
+constexpr int ONES_BYTES = 2048;    // of cd_update.cu, behind these. A block of cd_biases fits beside both
 
 // A block's tiles, one after the other: runs of tiles below each other, for which the states of
 // visible units stay. What waits for memory takes runs of `height` tiles, each as many runs further

@@ -1,4 +1,4 @@
-//! The choice of the form of `kernels/layers/contrast_step.cu` for an update.
+//! The choice of the form of `kernels/layers/cd_update.cu` for an update.
 use crate::core::limits::Limits;
 
 /// Entries of 16 bits that kernels copy at once.
@@ -24,7 +24,7 @@ impl Chunk {
     }
 }
 
-/// Of kernels/layers/contrast_step.cu: rows of both operands that a stage holds.
+/// Of kernels/layers/cd_update.cu: rows of both operands that a stage holds.
 const DEPTH: usize = 32;
 /// Entries that pad each of these lines.
 const PAD: usize = 8;

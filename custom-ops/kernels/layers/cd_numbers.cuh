@@ -1,5 +1,5 @@
-// contrast_numbers.cuh: the numbers of an update of contrastive learning as its kernels take them;
-// contrast_step.cu says what they are.
+// cd_numbers.cuh: the numbers of an update of contrastive learning as its kernels take them;
+// cd_update.cu says what they are.
 #pragma once
 
 #include "layers/bias.cuh"

@@ -1,14 +1,14 @@
-// sm_90a/contrast_step_parts.cu: the weights of one update of contrastive learning, from states in
+// sm_90a/cd_update_parts.cu: the weights of one update of contrastive learning, from states in
 // two parts, by the products of warpgroups of capability 9.0. The formulas are those of
-// contrast_step.cu; biases and the counter are updated by its kernel contrast_biases.
+// cd_update.cu; biases and the counter are updated by its kernel cd_biases.
 //
-// A block takes tiles of 64 x 64 weights one after the other, in an order of contrast_tiles.cuh:
+// A block takes tiles of 64 x 64 weights one after the other, in an order of cd_tiles.cuh:
 // along the rows of patches, and down the columns of one matrix. x stays in shared memory; one
 // thread copies k-blocks of h, 64 rows at a time, through a ring. Two warpgroups take turns: each
 // reads its weights and velocities into registers, sums the gradient of its tile when its turn
 // comes, and writes them back, so that memory moves in both directions all the time. Both parts of
 // the side that stays leave no room for tiles of weights in shared memory, as
-// sm_90a/contrast_step.cu has them (NOTES.md).
+// sm_90a/cd_update.cu has them (NOTES.md).
 //
 // A number is the sum of two f16 ones: g = hi hi + hi lo + lo hi. The k-blocks of both phases take
 // turns, so that what has been summed stays small: tensor cores cut off what lies below 2^-24 of it
@@ -18,10 +18,10 @@
 //          columns by 64 rows, third dimension the plane, fourth the part; plane 0 is of the
 //          negative phase, plane 1 of the positive. weight: [rows, cols] f32, and the velocity
 //          behind it; copy: 2 parts of the same, f16, copy_part entries apart. Rows contiguous,
-//          16-byte aligned. Of patches as in contrast_step.cu here
-// scalars  rows and cols multiples of 8, batch at most 192; of patches as in contrast_step.cu here.
+//          16-byte aligned. Of patches as in cd_update.cu here
+// scalars  rows and cols multiples of 8, batch at most 192; of patches as in cd_update.cu here.
 //          scalars: [3] f32 on the device: rate / batch, momentum, rate. height: tiles of a run of
-//          patches, at least 1: see contrast_tiles.cuh
+//          patches, at least 1: see cd_tiles.cuh
 // launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor;
 //          THREADS threads
 // shared   the side that stays and the ring, with 1 KB to align them
@@ -29,19 +29,19 @@
 //          second-level cache
 // NaN      propagates
 // same     sums in one order on one device
-// truth    contrast_step_reference in src/layers/contrast_step/mod.rs; of patches
+// truth    cd_update_reference in src/layers/cd_update/mod.rs; of patches
 //          patch_gradient_reference and weight_step_reference
 
 #include "core/order.cuh"
 #include "core/stepped.cuh"
-#include "layers/sm_90a/contrast_tiles.cuh"
+#include "layers/sm_90a/cd_tiles.cuh"
 
 constexpr int WGS = 2, THREADS = 128 * WGS + 64;  // two warps start copies
 constexpr int PARTS = 2;
 constexpr int STAGES = (SHARED - 1024 - K_BLOCKS * PARTS * K_BLOCK_BYTES) / K_BLOCK_BYTES;
 
 template <bool PATCHES>
-__device__ __forceinline__ void contrast_step(float* weight, __half* copy, const TensorMap& h_map, const TensorMap& x_map, const float* scalars,
+__device__ __forceinline__ void cd_update(float* weight, __half* copy, const TensorMap& h_map, const TensorMap& x_map, const float* scalars,
                                               const Numbers& n, const Grid& g, int height) {
   using Tiles = Schedule<PATCHES, !PATCHES>;
   extern __shared__ unsigned char memory[];
@@ -121,18 +121,18 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
     if (i > 0) barrier_wait(turn + group, (i - (group == 0)) / WGS % 2);
 #pragma unroll 1
     for (int s = 0; s < count; ++s) {
-      const uint64_t stays = further(all_staying, s * PARTS * K_BLOCK_BYTES);
+      const uint64_t stays = advance(all_staying, s * PARTS * K_BLOCK_BYTES);
       stays_here.wait(s, runs % 2);
 #pragma unroll
       for (int p = 0; p < PARTS; ++p, stage.next()) {
         passes_here.wait(stage.at, stage.parity);
-        const uint64_t passes = further(passing, stage.at * K_BLOCK_BYTES);
+        const uint64_t passes = advance(passing, stage.at * K_BLOCK_BYTES);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < K_BLOCK_DEPTH / 16; ++k) {
           // sum += h x, of which one passes and the other stays.
           auto multiply = [&](int part) {
-            Wgmma<__half, TILE, true, true>::run(sum, further(passes, 16 * BLOCK_LINE * k), further(stays, part * K_BLOCK_BYTES + 16 * BLOCK_LINE * k));
+            Wgmma<__half, TILE, true, true>::run(sum, advance(passes, 16 * BLOCK_LINE * k), advance(stays, part * K_BLOCK_BYTES + 16 * BLOCK_LINE * k));
           };
           multiply(0);
           if (p == 0) multiply(1);
@@ -183,7 +183,7 @@ __device__ __forceinline__ void contrast_step(float* weight, __half* copy, const
   extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                                      \
   NAME(float* weight, __half* copy, const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,           \
        const float* scalars, const __grid_constant__ Numbers n, const __grid_constant__ Grid g, int height) {                   \
-    contrast_step<PATCHES>(weight, copy, h_map, x_map, scalars, n, g, height);                                                  \
+    cd_update<PATCHES>(weight, copy, h_map, x_map, scalars, n, g, height);                                                  \
   }
-CONTRAST_STEP(contrast_step_f16x2, false)
+CONTRAST_STEP(cd_update_f16x2, false)
 CONTRAST_STEP(patch_step_f16x2, true)

@@ -1,4 +1,4 @@
-//! The choice of the form of `kernels/layers/sm_90a/contrast_step_small.cu` for an update of one
+//! The choice of the form of `kernels/layers/sm_90a/cd_update_small.cu` for an update of one
 //! matrix, on GPUs of capability 9.0.
 use super::Sizes;
 use crate::core::limits::Limits;

@@ -1,4 +1,4 @@
-// contrast_step.cu: one update of contrastive learning: weights, velocity, biases and the copies
+// cd_update.cu: one update of contrastive learning: weights, velocity, biases and the copies
 // that products read.
 //
 //   g = sum_k h[k][j] * x[k][i]                      k over both phases; the negative phase carries its minus sign in h
@@ -35,16 +35,16 @@
 //          which limits if the weights do not fit into the cache
 // NaN      propagates
 // same     sums have one order on one device; no atomics
-// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, bias_step_reference in
+// truth    cd_update_reference in src/layers/cd_update/mod.rs, bias_step_reference in
 //          src/layers/bias_step.rs; round_stochastic and rounding_bits in src/layers/rounding.rs
 
-#include "layers/contrast_step.cuh"
+#include "layers/cd_update.cuh"
 
 // The weights of one matrix.
 template <typename S, typename T, typename V, typename W>
-__device__ __forceinline__ void contrast_step_whole(const Arguments<T, V, W>& a, const Numbers& n) {
+__device__ __forceinline__ void cd_update_whole(const Arguments<T, V, W>& a, const Numbers& n) {
   const Whole whole{n.rows, n.cols};
-  contrast_step<S>(a, n, 1, n.rows, n.cols, [&](int) { return whole; });
+  cd_update<S>(a, n, 1, n.rows, n.cols, [&](int) { return whole; });
 }
 
 // A thread sums the gradient of one weight, in f32 without tensor cores; each block beyond these
@@ -52,7 +52,7 @@ __device__ __forceinline__ void contrast_step_whole(const Arguments<T, V, W>& a,
 constexpr int ANY_THREADS = BIAS_UNITS * BIAS_LANES;  // so that each sums single units
 
 template <int PARTS, typename T, typename V, typename W>
-__device__ void contrast_step_any(const Arguments<T, V, W>& a, const Numbers& n) {
+__device__ void cd_update_any(const Arguments<T, V, W>& a, const Numbers& n) {
   __shared__ float memory[BIAS_FLOATS];
   constexpr bool MASTERS = sizeof(W) == 4;
   const size_t weights = (size_t)n.rows * n.cols, e = (size_t)blockIdx.x * ANY_THREADS + threadIdx.x;
@@ -101,18 +101,18 @@ __device__ void contrast_step_any(const Arguments<T, V, W>& a, const Numbers& n)
        const float* scalars, long long* counter, const __grid_constant__ Numbers n) {                             \
     V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)n.rows * n.cols);                        \
     const Arguments<T, V> all{weight, own, h, x, copy, hidden_state, visible_state, scalars, counter};            \
-    contrast_step_whole<S>(all, n);                                                                               \
+    cd_update_whole<S>(all, n);                                                                               \
   }
-CONTRAST_STEP(contrast_step_large_bf16, Large1, __nv_bfloat16, __nv_bfloat16)
-CONTRAST_STEP(contrast_step_large_f16, Large1, __half, float)
-CONTRAST_STEP(contrast_step_large_f16x2, Large2, __half, float)
-CONTRAST_STEP(contrast_step_small_bf16, Small1, __nv_bfloat16, __nv_bfloat16)
-CONTRAST_STEP(contrast_step_small_f16, Small1, __half, float)
-CONTRAST_STEP(contrast_step_small_f16x2, Small2, __half, float)
-CONTRAST_STEP(contrast_step_deep_f16x2, Deep2, __half, float)
-CONTRAST_STEP(contrast_step_odd_bf16, Odd1, __nv_bfloat16, __nv_bfloat16)
-CONTRAST_STEP(contrast_step_odd_f16, Odd1, __half, float)
-CONTRAST_STEP(contrast_step_odd_f16x2, Odd2, __half, float)
+CONTRAST_STEP(cd_update_large_bf16, Large1, __nv_bfloat16, __nv_bfloat16)
+CONTRAST_STEP(cd_update_large_f16, Large1, __half, float)
+CONTRAST_STEP(cd_update_large_f16x2, Large2, __half, float)
+CONTRAST_STEP(cd_update_small_bf16, Small1, __nv_bfloat16, __nv_bfloat16)
+CONTRAST_STEP(cd_update_small_f16, Small1, __half, float)
+CONTRAST_STEP(cd_update_small_f16x2, Small2, __half, float)
+CONTRAST_STEP(cd_update_deep_f16x2, Deep2, __half, float)
+CONTRAST_STEP(cd_update_odd_bf16, Odd1, __nv_bfloat16, __nv_bfloat16)
+CONTRAST_STEP(cd_update_odd_f16, Odd1, __half, float)
+CONTRAST_STEP(cd_update_odd_f16x2, Odd2, __half, float)
 
 // Sizes and places that the copies above cannot take.
 #define CONTRAST_STEP_ANY(NAME, PARTS, T, V)                                                                      \
@@ -121,11 +121,11 @@ CONTRAST_STEP(contrast_step_odd_f16x2, Odd2, __half, float)
        const float* scalars, long long* counter, const __grid_constant__ Numbers n) {                             \
     V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)n.rows * n.cols);                        \
     const Arguments<T, V> all{weight, own, h, x, copy, hidden_state, visible_state, scalars, counter};            \
-    contrast_step_any<PARTS>(all, n);                                                                             \
+    cd_update_any<PARTS>(all, n);                                                                             \
   }
-CONTRAST_STEP_ANY(contrast_step_any_bf16, 1, __nv_bfloat16, __nv_bfloat16)
-CONTRAST_STEP_ANY(contrast_step_any_f16, 1, __half, float)
-CONTRAST_STEP_ANY(contrast_step_any_f16x2, 2, __half, float)
+CONTRAST_STEP_ANY(cd_update_any_bf16, 1, __nv_bfloat16, __nv_bfloat16)
+CONTRAST_STEP_ANY(cd_update_any_f16, 1, __half, float)
+CONTRAST_STEP_ANY(cd_update_any_f16x2, 2, __half, float)
 
 // Of bf16 weights; a launch after this one advances the counter.
 #define CONTRAST_STEP_ROUNDED(NAME, THREADS, MOST, STEP)                                                                \
@@ -137,10 +137,10 @@ CONTRAST_STEP_ANY(contrast_step_any_f16x2, 2, __half, float)
         weight, velocity, h, x, nullptr, hidden_state, visible_state, scalars, counter, rounding};                      \
     STEP(all, n);                                                                                                       \
   }
-CONTRAST_STEP_ROUNDED(contrast_step_large_rounded, THREADS, 2, contrast_step_whole<Large1>)
-CONTRAST_STEP_ROUNDED(contrast_step_small_rounded, THREADS, 2, contrast_step_whole<Small1>)
-CONTRAST_STEP_ROUNDED(contrast_step_odd_rounded, THREADS, 2, contrast_step_whole<Odd1>)
-CONTRAST_STEP_ROUNDED(contrast_step_any_rounded, ANY_THREADS, 1, contrast_step_any<1>)
+CONTRAST_STEP_ROUNDED(cd_update_large_rounded, THREADS, 2, cd_update_whole<Large1>)
+CONTRAST_STEP_ROUNDED(cd_update_small_rounded, THREADS, 2, cd_update_whole<Small1>)
+CONTRAST_STEP_ROUNDED(cd_update_odd_rounded, THREADS, 2, cd_update_whole<Odd1>)
+CONTRAST_STEP_ROUNDED(cd_update_any_rounded, ANY_THREADS, 1, cd_update_any<1>)
 
 // The biases and the counter alone, of states in PARTS, beside the kernel of weights in sm_90a:
 // that is the launch before, and lets this one start when all before it has ended. So it begins at
@@ -150,7 +150,7 @@ CONTRAST_STEP_ROUNDED(contrast_step_any_rounded, ANY_THREADS, 1, contrast_step_a
 constexpr int BESIDE_UNITS = 64;
 
 template <int PARTS, typename T>
-__device__ void contrast_biases(const T* h, const T* x, float* hidden_state, float* visible_state, const float* scalars,
+__device__ void cd_biases(const T* h, const T* x, float* hidden_state, float* visible_state, const float* scalars,
                                 long long* counter, const Numbers& n) {
   __shared__ float memory[BIAS_LANES * BESIDE_UNITS];
   const int of_hidden = (n.rows + BESIDE_UNITS - 1) / BESIDE_UNITS, at = blockIdx.x;
@@ -167,8 +167,8 @@ __device__ void contrast_biases(const T* h, const T* x, float* hidden_state, flo
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                    \
   NAME(const T* h, const T* x, float* hidden_state, float* visible_state, const float* scalars, long long* counter,        \
        const __grid_constant__ Numbers n) {                                                                                \
-    contrast_biases<PARTS>(h, x, hidden_state, visible_state, scalars, counter, n);                                        \
+    cd_biases<PARTS>(h, x, hidden_state, visible_state, scalars, counter, n);                                        \
   }
-CONTRAST_BIASES(contrast_biases_bf16, __nv_bfloat16, 1)
-CONTRAST_BIASES(contrast_biases_f16, __half, 1)
-CONTRAST_BIASES(contrast_biases_f16x2, __half, 2)
+CONTRAST_BIASES(cd_biases_bf16, __nv_bfloat16, 1)
+CONTRAST_BIASES(cd_biases_f16, __half, 1)
+CONTRAST_BIASES(cd_biases_f16x2, __half, 2)

@@ -1,11 +1,11 @@
-// contrast_step.cuh: the tile of an update of contrastive learning, for contrast_step.cu, which has
+// cd_update.cuh: the tile of an update of contrastive learning, for cd_update.cu, which has
 // the formulas, and patch_step.cu.
 //
 // The operands of patches lie in windows of a grid: `At` says where those of a matrix begin.
 #pragma once
 
 #include "core/order.cuh"
-#include "layers/contrast_numbers.cuh"
+#include "layers/cd_numbers.cuh"
 #include "layers/rounding.cuh"
 #include "core/stepped.cuh"
 #include "core/tiles.cuh"
@@ -77,7 +77,7 @@ struct Arguments {
 // One matrix of weights, or those of `patches` patches with `hidden` and `visible` units in all.
 // At: see Whole.
 template <typename S, typename T, typename V, typename W, typename At>
-__device__ void contrast_step(const Arguments<T, V, W>& a, const Numbers& n, int patches, int hidden_units, int visible_units, At where) {
+__device__ void cd_update(const Arguments<T, V, W>& a, const Numbers& n, int patches, int hidden_units, int visible_units, At where) {
   extern __shared__ __align__(16) unsigned char memory[];
   constexpr bool MASTERS = sizeof(W) == 4;
   const int across = (n.cols + S::TILE_N - 1) / S::TILE_N, tiles = (n.rows + S::TILE_M - 1) / S::TILE_M * across;

@@ -1,12 +1,12 @@
-//! The update in one launch of `kernels/layers/contrast_step.cu`, or of
+//! The update in one launch of `kernels/layers/cd_update.cu`, or of
 //! `kernels/layers/patch_step.cu` for the weights of patches; that of large matrices on GPUs of
-//! capability 9.0 in one of `kernels/layers/sm_90a/contrast_step.cu` for the weights, or of
-//! `contrast_step_parts.cu` there for states in two parts, and one for the biases; that of small
-//! ones there in one of `kernels/layers/sm_90a/contrast_step_small.cu`.
+//! capability 9.0 in one of `kernels/layers/sm_90a/cd_update.cu` for the weights, or of
+//! `cd_update_parts.cu` there for states in two parts, and one for the biases; that of small
+//! ones there in one of `kernels/layers/sm_90a/cd_update_small.cu`.
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plain, Plan, THREADS, TILE, WARPGROUP_SHARED, warpgroups};
 use super::shape::Chunk;
 use super::small::{self, Small};
-use super::{Contrast, ContrastStep, LastStep, OP, Sizes, hidden_biases, visible_biases};
+use super::{CdOperands, CdUpdate, LastStep, OP, Sizes, hidden_biases, visible_biases};
 use crate::core::cuda::{Address, Fetch, Gpu, Grid, TensorMap};
 use crate::core::limits::Limits;
 use crate::core::op::{Io, Kernel, operands};
@@ -16,11 +16,11 @@ use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
 use candle::{CudaStorage, DType, Device, Result, Tensor};
 use half::{bf16, f16};
 
-/// Units that a block of kernels/layers/contrast_step.cu has the biases of.
+/// Units that a block of kernels/layers/cd_update.cu has the biases of.
 pub(super) const UNITS: usize = 32;
 /// Units of a block of the kernel of biases beside that of warpgroups.
 const BESIDE_UNITS: usize = 64;
-/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: bytes of a line of a
+/// Of kernels/layers/sm_90a/cd_update.cu and cd_update_parts.cu: bytes of a line of a
 /// block, and threads for states of one part and of two.
 const LINE: usize = 128;
 const WARPGROUP_THREADS: [u32; 2] = [384, 320];
@@ -31,7 +31,7 @@ pub(super) const WIDE: usize = 2;
 ///
 /// # Errors
 /// When the kernel takes them, but for an option.
-pub(super) fn fits(to: Contrast<'_>, hidden: &Tensor, step: ContrastStep<'_>, sizes: Sizes) -> Result<bool> {
+pub(super) fn fits(to: CdOperands<'_>, hidden: &Tensor, step: CdUpdate<'_>, sizes: Sizes) -> Result<bool> {
     let states = hidden.dtype();
     let fuses = to.params.device().is_cuda()
         && counted(sizes)
@@ -51,7 +51,7 @@ pub(super) fn counted(Sizes { batch, rows, cols, .. }: Sizes) -> bool {
 
 /// What kernels copy at once of these operands: the one rule for all forms. `hidden` and `visible`
 /// are the states.
-pub(super) fn chunk_of(to: Contrast<'_>, hidden: &Tensor, visible: &Tensor, sizes: Sizes) -> Chunk {
+pub(super) fn chunk_of(to: CdOperands<'_>, hidden: &Tensor, visible: &Tensor, sizes: Sizes) -> Chunk {
     let start = |t: &Tensor| t.layout().start_offset();
     let mut narrow = vec![];
     for states in [hidden, visible] {
@@ -87,11 +87,11 @@ pub(crate) struct Patches {
 #[expect(clippy::too_many_arguments, reason = "those of the op")]
 pub(crate) fn run(
     op: &'static str,
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     hidden: &Tensor,
     visible: &Tensor,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
     sizes: Sizes,
     patches: Option<Patches>,
 ) -> Result<()> {
@@ -112,7 +112,7 @@ pub(crate) fn run(
 /// The update in one kernel.
 struct Fused<'a> {
     op: &'static str,
-    step: ContrastStep<'a>,
+    step: CdUpdate<'a>,
     sizes: Sizes,
     patches: Option<Patches>,
     /// Of the states.
@@ -145,12 +145,7 @@ unsafe impl DeviceRepr for Numbers {}
 
 impl Numbers {
     /// Of the update of `n` matrices, from states whose parts are so many entries apart.
-    pub(super) fn of(
-        step: ContrastStep<'_>,
-        sizes: Sizes,
-        n: usize,
-        (h_part, x_part): (usize, usize),
-    ) -> Self {
+    pub(super) fn of(step: CdUpdate<'_>, sizes: Sizes, n: usize, (h_part, x_part): (usize, usize)) -> Self {
         let Sizes { batch, rows, cols, .. } = sizes;
         Self {
             h_part: h_part as u64,
@@ -236,7 +231,7 @@ impl Fused<'_> {
         mut of: Operands<'_, T>,
     ) -> Result<()> {
         let mut params = of.weights.whole(self.op, self.sizes)?;
-        let file = if self.patches.is_some() { "patch_step" } else { "contrast_step" };
+        let file = if self.patches.is_some() { "patch_step" } else { "cd_update" };
         let launch = gpu.launch(self.op, file, &format!("{file}_{}_{dtype}", form.name))?;
         let launch = launch.write(&mut params).maybe_write(&mut of.velocity).read(&of.h).read(&of.x);
         let launch =
@@ -248,7 +243,7 @@ impl Fused<'_> {
         };
         let launch = launch.blocks(form.blocks + self.bias_blocks(), form.threads).shared(form.shared_bytes);
         // SAFETY: (float*, V* or null, 2 × const T*, T*, 2 × float*, const float*, long long*,
-        // Numbers, and Grid for patches) with the shapes that `Sizes::of` or `patch_contrast_step_`
+        // Numbers, and Grid for patches) with the shapes that `Sizes::of` or `patch_cd_update_`
         // checked; by `Chunk::of`, or the callers for patches, lines, views and parts begin on what
         // the form copies at once. Shared memory is the shape's `SHARED`.
         unsafe { launch.overlapped().go() }
@@ -266,8 +261,8 @@ impl Fused<'_> {
         let mut params = of.weights.whole(self.op, self.sizes)?;
         let (h_map, _h) = self.states(gpu, &of.h, rows, of.numbers.h_part, form.depth)?;
         let (x_map, _x) = self.states(gpu, &of.x, cols, of.numbers.x_part, form.depth)?;
-        let kernel = format!("contrast_step_small_{dtype}_{}", form.cluster);
-        let launch = gpu.launch(self.op, "sm_90a/contrast_step_small", &kernel)?;
+        let kernel = format!("cd_update_small_{dtype}_{}", form.cluster);
+        let launch = gpu.launch(self.op, "sm_90a/cd_update_small", &kernel)?;
         let launch = launch.write(&mut params).maybe_write(&mut of.velocity).read(&of.h).read(&of.x);
         let launch =
             launch.write(&mut of.copy).write(&mut of.hidden).write(&mut of.visible).read(&of.scalars);
@@ -335,12 +330,12 @@ pub(super) fn launch_biases<T: CudaDType>(
     counter: &mut CudaViewMut<'_, i64>,
     numbers: Numbers,
 ) -> Result<()> {
-    let biases = gpu.launch(op, "contrast_step", &format!("contrast_biases_{dtype}"))?;
+    let biases = gpu.launch(op, "cd_update", &format!("cd_biases_{dtype}"))?;
     let biases = biases.read(states.h).read(states.x).write(states.hidden).write(states.visible);
     let blocks = [numbers.rows, numbers.cols].map(|n| (n as usize).div_ceil(BESIDE_UNITS)).iter().sum();
     let biases = biases.read(scalars).write(counter).num(numbers);
     // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that
-    // `Sizes::of` or `patch_contrast_step_` checked.
+    // `Sizes::of` or `patch_cd_update_` checked.
     unsafe { biases.blocks(blocks, THREADS).overlapped().go() }
 }
 
@@ -407,7 +402,7 @@ impl<'b> Weights<'b> {
         match self {
             Self::Whole(weights) => Ok(weights),
             Self::Lower(_) => candle::bail!(
-                "{op}: no kernel takes weights in halves here, see contrast_step_takes_halves and patch_step_takes_halves, or views that begin between 16 bytes, got {rows} x {cols}"
+                "{op}: no kernel takes weights in halves here, see cd_update_takes_halves and patch_step_takes_halves, or views that begin between 16 bytes, got {rows} x {cols}"
             ),
         }
     }
@@ -433,7 +428,7 @@ impl Fused<'_> {
         let Self { op, patches, sizes: Sizes { parts, rows, cols, .. }, .. } = *self;
         let Operands { weights, velocity, copy, hidden, h, x, scalars, numbers, .. } = of;
         let numbers = *numbers;
-        let kind = if patches.is_some() { "patch_step" } else { "contrast_step" };
+        let kind = if patches.is_some() { "patch_step" } else { "cd_update" };
         // One matrix has no grid. The weights of patches lie below each other.
         let whole =
             Patches { grid: Grid::default(), n: 1, values: cols, boxed_windows: true, last_step: None };
@@ -444,8 +439,8 @@ impl Fused<'_> {
         let depth = patches.last_step.map_or(K_BLOCK_DEPTH, |form| form.box_rows);
         let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, depth)?;
         let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, depth)?;
-        let file = if parts == 1 { "sm_90a/contrast_step" } else { "sm_90a/contrast_step_parts" };
-        let keeps = parts == 1 && kind == "contrast_step";
+        let file = if parts == 1 { "sm_90a/cd_update" } else { "sm_90a/cd_update_parts" };
+        let keeps = parts == 1 && kind == "cd_update";
         let (form, wide) = match weights {
             Weights::Lower(_) => ("halves", WIDE),
             Weights::Whole(_) => (dtype, 1),

@@ -1,8 +1,8 @@
-// sm_90a/contrast_subtile.cuh: how the kernels of an update that run on capability 9.0 step a
+// sm_90a/cd_subtile.cuh: how the kernels of an update that run on capability 9.0 step a
 // subtile of 64 x 64 weights in shared memory.
 //
 // Weights, velocities and copies lie as copies by tensor maps with swizzling leave them. The
-// formulas are in contrast_step.cu.
+// formulas are in cd_update.cu.
 #pragma once
 
 #include "arrays/halves.cuh"

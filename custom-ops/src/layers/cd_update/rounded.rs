@@ -1,13 +1,13 @@
-//! The update of bf16 weights on CUDA: one launch of `kernels/layers/contrast_step.cu` and one for
+//! The update of bf16 weights on CUDA: one launch of `kernels/layers/cd_update.cu` and one for
 //! the counter or, of large matrices on GPUs of capability 9.0, one of
-//! `kernels/layers/sm_90a/contrast_step.cu` for the weights and one for the biases and the counter.
+//! `kernels/layers/sm_90a/cd_update.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
     Numbers, States, UNITS, WIDE, chunk_of, counted, launch_biases, map_of_states, map_of_weights,
     warpgroup_blocks,
 };
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plan, TILE, WARPGROUP_SHARED};
 use super::shape::Chunk;
-use super::{Contrast, ContrastStep, OP, Sizes};
+use super::{CdOperands, CdUpdate, OP, Sizes};
 use crate::core::cuda::{Fetch, Gpu, Grid};
 use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::Philox;
@@ -23,12 +23,12 @@ const ROUNDED_THREADS: u32 = 512;
 /// Runs the kernel on operands that were checked.
 #[expect(clippy::too_many_arguments, reason = "those of the op")]
 pub(super) fn run(
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     velocity: &Tensor,
     hidden: &Tensor,
     visible: &Tensor,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
     draws: Philox,
     sizes: Sizes,
 ) -> Result<()> {
@@ -45,7 +45,7 @@ pub(super) fn run(
 }
 
 struct Rounded<'a> {
-    step: ContrastStep<'a>,
+    step: CdUpdate<'a>,
     draws: Philox,
     sizes: Sizes,
     chunk: Chunk,
@@ -80,7 +80,7 @@ impl Kernel for Rounded<'_> {
             let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
             let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
             let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], Fetch::TwoLines);
-            let launch = gpu.launch(OP, "sm_90a/contrast_step", "contrast_step_rounded")?;
+            let launch = gpu.launch(OP, "sm_90a/cd_update", "cd_update_rounded")?;
             let blocks =
                 warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), true);
             let launch = launch.blocks(blocks, ROUNDED_THREADS);
@@ -100,7 +100,7 @@ impl Kernel for Rounded<'_> {
             return launch_biases(OP, "bf16", gpu, states, &scalars, &mut counter, numbers);
         };
         let blocks = form.blocks + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
-        let launch = gpu.launch(OP, "contrast_step", &format!("contrast_step_{}_rounded", form.name))?;
+        let launch = gpu.launch(OP, "cd_update", &format!("cd_update_{}_rounded", form.name))?;
         let launch = launch.write(&mut weight).write(&mut velocity).read(&h).read(&x);
         let launch = launch.write(&mut hidden).write(&mut visible).read(&scalars).write(&mut counter);
         let launch = launch.num(numbers).num(rounding).blocks(blocks, form.threads).shared(form.shared_bytes);

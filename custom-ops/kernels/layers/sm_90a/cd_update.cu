@@ -1,9 +1,9 @@
-// sm_90a/contrast_step.cu: the weights of one update of contrastive learning, from states in one
+// sm_90a/cd_update.cu: the weights of one update of contrastive learning, from states in one
 // part, by the products of warpgroups of capability 9.0, and the biases of the hidden units. The
-// formulas are those of contrast_step.cu; its kernel contrast_biases updates the other biases and
+// formulas are those of cd_update.cu; its kernel cd_biases updates the other biases and
 // the counter.
 //
-// A block takes tiles of weights one after the other, in runs of contrast_tiles.cuh. Warpgroups
+// A block takes tiles of weights one after the other, in runs of cd_tiles.cuh. Warpgroups
 // take turns: one sums a tile of the gradient from x, which stays in shared memory, and k-blocks of
 // h, 64 rows at a time, which one thread copies through a ring, while the others step the weights
 // of the tiles before. A tile is one or two subtiles of 64 x 64. A thread copies the subtiles of
@@ -14,7 +14,7 @@
 // same rows: nobody reads the states of hidden units once more for them.
 //
 // Where bf16 states have weights in halves (halves.cuh), the copy is their upper half, which then
-// is read too: 12 bytes a weight in place of 14. contrast_step_rounded is for weights of bf16
+// is read too: 12 bytes a weight in place of 14. cd_update_rounded is for weights of bf16
 // without a copy, which it rounds stochastically.
 //
 // Memory binds. Addresses of stages and operands are made once and kept: made anew for each k-block
@@ -28,10 +28,10 @@
 //          f32, see bias_step.cu
 // scalars  rows and cols multiples of 8, batch at most 192; of patches rows a multiple of 64, and
 //          stride * depth. Grid: of patches alone. scalars: [3] f32 on the device: rate / batch,
-//          momentum, rate. counter: [1] i64, read by contrast_step_rounded. height: tiles of a run,
-//          at least 1: see contrast_tiles.cuh
+//          momentum, rate. counter: [1] i64, read by cd_update_rounded. height: tiles of a run,
+//          at least 1: see cd_tiles.cuh
 // launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor; 384
-//          threads, or 512 for contrast_step_rounded
+//          threads, or 512 for cd_update_rounded
 // shared   the side that stays, SUBTILE_STAGES subtiles of weights, velocity and copy, the ring,
 //          ONES_BYTES, and 1 KB to align them
 // cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy, 12
@@ -40,19 +40,19 @@
 // NaN      propagates
 // same     sums in one order on one device; those of the biases are not rounded after each row as
 //          on the CPU
-// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, round_stochastic and
+// truth    cd_update_reference in src/layers/cd_update/mod.rs, round_stochastic and
 //          rounding_bits in src/layers/rounding.rs; of patches patch_gradient_reference and
 //          weight_step_reference
 
 #include "core/order.cuh"
 #include "core/stepped.cuh"
-#include "layers/sm_90a/contrast_subtile.cuh"
-#include "layers/sm_90a/contrast_tiles.cuh"
+#include "layers/sm_90a/cd_subtile.cuh"
+#include "layers/sm_90a/cd_tiles.cuh"
 
 // A tile is WIDE subtiles side by side, each with a stage of its own for its weights; GROUPS
 // warpgroups take turns.
 template <bool PATCHES, typename T, typename V, Stored STORED, int WIDE, int GROUPS>
-__device__ __forceinline__ void contrast_step(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
+__device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
                                               const TensorMap& velocity_map, const TensorMap& copy_map, float* hidden_state,
                                               const float* scalars, const Numbers& n, const Grid& g, int height, const Rounding& rounding,
                                               const long long* counter) {
@@ -211,13 +211,13 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
       for (int s = 0; s < count; ++s) {
         stays_here.wait(s, runs % 2);
         passes_here.wait(stage.at, stage.parity);
-        const uint64_t of_h = further(passing, stage.at * K_BLOCK_BYTES), of_x = further(all_staying, s * WIDE * K_BLOCK_BYTES);
+        const uint64_t of_h = advance(passing, stage.at * K_BLOCK_BYTES), of_x = advance(all_staying, s * WIDE * K_BLOCK_BYTES);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < K_BLOCK_DEPTH / 16; ++k) {
-          Wgmma<T, WIDE * TILE, true, true>::run(sum, further(of_h, 16 * BLOCK_LINE * k), further(of_x, 16 * BLOCK_LINE * k));
+          Wgmma<T, WIDE * TILE, true, true>::run(sum, advance(of_h, 16 * BLOCK_LINE * k), advance(of_x, 16 * BLOCK_LINE * k));
           if constexpr (rows_too.value)
-            Wgmma<T, 8, true, false>::run(of_rows, further(of_h, 16 * BLOCK_LINE * k), further(of_ones, s < of_phase ? 0 : ONES_BYTES / 2));
+            Wgmma<T, 8, true, false>::run(of_rows, advance(of_h, 16 * BLOCK_LINE * k), advance(of_ones, s < of_phase ? 0 : ONES_BYTES / 2));
         }
         wgmma_commit();
         wgmma_wait<1>();
@@ -269,7 +269,7 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
   }
 }
 
-// Not more, so that a block of contrast_biases finds registers beside.
+// Not more, so that a block of cd_biases finds registers beside.
 #if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1204
 #define REGISTERS __maxnreg__(144)
 #else
@@ -281,24 +281,24 @@ __device__ __forceinline__ void contrast_step(const TensorMap& h_map, const Tens
        const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap velocity_map,                       \
        const __grid_constant__ TensorMap copy_map, float* hidden_state, const float* scalars,                              \
        const __grid_constant__ Numbers n, const __grid_constant__ Grid g, int height) {                                    \
-    contrast_step<PATCHES, T, V, STORED, WIDE, 2>(h_map, x_map, weight_map, velocity_map, copy_map, hidden_state, scalars, \
+    cd_update<PATCHES, T, V, STORED, WIDE, 2>(h_map, x_map, weight_map, velocity_map, copy_map, hidden_state, scalars, \
                                                   n, g, height, Rounding{}, nullptr);                                      \
   }
-CONTRAST_STEP(contrast_step_f16, false, __half, float, Stored::WHOLE, 1)
-CONTRAST_STEP(contrast_step_bf16, false, __nv_bfloat16, __nv_bfloat16, Stored::WHOLE, 1)
-CONTRAST_STEP(contrast_step_halves, false, __nv_bfloat16, __nv_bfloat16, Stored::HALVES, 2)
+CONTRAST_STEP(cd_update_f16, false, __half, float, Stored::WHOLE, 1)
+CONTRAST_STEP(cd_update_bf16, false, __nv_bfloat16, __nv_bfloat16, Stored::WHOLE, 1)
+CONTRAST_STEP(cd_update_halves, false, __nv_bfloat16, __nv_bfloat16, Stored::HALVES, 2)
 CONTRAST_STEP(patch_step_f16, true, __half, float, Stored::WHOLE, 1)
 CONTRAST_STEP(patch_step_bf16, true, __nv_bfloat16, __nv_bfloat16, Stored::WHOLE, 1)
 CONTRAST_STEP(patch_step_halves, true, __nv_bfloat16, __nv_bfloat16, Stored::HALVES, 2)
 
 // Of bf16 weights, which have no copy. Their rounding takes so many instructions that a third
-// warpgroup pays. It leaves no registers for a block of contrast_biases beside.
+// warpgroup pays. It leaves no registers for a block of cd_biases beside.
 constexpr int GROUPS_ROUNDED = 3;
 extern "C" __global__ void __launch_bounds__(128 * GROUPS_ROUNDED + 128, 1)
-contrast_step_rounded(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,
+cd_update_rounded(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,
                       const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap velocity_map, float* hidden_state,
                       const float* scalars, const long long* counter, const __grid_constant__ Numbers n, const __grid_constant__ Grid g,
                       const __grid_constant__ Rounding rounding, int height) {
-  contrast_step<false, __nv_bfloat16, __nv_bfloat16, Stored::ROUNDED, 2, GROUPS_ROUNDED>(h_map, x_map, weight_map, velocity_map, weight_map,
+  cd_update<false, __nv_bfloat16, __nv_bfloat16, Stored::ROUNDED, 2, GROUPS_ROUNDED>(h_map, x_map, weight_map, velocity_map, weight_map,
                                                                                          hidden_state, scalars, n, g, height, rounding, counter);
 }

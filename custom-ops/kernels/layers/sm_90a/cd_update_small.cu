@@ -1,6 +1,6 @@
-// sm_90a/contrast_step_small.cu: one update of contrastive learning of a small matrix, from states
+// sm_90a/cd_update_small.cu: one update of contrastive learning of a small matrix, from states
 // in one part or in two, by the products of warpgroups of capability 9.0. The formulas are those of
-// ../contrast_step.cu.
+// ../cd_update.cu.
 //
 // A block sums the gradient of a tile of 64 x 64 weights: a thread of a further warp copies
 // k-blocks of both sides of the states, DEPTH rows at a time, through a ring, and a warpgroup
@@ -15,8 +15,8 @@
 //
 // arrays   h_map, x_map: the states h and x as tensor maps of 64 columns by DEPTH rows, third
 //          dimension the plane, fourth, of two parts, the part; the others as in
-//          ../contrast_step.cu
-// scalars  rows and cols multiples of 8; others as in ../contrast_step.cu
+//          ../cd_update.cu
+// scalars  rows and cols multiples of 8; others as in ../cd_update.cu
 // launch   1-D, clusters of CLUSTER: CLUSTER blocks for each tile of the weights, columns fastest,
 //          then a block for each 32 hidden and each 32 visible units, made up to whole clusters;
 //          Shape::THREADS threads
@@ -27,11 +27,11 @@
 //          takes 16 us on an H200
 // NaN      propagates
 // same     sums have one order on one device; no atomics
-// truth    contrast_step_reference in src/layers/contrast_step/mod.rs, bias_step_reference in
+// truth    cd_update_reference in src/layers/cd_update/mod.rs, bias_step_reference in
 //          src/layers/bias_step.rs
 
 #include "core/cluster.cuh"
-#include "layers/contrast_numbers.cuh"
+#include "layers/cd_numbers.cuh"
 #include "core/order.cuh"
 #include "core/stepped.cuh"
 #include "core/sm_90a/wgmma.cuh"
@@ -109,7 +109,7 @@ __device__ __forceinline__ void copy_k_blocks(const Arguments<typename H::T, typ
 }
 
 template <typename H>
-__device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typename H::V>& a) {
+__device__ __forceinline__ void cd_update(const Arguments<typename H::T, typename H::V>& a) {
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[H::STAGES], empty[H::STAGES];
   const Numbers& n = a.n;
@@ -161,13 +161,13 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
 #pragma unroll 1
   for (int i = 0; i < count; ++i, stage.next()) {
     here.wait(stage.at, stage.parity);
-    const uint64_t k_block = further(first_k_block, stage.at * H::BYTES);
+    const uint64_t k_block = advance(first_k_block, stage.at * H::BYTES);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < H::DEPTH / 16; ++k) {
       auto multiply = [&](int h_part, int x_part) {
-        const uint64_t of_k = further(k_block, 16 * BLOCK_LINE * k);
-        Wgmma<typename H::T, TILE, true, true>::run(sum, further(of_k, 2 * h_part * H::SIDE), further(of_k, (2 * x_part + 1) * H::SIDE));
+        const uint64_t of_k = advance(k_block, 16 * BLOCK_LINE * k);
+        Wgmma<typename H::T, TILE, true, true>::run(sum, advance(of_k, 2 * h_part * H::SIDE), advance(of_k, (2 * x_part + 1) * H::SIDE));
       };
       if (H::PARTS == 2) {
         multiply(0, 1);
@@ -241,11 +241,11 @@ __device__ __forceinline__ void contrast_step(const Arguments<typename H::T, typ
        long long* counter, const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,                               \
        const __grid_constant__ Numbers n) {                                                                                                \
     V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)n.rows * n.cols);                                                 \
-    contrast_step<Shape<T, V, PARTS, CLUSTER>>({weight, own, h, x, copy, hidden_state, visible_state, scalars, counter, h_map, x_map, n}); \
+    cd_update<Shape<T, V, PARTS, CLUSTER>>({weight, own, h, x, copy, hidden_state, visible_state, scalars, counter, h_map, x_map, n}); \
   }
 #define OF_BOTH_CLUSTERS(NAME, T, V, PARTS) \
   CONTRAST_STEP(NAME##_1, T, V, PARTS, 1)   \
   CONTRAST_STEP(NAME##_2, T, V, PARTS, 2)
-OF_BOTH_CLUSTERS(contrast_step_small_bf16, __nv_bfloat16, __nv_bfloat16, 1)
-OF_BOTH_CLUSTERS(contrast_step_small_f16, __half, float, 1)
-OF_BOTH_CLUSTERS(contrast_step_small_f16x2, __half, float, 2)
+OF_BOTH_CLUSTERS(cd_update_small_bf16, __nv_bfloat16, __nv_bfloat16, 1)
+OF_BOTH_CLUSTERS(cd_update_small_f16, __half, float, 1)
+OF_BOTH_CLUSTERS(cd_update_small_f16x2, __half, float, 2)

@@ -40,20 +40,20 @@ use crate::layers::rounding::rounded_step_on_cpu;
 use crate::layers::weight_step::{WeightStep, weight_step_, weight_step_reference};
 use candle::{DType, Device, Result, Tensor};
 
-const OP: &str = "contrast_step_";
+const OP: &str = "cd_update_";
 
-/// The tensors that [`contrast_step_`] changes. All are on one device, contiguous, and share no
+/// The tensors that [`cd_update_`] changes. All are on one device, contiguous, and share no
 /// memory.
 #[derive(Clone, Copy)]
-pub struct Contrast<'a> {
+pub struct CdOperands<'a> {
     /// `[2, n_hidden, n_visible]` f32: weights and velocity; `[1, n_hidden, n_visible]`, weights
-    /// only, if `velocity` is given. These are bf16 with [`ContrastStep::rounding`]. They are i16
+    /// only, if `velocity` is given. These are bf16 with [`CdUpdate::rounding`]. They are i16
     /// if they are the lower halves of weights whose upper halves are `copy`, see
     /// [`halves_into_`](crate::arrays::halves_into_), which moves 2 bytes per weight less; where
-    /// [`contrast_step_takes_halves`], with a `copy_scale` of 1.
+    /// [`cd_update_takes_halves`], with a `copy_scale` of 1.
     pub params: &'a Tensor,
     /// A bf16 velocity, `[n_hidden, n_visible]`, which moves 4 bytes per weight less; for bf16
-    /// states where [`contrast_step_fuses`], and for bf16 weights.
+    /// states where [`cd_update_fuses`], and for bf16 weights.
     pub velocity: Option<&'a Tensor>,
     /// `[parts, n_hidden, n_visible]` of the states' type: receives `copy_scale · W`, split into
     /// parts. None for bf16 weights.
@@ -62,7 +62,7 @@ pub struct Contrast<'a> {
     pub hidden_state: &'a Tensor,
     /// `[4, n_visible]` f32: the squared error is added to the third and fourth row.
     pub visible_state: &'a Tensor,
-    /// `[1]` i64: increases by [`ContrastStep::advance`].
+    /// `[1]` i64: increases by [`CdUpdate::advance`].
     pub counter: &'a Tensor,
 }
 
@@ -78,9 +78,9 @@ pub(crate) struct LastStep {
     pub box_rows: usize,
 }
 
-/// Options of [`contrast_step_`].
+/// Options of [`cd_update_`].
 #[derive(Clone, Copy)]
-pub struct ContrastStep<'a> {
+pub struct CdUpdate<'a> {
     /// Decay of the weights.
     pub weights: WeightStep,
     /// A target for the mean activation of the hidden units.
@@ -101,7 +101,7 @@ pub struct ContrastStep<'a> {
     pub rounding: Option<Philox>,
 }
 
-/// What the gradients of the biases are in [`contrast_step_`].
+/// What the gradients of the biases are in [`cd_update_`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BiasGradients {
     /// Those of contrastive learning: sums over both planes of a side. The squared difference of
@@ -114,17 +114,17 @@ pub enum BiasGradients {
     Autoencoder,
 }
 
-/// Whether [`contrast_step_`] is one fast kernel for 16-bit states: on CUDA, if both sizes are
+/// Whether [`cd_update_`] is one fast kernel for 16-bit states: on CUDA, if both sizes are
 /// multiples of four. For other sizes, and for views that begin between 8 bytes, it is one that
 /// takes many times as long, without tensor cores.
-pub fn contrast_step_fuses(device: &Device, n_hidden: usize, n_visible: usize) -> bool {
+pub fn cd_update_fuses(device: &Device, n_hidden: usize, n_visible: usize) -> bool {
     let counted = [n_hidden, n_visible].iter().all(|&n| i32::try_from(n).is_ok());
     device.is_cuda() && n_hidden.is_multiple_of(4) && n_visible.is_multiple_of(4) && counted
 }
 
-/// Whether [`contrast_step_`] takes weights in halves, for bf16 states of `batch` rows and a bf16
+/// Whether [`cd_update_`] takes weights in halves, for bf16 states of `batch` rows and a bf16
 /// velocity: those of large matrices, on GPUs of capability 9.0.
-pub fn contrast_step_takes_halves(device: &Device, [n_hidden, n_visible]: [usize; 2], batch: usize) -> bool {
+pub fn cd_update_takes_halves(device: &Device, [n_hidden, n_visible]: [usize; 2], batch: usize) -> bool {
     takes_halves(device, Sizes { parts: 1, batch, rows: n_hidden, cols: n_visible }, 1)
 }
 
@@ -151,12 +151,12 @@ pub(crate) fn takes_halves(device: &Device, sizes: Sizes, n: usize) -> bool {
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a decay is negative or NaN.
-pub fn contrast_step_(
-    to: Contrast<'_>,
+pub fn cd_update_(
+    to: CdOperands<'_>,
     hidden: &Tensor,
     visible: &Tensor,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
 ) -> Result<()> {
     let sizes = Sizes::of(to, hidden, visible, scalars, step)?;
     if let Some(draws) = step.rounding {
@@ -190,11 +190,11 @@ pub fn contrast_step_(
 
 /// The update of bf16 weights.
 fn rounded_step_(
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     hidden: &Tensor,
     visible: &Tensor,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
     draws: Philox,
     sizes: Sizes,
 ) -> Result<()> {
@@ -224,11 +224,11 @@ fn rounded_step_(
 /// What follows the weights of an update in ops of their own: the copy of one part, the biases and
 /// the counter. `h` and `x` are the planes of both phases, `[2, batch, _]`.
 pub(crate) fn after_weights(
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     h: &Tensor,
     x: &Tensor,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
 ) -> Result<()> {
     if let Some(copy) = to.copy {
         scale_into_(&copy.get(0)?, &to.params.get(0)?, step.copy_scale)?;
@@ -238,7 +238,7 @@ pub(crate) fn after_weights(
     advance_(to.counter, step.advance)
 }
 
-fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+fn hidden_biases(step: CdUpdate<'_>) -> BiasStep<'_> {
     let phases = match step.biases {
         BiasGradients::BothPhases => Phases::Sum,
         BiasGradients::Autoencoder => Phases::Negative,
@@ -246,7 +246,7 @@ fn hidden_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     BiasStep { phases, sparsity: step.sparsity, gather_error: false, scale: None, sums: None }
 }
 
-fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
+fn visible_biases(step: CdUpdate<'_>) -> BiasStep<'_> {
     let (phases, gather_error) = match step.biases {
         BiasGradients::BothPhases => (Phases::Difference, true),
         BiasGradients::Autoencoder => (Phases::Positive, false),
@@ -254,13 +254,13 @@ fn visible_biases(step: ContrastStep<'_>) -> BiasStep<'_> {
     BiasStep { phases, sparsity: None, gather_error, scale: step.visible_scale, sums: None }
 }
 
-/// Weights and velocity after [`contrast_step_`], `[2, n_hidden, n_visible]`, computed with
+/// Weights and velocity after [`cd_update_`], `[2, n_hidden, n_visible]`, computed with
 /// candle's own ops: `params` has the same shape; `h` `[depth, n_hidden]` and `x`
 /// `[depth, n_visible]` hold both phases one below the other, in f32 or f64.
 ///
 /// # Errors
 /// When shapes do not fit.
-pub fn contrast_step_reference(
+pub fn cd_update_reference(
     params: &Tensor,
     h: &Tensor,
     x: &Tensor,
@@ -268,7 +268,7 @@ pub fn contrast_step_reference(
     step: WeightStep,
 ) -> Result<Tensor> {
     let [alpha, momentum, _] = scalars.to_vec1::<f32>()?[..] else {
-        candle::bail!("contrast_step_reference: scalars must have 3 entries")
+        candle::bail!("cd_update_reference: scalars must have 3 entries")
     };
     let product = h.t()?.matmul(x)?.to_dtype(DType::F32)?;
     let velocity = ((params.get(1)? * f64::from(momentum))? + (product * f64::from(alpha))?)?;
@@ -286,11 +286,11 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     fn of(
-        to: Contrast<'_>,
+        to: CdOperands<'_>,
         hidden: &Tensor,
         visible: &Tensor,
         scalars: &Tensor,
-        step: ContrastStep<'_>,
+        step: CdUpdate<'_>,
     ) -> Result<Self> {
         let planes = planes_of(to);
         let (rows, cols) = match *to.params.dims() {
@@ -307,7 +307,7 @@ impl Sizes {
 }
 
 /// Planes of the parameters: weights, and the velocity unless it is stored apart.
-pub(crate) fn planes_of(to: Contrast<'_>) -> usize {
+pub(crate) fn planes_of(to: CdOperands<'_>) -> usize {
     if to.velocity.is_some() { 1 } else { 2 }
 }
 
@@ -319,11 +319,11 @@ pub(crate) fn planes_of(to: Contrast<'_>) -> usize {
 #[expect(clippy::too_many_arguments, reason = "those of the op")]
 pub(crate) fn check_update(
     op: &str,
-    to: Contrast<'_>,
+    to: CdOperands<'_>,
     hidden: &Tensor,
     visible: &Tensor,
     scalars: &Tensor,
-    step: ContrastStep<'_>,
+    step: CdUpdate<'_>,
     weight: &[usize],
     [n_hidden, n_visible]: [usize; 2],
 ) -> Result<(usize, usize)> {

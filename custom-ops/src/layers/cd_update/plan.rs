@@ -4,11 +4,11 @@ use super::shape::{Chunk, Shape};
 use super::small::Small;
 use crate::core::limits::Limits;
 
-/// Of kernels/layers/contrast_step.cu: threads of a block, and of one of the kernels that take all
+/// Of kernels/layers/cd_update.cu: threads of a block, and of one of the kernels that take all
 /// sizes, each of which steps a weight.
 pub(super) const THREADS: u32 = 256;
 const ANY_THREADS: u32 = 512;
-/// Of kernels/layers/sm_90a/contrast_step.cu and contrast_step_parts.cu: the sides of a tile, rows
+/// Of kernels/layers/sm_90a/cd_update.cu and cd_update_parts.cu: the sides of a tile, rows
 /// of a k-block, k-blocks of both phases at most, and shared memory (`SHARED` and `ONES_BYTES`,
 /// which states of two parts leave).
 pub(super) const TILE: usize = 64;
@@ -33,12 +33,12 @@ pub(super) enum Matrices {
 /// A kernel for an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// `sm_90a/contrast_step.cu`, or `contrast_step_parts.cu` for states in two parts: the weights;
+    /// `sm_90a/cd_update.cu`, or `cd_update_parts.cu` for states in two parts: the weights;
     /// and a launch for the biases.
     Warpgroups,
-    /// `sm_90a/contrast_step_small.cu`
+    /// `sm_90a/cd_update_small.cu`
     Small(Small),
-    /// `contrast_step.cu`, or `patch_step.cu` for patches.
+    /// `cd_update.cu`, or `patch_step.cu` for patches.
     Plain(Plain),
 }
 
