@@ -132,7 +132,7 @@ fn of_windows(t: &Tensor, config: &RbmConfig) -> Result<Tensor> {
     let Some(grid) = config.patch_grid() else { return Ok(t.clone()) };
     let (n_patches, window_len) = (grid.n_patches(), grid.window_len());
     let place = |grid: &PatchGrid, i: usize| grid.place(i / window_len, i % window_len) as u32;
-    let places: Vec<u32> = (0..n_patches * window_len).map(|i| place(grid, i)).collect();
+    let places: Vec<u32> = (0..n_patches * window_len).map(|i| place(&grid, i)).collect();
     let places = Tensor::from_vec(places, n_patches * window_len, t.device())?;
     t.index_select(&places, 0)?.reshape((n_patches, 1, window_len))
 }

@@ -136,7 +136,7 @@ impl RbmConfig {
             let want = [self.n_visible];
             candle::bail!("Rbm::base_rate_bias: mean must have shape {want:?}, got {:?}", mean.dims())
         }
-        let mean = &match &self.convolution {
+        let mean = &match self.filter_grid() {
             None => mean.clone(),
             Some(grid) => {
                 let last =

@@ -60,7 +60,7 @@ impl Format {
         }
         if let Some(grid) = rbm.patch_grid() {
             let known = rbm.visible != VisibleUnit::GaussianLearned && rbm.hidden == HiddenUnit::Bernoulli;
-            let fuses = known && patch_steps_fuse(device, grid, rbm.n_hidden / grid.n_patches());
+            let fuses = known && patch_steps_fuse(device, &grid, rbm.n_hidden / grid.n_patches());
             return match precision {
                 Precision::Bf16 => Self::Bf16,
                 Precision::Tf32 if fuses => Self::F16,
@@ -120,7 +120,7 @@ impl Format {
     pub(super) fn velocity_apart(self, rbm: &RbmConfig, device: &Device) -> bool {
         let fuses = match rbm.patch_grid() {
             None => cd_update_fuses(device, rbm.n_hidden, rbm.n_visible),
-            Some(grid) => patch_steps_fuse(device, grid, rbm.n_hidden / grid.n_patches()),
+            Some(grid) => patch_steps_fuse(device, &grid, rbm.n_hidden / grid.n_patches()),
         };
         self == Self::Bf16 && fuses
     }
@@ -130,7 +130,7 @@ impl Format {
         let (n_hidden, batch) = (rbm.n_hidden, training.batch);
         let takes = match rbm.patch_grid() {
             None => cd_update_takes_halves(device, [n_hidden, rbm.n_visible], batch),
-            Some(grid) => patch_step_takes_halves(device, grid, n_hidden / grid.n_patches(), batch),
+            Some(grid) => patch_step_takes_halves(device, &grid, n_hidden / grid.n_patches(), batch),
         };
         // A limit on the length of rows is set on weights that are whole.
         self.velocity_apart(rbm, device) && takes && training.max_norm.is_none()

@@ -23,15 +23,15 @@ use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::pictures::curves::{self, Panel};
 use chandlery::pictures::write_png;
-use chandlery_datasets::Error;
 use chandlery_datasets::whole::write_whole;
 use clap::{Args, ValueEnum};
 use document::{Document, Picture, Section};
 use image::RgbImage;
-use std::io::Write;
+use std::io::{Error, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+#[allow(unused_imports)] // Until all papers are here.
 pub(super) use cell::{Cell, break_even};
 pub(super) use document::{Headline, Table};
 
