@@ -2,7 +2,7 @@
 //! `patch_step.cu`.
 use super::cpu::Number;
 use super::grid::PatchGrid;
-use super::last_step;
+use super::last_form;
 use super::shape::{Rows, UnitsShape};
 use super::sizes::{PatchDirection, STEP, Sizes, patch_steps_fuse};
 use super::warpgroups::WarpgroupTile;
@@ -362,7 +362,7 @@ pub(super) fn step_fits(
 pub(super) fn last_step(to: CdOperands<'_>, sizes: &Sizes, unit: Unit) -> Result<Option<LastStep>> {
     let Device::Cuda(device) = to.params.device() else { return Ok(None) };
     let known = to.params.dtype() == DType::I16 && unit == Unit::Bernoulli;
-    Ok(last_step::form(Gpu::of(device)?.limits(), sizes).filter(|_| known))
+    Ok(last_form::form(Gpu::of(device)?.limits(), sizes).filter(|_| known))
 }
 
 /// The update in one launch, of `last_step` with the last means; `step_fits` saw the operands.

@@ -30,6 +30,7 @@ mod cuda;
 mod differentiable;
 mod gradient;
 mod grid;
+mod last_form;
 mod last_step;
 mod product;
 mod shape;
