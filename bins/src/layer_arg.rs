@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A layer: `dense:N`, a bare `N`, `patch:WINDOW/STRIDExHIDDEN` or
-/// `conv:SIZExFILTERS[/same][/poolN]`. As text, which run folders hold too, it is what [`FromStr`]
+/// `conv:SIZExFILTERS[/strideN][/same][/poolN]`. As text, which run folders hold too, it is what [`FromStr`]
 /// reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -31,6 +31,8 @@ pub enum LayerArg {
         size: usize,
         /// Filters: maps of hidden units.
         filters: usize,
+        /// Distance of neighbouring places of a filter.
+        stride: usize,
         /// What happens at the border.
         padding: Padding,
         /// Side of the blocks of places that are pooled.
@@ -39,7 +41,7 @@ pub enum LayerArg {
 }
 
 /// What is said of a text that is no layer, before it.
-const FORMS: &str = "must be dense:N, N, patch:WINDOW/STRIDExHIDDEN or conv:SIZExFILTERS[/same][/poolN] with whole numbers of at least 1, \
+const FORMS: &str = "must be dense:N, N, patch:WINDOW/STRIDExHIDDEN or conv:SIZExFILTERS[/strideN][/same][/poolN] with whole numbers of at least 1, \
                      such as patch:8/4x32 or conv:12x24/pool2";
 
 /// The largest number in a layer: numbers of units and weights then fit 64 bits.
@@ -59,6 +61,9 @@ impl FromStr for LayerArg {
             let mut parts = text.split('/');
             let (size, filters) = parts.next()?.split_once('x')?;
             let mut rest: Vec<_> = parts.collect();
+            let apart = rest.first().and_then(|part| part.strip_prefix("stride"));
+            let stride = apart.map_or(Some(1), number)?;
+            rest.drain(..usize::from(apart.is_some()));
             let same = rest.first() == Some(&"same");
             rest.drain(..usize::from(same));
             let pool = match rest[..] {
@@ -67,7 +72,7 @@ impl FromStr for LayerArg {
                 _ => return None,
             };
             let padding = if same { Padding::Same } else { Padding::Valid };
-            Some(Self::Conv { size: number(size)?, filters: number(filters)?, padding, pool })
+            Some(Self::Conv { size: number(size)?, filters: number(filters)?, stride, padding, pool })
         };
         let layer = match text.split_once(':') {
             None => number(text).map(Self::Dense),
@@ -86,8 +91,11 @@ impl fmt::Display for LayerArg {
         match self {
             Self::Dense(n) => write!(f, "dense:{n}"),
             Self::Patch { window, stride, hidden } => write!(f, "patch:{window}/{stride}x{hidden}"),
-            Self::Conv { size, filters, padding, pool } => {
+            Self::Conv { size, filters, stride, padding, pool } => {
                 write!(f, "conv:{size}x{filters}")?;
+                if *stride > 1 {
+                    write!(f, "/stride{stride}")?;
+                }
                 if *padding == Padding::Same {
                     f.write_str("/same")?;
                 }
@@ -151,10 +159,10 @@ pub fn stacked(layers: &[LayerArg], n_features: usize, image: Option<ImageShape>
                 grid.validate(&at())?;
                 RbmConfig::patches(grid, hidden).with_context(at)?
             }
-            LayerArg::Conv { size, filters, padding, pool } => {
+            LayerArg::Conv { size, filters, stride, padding, pool } => {
                 let on_image = || image.map(|image| ConvGrid::of_image(image, size, filters));
                 let grid = below.map_or_else(on_image, |below| below.hidden_conv_grid(size, filters));
-                let grid = ConvGrid { padding, pool, ..grid.with_context(at)? };
+                let grid = ConvGrid { stride, padding, pool, ..grid.with_context(at)? };
                 grid.validate(&at())?;
                 RbmConfig::convolution(grid).with_context(at)?
             }
@@ -172,7 +180,8 @@ mod tests {
     #[test]
     fn layers_are_read_and_written_as_they_are_named() {
         let patch = LayerArg::Patch { window: 24, stride: 8, hidden: 256 };
-        let conv = |padding, pool| LayerArg::Conv { size: 12, filters: 24, padding, pool };
+        let conv = |padding, pool| LayerArg::Conv { size: 12, filters: 24, stride: 1, padding, pool };
+        let apart = LayerArg::Conv { size: 12, filters: 24, stride: 2, padding: Padding::Valid, pool: 3 };
         let cases = [
             ("500", LayerArg::Dense(500), "dense:500"),
             ("dense:1024", LayerArg::Dense(1024), "dense:1024"),
@@ -180,6 +189,8 @@ mod tests {
             ("conv:12x24", conv(Padding::Valid, 1), "conv:12x24"),
             ("conv:12x24/pool1", conv(Padding::Valid, 1), "conv:12x24"),
             ("conv:12x24/pool2", conv(Padding::Valid, 2), "conv:12x24/pool2"),
+            ("conv:12x24/stride1", conv(Padding::Valid, 1), "conv:12x24"),
+            ("conv:12x24/stride2/pool3", apart, "conv:12x24/stride2/pool3"),
             ("conv:12x24/same", conv(Padding::Same, 1), "conv:12x24/same"),
             ("conv:12x24/same/pool3", conv(Padding::Same, 3), "conv:12x24/same/pool3"),
         ];
@@ -211,6 +222,9 @@ mod tests {
             "conv:8x3/pool2/same",
             "conv:8x3/valid",
             "conv:8x3/same/same",
+            "conv:8x3/stride",
+            "conv:8x3/stride0",
+            "conv:8x3/same/stride2",
         ];
         for text in no_numbers.into_iter().chain(no_patches).chain(others).chain(no_filters) {
             let err = text.parse::<LayerArg>().unwrap_err();

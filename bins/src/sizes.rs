@@ -30,8 +30,12 @@ fn of_filters(grid: &ConvGrid) -> String {
         1 => String::new(),
         p => format!(", pooled in blocks of {p}x{p}"),
     };
+    let apart = match grid.stride {
+        1 => String::new(),
+        stride => format!(" every {stride}"),
+    };
     format!(
-        "{} of {s}x{s}, maps of {}x{}{pooled}",
+        "{} of {s}x{s}{apart}, maps of {}x{}{pooled}",
         count(grid.n_filters, "filter"),
         grid.maps_height(),
         grid.maps_width(),

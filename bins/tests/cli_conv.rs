@@ -61,6 +61,22 @@ fn a_run_says_what_its_layers_are_and_leaves_a_whole_folder() {
 }
 
 #[test]
+fn filters_may_lie_apart_and_must_end_at_the_border() {
+    let folder = tempfile::tempdir().unwrap();
+    let few = ["--max-rows", "60", "--epochs", "1", "--batch", "10", "--out", "run"];
+    let layers = |layers| [&few[..], &["--layers", layers]].concat();
+    let stdout = DBN.succeed(folder.path(), &layers("conv:8x6/stride4/pool2,dense:9"));
+    let line = "layer 1: 6 filters of 8x8 every 4, maps of 6x6, pooled in blocks of 2x2, 391 parameters\n";
+    assert!(stdout.contains(line), "{stdout}");
+    let model = Dbn::from_pretrained(folder.path().join("run"), &LoadOptions::default()).unwrap();
+    let grid = model.layers()[0].config().filter_grid().unwrap();
+    assert_eq!((grid.stride, grid.n_pooled()), (4, 9 * 6));
+    let refused =
+        "layer 1: filters of 9x9 every 4 must end with the grid: its height must be 25 or 29, got 28";
+    fails(folder.path(), &layers("conv:9x6/stride4"), refused);
+}
+
+#[test]
 fn a_run_that_was_stopped_in_any_layer_ends_in_the_same_bits_and_is_used_as_any_other() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();

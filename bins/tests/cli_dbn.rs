@@ -143,6 +143,24 @@ fn plain_contrastive_divergence_resumes_to_the_same_bits_too() {
 }
 
 #[test]
+fn sampled_reconstructions_are_another_training_that_resumes_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let trained = |out: &str, more: &[&str]| {
+        DBN.succeed(folder.path(), &tiny(&[more, &["--out", out]].concat()));
+        weights(&folder.path().join(out))
+    };
+    let means = trained("means", &["--persistent=false"]);
+    let sampled = trained("sampled", &["--persistent=false", "--sample-visible"]);
+    assert!(means != sampled, "the option does nothing");
+    let stopped = ["--persistent=false", "--sample-visible", "--out", "stopped", "--stop-after-steps", "23"];
+    DBN.fail(folder.path(), &tiny(&stopped), 130);
+    DBN.succeed(folder.path(), &["train", "--resume", "stopped", "--device", "cpu"]);
+    assert!(weights(&folder.path().join("stopped")) == sampled, "another network after a resume");
+    // Chains that persist draw them anyway.
+    assert!(trained("chains", &["--sample-visible"]) == trained("chains-too", &[]), "PCD draws always");
+}
+
+#[test]
 fn a_seed_decides_every_bit() {
     let folder = tempfile::tempdir().unwrap();
     let trained = |out: &str, seed: &str| {

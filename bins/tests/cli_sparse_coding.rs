@@ -4,6 +4,7 @@ mod common;
 
 use candle::{Device::Cpu, Tensor};
 use chandlery::sparse_coding::SparseCoding;
+use chandlery::sparse_coding::lasso::Solver;
 use chandlery::{Encode, LoadOptions, Model};
 use common::{DICTIONARY, SPARSE_CODING, has, metrics, number, picture_size, weights};
 use std::path::Path;
@@ -54,10 +55,12 @@ fn a_run_leaves_a_whole_folder_and_one_json_object() {
 fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_and_can_be_extended() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    for (whole, stopped, update) in
-        [("a", "b", "block-coordinate"), ("c", "d", "projected-gradient"), ("e", "f", "lagrange-dual")]
-    {
-        let update = ["--rule", update];
+    for (whole, stopped, basis, solver) in [
+        ("a", "b", "blocks", "active-set"),
+        ("c", "d", "projected-gradient", "parallel-coordinates"),
+        ("e", "f", "lagrange-dual", "fista"),
+    ] {
+        let update = ["--basis", basis, "--solver", solver];
         SPARSE_CODING.succeed(folder.path(), &tiny(&[&["--out", whole], &update[..]].concat()));
         let args = [&["--out", stopped, "--stop-after-steps", "8"], &update[..]].concat();
         let err = SPARSE_CODING.fail(folder.path(), &tiny(&args), 130);
@@ -70,6 +73,36 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_and_can_be_extended() {
     assert_eq!((longer["epochs"].as_u64(), metrics(&at("a")).len()), (Some(4), 4));
     let err = SPARSE_CODING.fail(folder.path(), &["train", "--resume", "a", "--epochs", "4"], 1);
     assert!(err.contains("--epochs: must be above the 4 of this run, got 4"), "{err}");
+}
+
+#[test]
+fn every_solver_and_every_update_of_the_basis_learn_about_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let objective = |more: &[&str]| {
+        let name = more.concat();
+        let result = SPARSE_CODING.json(folder.path(), &tiny(&[more, &["--out", &name]].concat()));
+        let model = SparseCoding::from_pretrained(
+            folder.path().join(&name).display().to_string(),
+            &LoadOptions::default(),
+        );
+        (number(&result, "objective"), model.unwrap())
+    };
+    let (want, model) = objective(&[]);
+    assert_eq!(model.config().solver, Solver::ActiveSet);
+    // All stop within 1e-4 of the best activations; from there on bases go apart a little.
+    for (solver, library) in [
+        ("cyclic", Solver::CoordinateDescent),
+        ("fista", Solver::Fista),
+        ("parallel-coordinates", Solver::PRINTED),
+    ] {
+        let (got, model) = objective(&["--solver", solver]);
+        assert!((got / want - 1.).abs() < 5e-3, "{solver}: {got} beside {want}");
+        assert_eq!(model.config().solver, library, "the model encodes as it was trained");
+    }
+    for basis in [&["--basis", "lagrange-dual"][..], &["--basis", "projected-gradient", "--sweeps", "50"]] {
+        let (got, _) = objective(basis);
+        assert!((got / want - 1.).abs() < 2e-2, "{basis:?}: {got} beside {want}");
+    }
 }
 
 #[test]
@@ -104,7 +137,8 @@ fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_bei
 fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     let folder = tempfile::tempdir().unwrap();
     SPARSE_CODING.refuse(folder.path(), &["--penalty=-1"], "must be a number of at least 0");
-    SPARSE_CODING.refuse(folder.path(), &["--rule", "newton"], "lagrange-dual");
+    SPARSE_CODING.refuse(folder.path(), &["--basis", "newton"], "lagrange-dual");
+    SPARSE_CODING.refuse(folder.path(), &["--solver", "newton"], "parallel-coordinates");
     SPARSE_CODING.succeed(folder.path(), &tiny(&["--out", "patches"]));
     let encoded = SPARSE_CODING.json(folder.path(), &["encode", "patches", "--data", "natural-images"]);
     assert_eq!(encoded["n_features"].as_u64(), Some(40), "patches of the size of the model's");

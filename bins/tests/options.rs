@@ -43,7 +43,7 @@ const EXCEPT: [(&[&str], Differ, &str); 8] = [
         "the same number in the terms of each cost",
     ),
     (
-        &["chunk-bytes", "dump", "figures", "layers", "max-rows", "skip-measures", "streams"],
+        &["basis", "chunk-bytes", "dump", "figures", "layers", "max-rows", "skip-measures", "streams"],
         Details,
         "a benchmark says what it does with them",
     ),
@@ -53,12 +53,12 @@ const EXCEPT: [(&[&str], Differ, &str); 8] = [
         "a benchmark takes several of them, and rows that it makes",
     ),
     (
-        &["batch", "corruption", "hidden", "k", "labelled", "learning-rate", "perplexity"],
+        &["batch", "corruption", "hidden", "k", "labelled", "learning-rate", "perplexity", "solver"],
         Values,
         "one number, or several",
     ),
     (
-        &["hidden-unit", "patch", "pursuit", "rule", "split", "start", "start-from"],
+        &["hidden-unit", "patch", "pursuit", "split", "start", "start-from"],
         Values,
         "the words for the same choice that a model, or a command on images, knows",
     ),

@@ -41,3 +41,11 @@ fn check(folder: &Path, content: &Value) {
     assert!(numbers.count() >= rows.len(), "{table}");
     assert!(rows.iter().all(|row| row.as_array().unwrap().len() == heads.len()), "{table}");
 }
+
+#[test]
+fn raina() {
+    reproduce(
+        "raina",
+        &["table-1", "section-2", "table-2", "figure-speed-up", "table-3", "convolution", "table-4"],
+    );
+}

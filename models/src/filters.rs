@@ -186,7 +186,7 @@ fn below(layer: &RbmConfig, places: Range<usize>, side: usize) -> Range<usize> {
         RbmConnections::Filters(grid) => {
             // Lines of zeros before the image, see `Padding`.
             let before = if grid.padding == Padding::Same { (grid.size - 1) / 2 } else { 0 };
-            let middle = |place: usize| place * grid.pool + grid.pool / 2;
+            let middle = |place: usize| (place * grid.pool + grid.pool / 2) * grid.stride;
             let (first, last) = (middle(places.start), middle(places.end - 1));
             first.saturating_sub(before)..(last + grid.size).saturating_sub(before).min(side)
         }

@@ -422,6 +422,7 @@ fn windows_and_filters_take_rows_of_every_type_too() -> Result<()> {
         size: 2,
         n_filters: 2,
         padding: Padding::Valid,
+        stride: 1,
         pool: 1,
     };
     for pool in [1, 2] {

@@ -45,6 +45,8 @@ fn grids() -> Vec<ConvGrid> {
         ConvGrid { size: 3, planes: 3, padding: Padding::Same, ..base },
         ConvGrid { size: 4, depth: 5, pool: 2, ..base },
         ConvGrid { size: 2, planes: 2, depth: 2, pool: 2, ..base },
+        ConvGrid { size: 3, stride: 2, ..base },
+        ConvGrid { size: 1, planes: 2, stride: 2, pool: 2, width: 7, ..base },
     ]
 }
 
@@ -58,11 +60,11 @@ fn configs() -> Result<Vec<RbmConfig>> {
     Ok(configs)
 }
 
-/// Filters at every place and windows one place apart with the same weights.
+/// Filters and windows at the same places with the same weights.
 fn tied(grid: ConvGrid, visible: VisibleUnit) -> Result<(ConvRbm, PatchRbm)> {
     let conv = machine(RbmConfig { visible, ..RbmConfig::convolution(grid)? })?;
-    let ConvGrid { planes, height, width, depth, size, n_filters, .. } = grid;
-    let patches = PatchGrid { planes, height, width, depth, window: size, stride: 1 };
+    let ConvGrid { planes, height, width, depth, size, n_filters, stride, .. } = grid;
+    let patches = PatchGrid { planes, height, width, depth, window: size, stride };
     let config = RbmConfig { visible, ..RbmConfig::patches(patches, n_filters)? };
     let n = patches.n_patches();
     let weight = conv.weight().broadcast_left(n)?.contiguous()?;
@@ -72,13 +74,19 @@ fn tied(grid: ConvGrid, visible: VisibleUnit) -> Result<(ConvRbm, PatchRbm)> {
 }
 
 /// Grids on which a window and a filter have their values in the same order.
-fn grids_of_both() -> [ConvGrid; 2] {
+fn grids_of_both() -> [ConvGrid; 4] {
     let base = ConvGrid::of_image(ImageShape::grey(7, 6), 3, 4);
-    [base, ConvGrid { depth: 3, size: 2, ..base }]
+    let apart = ConvGrid { stride: 2, width: 9, ..base };
+    [
+        base,
+        ConvGrid { depth: 3, size: 2, ..base },
+        apart,
+        ConvGrid { depth: 2, size: 4, stride: 3, width: 10, ..base },
+    ]
 }
 
 #[test]
-fn with_windows_one_place_apart_and_tied_weights_patches_are_a_convolution() -> Result<()> {
+fn with_windows_at_the_places_of_filters_and_tied_weights_patches_are_a_convolution() -> Result<()> {
     for grid in grids_of_both() {
         for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian] {
             let (conv, patches) = tied(grid, visible)?;

@@ -221,6 +221,72 @@ fn one_step_follows_the_gradient_of_the_free_energy() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_step_with_sampled_reconstructions_is_that_of_plain_loops() -> Result<()> {
+    const STEP: f64 = 0.5;
+    let (n_visible, n_hidden, batch) = (5, 4, 3);
+    for visible in [VisibleUnit::Bernoulli, VisibleUnit::Gaussian] {
+        let config = RbmConfig { visible, weight_stdev: 0.7, ..RbmConfig::new(n_visible, n_hidden) };
+        let before = Rbm::init(config, Philox::new(19, 0), &CPU)?;
+        let data = uniform((batch, n_visible), &CPU, Philox::new(19, 1))?;
+        let training = RbmTrainConfig {
+            batch,
+            learning_rate: STEP.into(),
+            momentum: 0.0.into(),
+            l2: 0.,
+            sample_visible: true,
+            ..RbmTrainConfig::default()
+        };
+        let philox = Philox::new(19, 2);
+        let step = |training: &RbmTrainConfig| -> Result<Rbm> {
+            let mut trainer = RbmTrainer::new(&before, training.clone(), philox)?;
+            trainer.step(&data, None)?;
+            trainer.model()
+        };
+        let after = step(&training)?;
+
+        // The draws: a uniform number for each hidden unit, then one draw for each visible unit.
+        let coins = uniform((batch, n_hidden), &CPU, philox)?.to_vec2::<f32>()?;
+        let then = philox.advanced(batch * n_hidden);
+        let noise = match visible {
+            VisibleUnit::Bernoulli => uniform((batch, n_visible), &CPU, then)?,
+            _ => normal((batch, n_visible), &CPU, then)?,
+        };
+        let noise = noise.to_vec2::<f32>()?;
+        let wide = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec2::<f64>();
+        let (mut w, data) = (wide(before.weight())?, wide(&data)?);
+        let (start, sigmoid) = (w.clone(), |x: f64| 1. / (1. + (-x).exp()));
+        let hidden_of = |v: &[f64], j: usize| sigmoid((0..n_visible).map(|i| start[j][i] * v[i]).sum());
+        for row in 0..batch {
+            let pos: Vec<f64> = (0..n_hidden).map(|j| hidden_of(&data[row], j)).collect();
+            let state: Vec<bool> = (0..n_hidden).map(|j| f64::from(coins[row][j]) < pos[j]).collect();
+            let negative: Vec<f64> = (0..n_visible)
+                .map(|i| {
+                    let x: f64 = (0..n_hidden).filter(|&j| state[j]).map(|j| start[j][i]).sum();
+                    let draw = f64::from(noise[row][i]);
+                    match visible {
+                        VisibleUnit::Bernoulli => f64::from(u8::from(draw < sigmoid(x))),
+                        _ => x + draw,
+                    }
+                })
+                .collect();
+            let neg: Vec<f64> = (0..n_hidden).map(|j| hidden_of(&negative, j)).collect();
+            for j in 0..n_hidden {
+                for i in 0..n_visible {
+                    w[j][i] += STEP / batch as f64 * (pos[j] * data[row][i] - neg[j] * negative[i]);
+                }
+            }
+        }
+        let want: Vec<f64> = w.concat();
+        assert_close(&format!("{visible:?}"), &values(after.weight())?, &want, 2e-6);
+        // With means the step is another one.
+        let means = step(&RbmTrainConfig { sample_visible: false, ..training })?;
+        let apart = (means.weight() - after.weight())?.abs()?.max_all()?.to_scalar::<f32>()?;
+        assert!(apart > 1e-2, "{visible:?}: {apart}");
+    }
+    Ok(())
+}
+
 /// Trains on `rows` and returns the machine and the last reconstruction error.
 fn train(config: RbmConfig, training: RbmTrainConfig, rows: &Tensor, steps: usize) -> Result<(Rbm, f64)> {
     let rbm = Rbm::init(config, Philox::new(10, 0), &CPU)?;

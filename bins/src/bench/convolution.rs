@@ -11,8 +11,8 @@ use candle::{DType, Device, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 use chandlery_ops::images::{
-    ConvolutionShape, Padding, convolution_, convolution_gradient_places, convolution_input_gradient_,
-    convolution_weight_gradient_,
+    ConvolutionShape, Padding, convolution_, convolution_by_fft_, convolution_gradient_places,
+    convolution_input_gradient_, convolution_weight_gradient_,
 };
 use chandlery_ops::layers::Factors;
 use clap::Args;
@@ -84,7 +84,8 @@ struct Row {
     size: String,
     batch: usize,
     padding: &'static str,
-    /// What is computed: the maps, the gradient to the images or that to the weights.
+    /// What is computed: the maps, those by FFT (on a CPU), those of images and filters that come
+    /// from the host each time (on a GPU), the gradient to the images or that to the weights.
     op: &'static str,
     /// Milliseconds of a call: the median, the fastest and the slowest run.
     ms: f64,
@@ -100,7 +101,7 @@ struct Row {
 /// What is printed of a row.
 const COLUMNS: &[Column<Row>] = &[
     Column("size", -18, |row| row.size.clone()),
-    Column("op", -8, |row| row.op.to_owned()),
+    Column("op", -9, |row| row.op.to_owned()),
     Column("median ms", 9, |row| format!("{:.4}", row.ms)),
     Column("min ms", 9, |row| format!("{:.4}", row.ms_min)),
     Column("max ms", 9, |row| format!("{:.4}", row.ms_max)),
@@ -118,7 +119,10 @@ pub(super) fn run(args: &ConvolutionArgs) -> Result<()> {
         args.batch,
         describe(&device)
     ))?;
-    report.line("candle: its conv2d, channels first; floor: FLOP over the f32 peak of an H200")?;
+    report.line(
+        "candle: its conv2d, channels first; transfers: maps of images and filters that are copied from the host each time; floor: FLOP over the \
+         f32 peak of an H200",
+    )?;
     let mut table = Table::new(&report, COLUMNS)?;
     for layer in &args.size {
         let rows = measure(args, &device, *layer, padding).with_context(|| layer.to_string())?;
@@ -151,6 +155,11 @@ fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Paddi
         None => None,
     };
     let of_maps = calls(device, repeats, || Ok(convolution_(&maps, &x, &w, shape)?))?;
+    let by_fft = (device.is_cpu() && padding == Padding::Valid)
+        .then(|| calls(device, repeats, || Ok(convolution_by_fft_(&maps, &x, &w, shape)?)))
+        .transpose()?;
+    let transferred =
+        (!device.is_cpu()).then(|| transferred(device, repeats, &maps, [&x, &w], shape)).transpose()?;
     let of_images = calls(device, repeats, || Ok(convolution_input_gradient_(&images, &hidden, &w, shape)?))?;
     let of_weights = calls(device, repeats, || {
         Ok(convolution_weight_gradient_(&gradient, &parts, &x, &hidden, shape, Factors::OVERWRITE)?)
@@ -173,7 +182,24 @@ fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Paddi
             device: describe(device),
         }
     };
-    Ok(vec![row("maps", of_maps, candle), row("images", of_images, None), row("weights", of_weights, None)])
+    let mut rows = vec![row("maps", of_maps, candle)];
+    rows.extend(by_fft.map(|seconds| row("by FFT", seconds, None)));
+    rows.extend(transferred.map(|seconds| row("transfers", seconds, None)));
+    rows.extend([row("images", of_images, None), row("weights", of_weights, None)]);
+    Ok(rows)
+}
+
+/// Seconds of the maps of images and filters that are copied from the host each time.
+fn transferred(
+    device: &Device,
+    repeats: u32,
+    maps: &Tensor,
+    operands: [&Tensor; 2],
+    shape: ConvolutionShape,
+) -> Result<Seconds> {
+    let [x, w] = operands.map(|t| t.to_device(&Device::Cpu));
+    let (x, w) = (x?, w?);
+    calls(device, repeats, || Ok(convolution_(maps, &x.to_device(device)?, &w.to_device(device)?, shape)?))
 }
 
 /// Images and weights with channels first, and the zeros on each side, where conv2d has as many on

@@ -23,8 +23,9 @@ conv:9x24/pool2,conv:5x40/pool2,dense:50.
 dense:N, or N: N hidden units, each connected to the whole layer below.
 patch:WINDOW/STRIDExHIDDEN: windows of WINDOW x WINDOW pixels, one every STRIDE pixels. Each window has HIDDEN hidden units with weights of \
 their own. The last windows must end at the border of the image.
-conv:SIZExFILTERS[/same][/poolN]: FILTERS shared filters of SIZE x SIZE pixels with stride 1. The feature maps are SIZE - 1 pixels smaller \
-than the image, or as large with /same. /poolN pools blocks of N x N.
+conv:SIZExFILTERS[/strideN][/same][/poolN]: FILTERS shared filters of SIZE x SIZE pixels, at every pixel or with /strideN one every N pixels \
+(on a CPU; the last ones must end at the border of the image). With stride 1 the feature maps are SIZE - 1 pixels smaller than the image, or as \
+large with /same. /poolN pools blocks of N x N.
 
 Above a patch or conv layer, sizes count positions of that layer. A patch or conv layer cannot follow a dense layer.";
 
@@ -70,6 +71,12 @@ pub struct Settings {
     /// Gaussian or rectified units, and for fewer than 4000 rows.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub persistent: Option<bool>,
+    /// Draw the visible units at the end of the model phase, too, instead of taking their means:
+    /// sampled reconstructions, as Raina, Madhavan and Ng have them. Persistent chains always draw
+    /// them.
+    #[arg(long)]
+    #[serde(default)]
+    pub sample_visible: bool,
     /// L1 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
     pub l1: f64,

@@ -198,6 +198,7 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<RbmTrain
         momentum: Schedule::steps([(0, momentum.min(0.5)), (slow, momentum)]),
         k: settings.k,
         persistent,
+        sample_visible: settings.sample_visible,
         l1: settings.l1,
         l2: settings.weight_decay,
         max_norm: settings.max_norm,
@@ -209,7 +210,6 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<RbmTrain
         binarize: settings.binarize,
         precision: precision.products,
         weights: precision.weights,
-        ..RbmTrainConfig::default()
     })
 }
 

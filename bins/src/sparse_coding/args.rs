@@ -1,4 +1,5 @@
 //! The command line of `sparse-coding`.
+use super::choices::{BasisArg, SolverArg};
 use crate::args::prepare::PrepareArgs;
 use crate::args::restore::{DenoiseArgs, InpaintArgs};
 use crate::completions::CompletionsArgs;
@@ -7,8 +8,8 @@ use crate::patch_rows::{self, InputArgs, ReconstructArgs, UseArgs};
 use crate::self_taught::TaskArgs;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::sparse_coding::SparseCodingTrainConfig;
-use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use chandlery::sparse_coding::basis::BasisUpdate;
+use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -82,40 +83,23 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Update of the basis, given the activations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RuleArg {
-    /// A gradient step for all atoms; those longer than 1 are then scaled to length 1.
-    ProjectedGradient,
-    /// Updates one atom at a time to its optimum.
-    #[default]
-    BlockCoordinate,
-    /// The optimal basis, by the Lagrange dual on the CPU; slow above a few hundred atoms.
-    LagrangeDual,
-}
-
-impl From<RuleArg> for BasisMethod {
-    fn from(rule: RuleArg) -> Self {
-        match rule {
-            RuleArg::ProjectedGradient => Self::ProjectedGradient,
-            RuleArg::BlockCoordinate => Self::BlockCoordinate,
-            RuleArg::LagrangeDual => Self::LagrangeDual,
-        }
-    }
-}
-
 /// How activations are found and the basis is learned from them; of `train` and `self-taught`.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct LearnArgs {
-    /// Stop solving the lasso of a row when its relative duality gap is at most GAP, above 0.
+    /// Algorithm that solves the lasso of a row. The model keeps it and encodes with it.
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub solver: SolverArg,
+    /// Stop solving the lasso of a row when its relative duality gap is at most GAP, above 0. The
+    /// solver parallel-coordinates has a stop of its own.
     #[arg(long, value_name = "GAP", default_value_t = 1e-4, value_parser = above_zero)]
     pub gap: f64,
-    /// Rule that updates the atoms.
+    /// Update of the basis, given the activations.
     #[arg(long, value_enum, default_value_t)]
-    pub rule: RuleArg,
-    /// Sweeps of the update over the atoms per minibatch. The rule lagrange-dual takes as many
-    /// iterations as it needs.
+    #[serde(alias = "rule")]
+    pub basis: BasisArg,
+    /// Sweeps of the update over the atoms per minibatch. With --basis lagrange-dual it takes as
+    /// many iterations as it needs.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub sweeps: usize,
     /// How fast old minibatches lose weight, at least 0: after t minibatches, about the last t/RATE
@@ -131,7 +115,7 @@ impl LearnArgs {
     /// The same as the library takes it.
     pub fn config(&self) -> SparseCodingTrainConfig {
         SparseCodingTrainConfig {
-            basis: BasisUpdate { method: self.rule.into(), iterations: self.sweeps },
+            basis: BasisUpdate { method: self.basis.into(), iterations: self.sweeps },
             forgetting: self.forgetting,
             ..SparseCodingTrainConfig::default()
         }
@@ -289,12 +273,27 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_earlier_runs_name_the_update_of_the_basis_otherwise() {
+        let train = parse(&["--basis", "blocks"]).unwrap().train;
+        let mut value = serde_json::to_value(&train.settings).unwrap();
+        let object = value.as_object_mut().unwrap();
+        object.remove("basis");
+        object.remove("solver");
+        object.insert("rule".to_owned(), "block-coordinate".into());
+        assert_eq!(serde_json::from_value::<Settings>(value).unwrap(), train.settings);
+    }
+
+    #[test]
     fn numbers_out_of_range_are_refused_with_the_range() {
         for (flags, text) in [
             (["--penalty", "-1"], "must be a number of at least 0"),
             (["--gap", "0"], "must be a number above 0"),
             (["--atoms", "0"], "must be a whole number of at least 1"),
-            (["--rule", "newton"], "possible values: projected-gradient, block-coordinate, lagrange-dual"),
+            (
+                ["--basis", "newton"],
+                "possible values: projected-gradient, spectral-gradient, blocks, lagrange-dual",
+            ),
+            (["--solver", "newton"], "possible values: active-set, cyclic, fista, parallel-coordinates"),
         ] {
             let flags = [format!("{}={}", flags[0], flags[1])];
             let err = parse(&[&flags[0]]).unwrap_err();

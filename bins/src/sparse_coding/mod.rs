@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`args`] | the command line |
+//! | [`choices`] | its choices of algorithms, which `bench` has too |
 //! | `train` | the command `train`, and what the family says of itself |
 //! | `apply` | the commands `encode` and `evaluate` |
 //! | `self_taught` | the command `self-taught` |
@@ -10,6 +11,7 @@
 //! The commands `denoise` and `inpaint` are `restore`.
 mod apply;
 pub mod args;
+pub mod choices;
 mod self_taught;
 mod train;
 

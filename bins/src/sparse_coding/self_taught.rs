@@ -16,6 +16,7 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
         let config = SparseCodingConfig {
             nonnegative: args.nonnegative.unwrap_or(true),
             tolerance: args.learn.gap,
+            solver: args.learn.solver.into(),
             image: split.image,
             ..SparseCodingConfig::new(args.atoms, split.n_features(), args.penalty)
         };

@@ -112,6 +112,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
             let config = SparseCodingConfig {
                 nonnegative: settings.nonnegative.unwrap_or(false),
                 tolerance: settings.learn.gap,
+                solver: settings.learn.solver.into(),
                 preparation,
                 image: rows.split.image,
                 ..SparseCodingConfig::new(settings.atoms, n_features, settings.penalty)

@@ -25,27 +25,35 @@ pub struct ConvGrid {
     /// What happens at the border. Default: filters stay within the grid.
     #[serde(default)]
     pub padding: Padding,
+    /// Distance of neighbouring places of a filter, at least 1. Above 1 filters stay within the
+    /// grid, the last ones end with it, and the RBM is for a CPU.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub stride: usize,
     /// Side of the blocks of a map that are pooled, in places: 1 for no pooling. Blocks tile the
     /// maps.
-    #[serde(default = "no_pooling")]
+    #[serde(default = "one")]
     pub pool: usize,
 }
 
-fn no_pooling() -> usize {
+fn one() -> usize {
     1
+}
+
+fn is_one(n: &usize) -> bool {
+    *n == 1
 }
 
 impl ConvGrid {
     /// `n_filters` filters of `size` by `size` pixels on images, whose channels are planes one
-    /// after the other; valid, without pooling.
+    /// after the other; valid, at every place, without pooling.
     pub fn of_image(image: impl Into<[usize; 3]>, size: usize, n_filters: usize) -> Self {
         let [height, width, planes] = image.into();
-        Self { planes, height, width, depth: 1, size, n_filters, padding: Padding::Valid, pool: 1 }
+        Self { planes, height, width, depth: 1, size, n_filters, padding: Padding::Valid, stride: 1, pool: 1 }
     }
 
     /// # Errors
-    /// When a size is 0, filters are larger than the grid, or blocks do not tile the maps; then the
-    /// message names the nearest sizes that fit.
+    /// When a size is 0, filters are larger than the grid, the last filters do not end with it, or
+    /// blocks do not tile the maps; then the message names the nearest sizes that fit.
     pub fn validate(&self, op: &str) -> Result<()> {
         let named = |e: candle::Error| candle::Error::Msg(format!("{op}: {e}"));
         for (name, size) in [("planes", self.planes), ("depth", self.depth)] {
@@ -54,6 +62,7 @@ impl ConvGrid {
             }
         }
         self.shape().validate().map_err(named)?;
+        self.check_stride(op)?;
         let Err(err) = self.pools().validate(op) else { return Ok(()) };
         let (pool, maps) = (self.pool, [self.maps_height(), self.maps_width()]);
         if pool == 0 || maps.iter().any(|&maps| pool > maps) {
@@ -63,8 +72,8 @@ impl ConvGrid {
         let fits: Vec<String> = sides
             .filter(|(_, maps)| !maps.is_multiple_of(pool))
             .map(|((name, side), maps)| {
-                let below = side - maps % pool;
-                format!("{name} {below} or {} instead of {side}", below + pool)
+                let below = side - maps % pool * self.stride;
+                format!("{name} {below} or {} instead of {side}", below + pool * self.stride)
             })
             .collect();
         candle::bail!(
@@ -74,6 +83,23 @@ impl ConvGrid {
             fits.join(", "),
             s = self.size
         )
+    }
+
+    /// Refuses filters that leave lines below or on the right to no filter.
+    fn check_stride(&self, op: &str) -> Result<()> {
+        for (name, side) in [("height", self.height), ("width", self.width)] {
+            let over = side.saturating_sub(self.size) % self.stride;
+            if over > 0 && self.padding == Padding::Valid {
+                candle::bail!(
+                    "{op}: filters of {s}x{s} every {stride} must end with the grid: its {name} must be {} or {}, got {side}",
+                    side - over,
+                    side - over + self.stride,
+                    s = self.size,
+                    stride = self.stride
+                )
+            }
+        }
+        Ok(())
     }
 
     /// Channels of a filter.
@@ -125,6 +151,7 @@ impl ConvGrid {
             n_filters: self.n_filters,
             size: self.size,
             padding: self.padding,
+            stride: self.stride,
         }
     }
 
@@ -188,6 +215,20 @@ mod tests {
         assert!(message(ConvGrid { n_filters: 0, ..grid }).contains("n_filters must be at least 1, got 0"));
         assert!(message(ConvGrid { planes: 0, ..grid }).contains("planes must be at least 1, got 0"));
         ConvGrid { height: 29, ..grid }.validate("Op").unwrap();
+        let every_two = ConvGrid { stride: 2, width: 28, pool: 1, ..grid };
+        every_two.validate("Op").unwrap();
+        assert_eq!((every_two.maps_height(), every_two.n_positions()), (9, 81));
+        assert_eq!(
+            message(ConvGrid { height: 29, ..every_two }),
+            "Op: filters of 12x12 every 2 must end with the grid: its height must be 28 or 30, got 29"
+        );
+        assert_eq!(
+            message(ConvGrid { pool: 2, ..every_two }),
+            "Op: blocks of 2x2 must tile the maps of 9x9 that filters of 12x12 give; sizes of the grid that fit: \
+             height 26 or 30 instead of 28, width 26 or 30 instead of 28"
+        );
+        assert!(message(ConvGrid { stride: 0, ..every_two }).contains("stride must be at least 1, got 0"));
+        assert!(message(ConvGrid { padding: Padding::Same, ..every_two }).contains("stride must be 1"));
         ConvGrid { padding: Padding::Same, width: 28, ..grid }.validate("Op").unwrap();
     }
 

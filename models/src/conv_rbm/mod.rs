@@ -32,6 +32,9 @@
 //! visible biases, of the image), so that learning rates do not depend on the size of images.
 //! Products are as exact as those of f32 numbers whatever the precision of a trainer is.
 //!
+//! With a [stride](ConvGrid::stride) filters lie at every such place in each direction. That is for
+//! a CPU: trainers refuse it on a GPU.
+//!
 //! Source: Lee, Grosse, Ranganath and Ng, "Convolutional deep belief networks for scalable
 //! unsupervised learning of hierarchical representations", ICML 2009, sections 3.2 to 3.4; Raina,
 //! Madhavan and Ng, "Large-scale deep unsupervised learning using graphics processors", ICML 2009,
@@ -100,6 +103,7 @@ impl RbmConfig {
             size,
             n_filters,
             padding: Padding::Valid,
+            stride: 1,
             pool: 1,
         })
     }

@@ -23,6 +23,10 @@
 //! The same network with one matrix would have `n_patches` times as many weights, nearly all of
 //! them 0.
 //!
+//! Departures from the paper: its figure 2 has visible biases of each patch, here every visible unit
+//! has one; all patches of a layer are one grouped product. Its stacks and sizes are those of
+//! `bench patch-rbm`.
+//!
 //! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
 //! processors", ICML 2009, section 5 and figure 2; sparsity as in Lee, Ekanadham and Ng, "Sparse
 //! deep belief net model for visual area V2", 2007.

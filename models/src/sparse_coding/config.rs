@@ -1,6 +1,6 @@
 //! What a model of sparse coding is, and how it is learned.
 use super::basis::BasisUpdate;
-use super::lasso::Lasso;
+use super::lasso::{Lasso, Solver};
 use crate::check::{at_least_one, range};
 use crate::dictionary::Replace;
 use crate::dictionary::config::check_care;
@@ -26,6 +26,10 @@ pub struct SparseCodingConfig {
     /// Default 1e-4.
     #[serde(default = "tolerance")]
     pub tolerance: f64,
+    /// How activations are found, in training and after it. Default the active set. Solvers that stop
+    /// by the fall of the objective do not look at [`tolerance`](Self::tolerance).
+    #[serde(default, skip_serializing_if = "Solver::is_default")]
+    pub solver: Solver,
     /// What makes signals of raw rows. Default: floats as they are, bytes over 255.
     #[serde(default, skip_serializing_if = "Preparation::is_default")]
     pub preparation: Preparation,
@@ -50,13 +54,14 @@ impl SparseCodingConfig {
             beta,
             nonnegative: false,
             tolerance: tolerance(),
+            solver: Solver::default(),
             preparation: Preparation::default(),
             image: None,
         }
     }
 
     /// # Errors
-    /// When a size is 0, `beta` or `tolerance` is out of range, or the preparation or the image is
+    /// When a size is 0, `beta`, `tolerance` or `solver` is out of range, or the preparation or the image is
     /// for rows of another width.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "SparseCodingConfig";
@@ -64,13 +69,14 @@ impl SparseCodingConfig {
         at_least_one(OP, "n_features", self.n_features)?;
         range(OP, "beta", self.beta, "at least 0", |x| x >= 0.)?;
         range(OP, "tolerance", self.tolerance, "above 0", |x| x > 0.)?;
+        self.solver.validate()?;
         check_inputs(OP, &self.preparation, self.n_features, self.image).map(drop)
     }
 
     /// The lasso that gives activations.
     pub fn lasso(&self) -> Lasso {
-        let &Self { beta, nonnegative, tolerance, .. } = self;
-        Lasso { nonnegative, tolerance, ..Lasso::new(beta) }
+        let &Self { beta, nonnegative, tolerance, solver, .. } = self;
+        Lasso { nonnegative, tolerance, solver, ..Lasso::new(beta) }
     }
 
     /// Values in a raw row; those of a signal where the preparation does not fit.

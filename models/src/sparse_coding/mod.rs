@@ -20,6 +20,16 @@
 //! coding algorithms", NIPS 2006; Raina, Madhavan and Ng, "Large-scale deep unsupervised learning
 //! using graphics processors", ICML 2009, section 6.
 //!
+//! Departures from Raina, Madhavan and Ng, unless they are asked for: activations are found by an
+//! active set to a duality gap; theirs are found by moving all coordinates at once until the
+//! objective falls by less than 1e-6 of itself ([`Solver::PRINTED`](lasso::Solver::PRINTED) in
+//! [`SparseCodingConfig::solver`]). The basis follows from the statistics of all minibatches, of
+//! which earlier ones weigh less, by one sweep of block coordinate descent; theirs is the best for
+//! one minibatch, by projected gradient
+//! ([`BasisMethod::ProjectedGradient`](basis::BasisMethod::ProjectedGradient) with many iterations
+//! and a large [`forgetting`](SparseCodingTrainConfig::forgetting)). Atoms that no signal uses are
+//! replaced.
+//!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
 //! use chandlery::Encode;

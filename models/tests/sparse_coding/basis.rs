@@ -70,7 +70,7 @@ fn all_methods_come_to_the_same_objective() -> Result<()> {
             statistics.objective(&BasisUpdate { method, iterations }.apply(&start, &statistics)?)
         };
         let best = objective(BasisMethod::LagrangeDual, 1)?;
-        for method in [BasisMethod::ProjectedGradient, BasisMethod::BlockCoordinate] {
+        for method in [BasisMethod::SpectralGradient, BasisMethod::BlockCoordinate] {
             let got = objective(method, 5000)?;
             assert!(
                 (got - best) / best.abs() < 1e-7 && got > best - 1e-9 * best.abs(),
@@ -78,6 +78,55 @@ fn all_methods_come_to_the_same_objective() -> Result<()> {
             );
             // One iteration is not enough: the comparison says something.
             assert!(case[0] == 1 || objective(method, 1)? > best + 1e-4 * best.abs(), "{case:?} {method:?}");
+        }
+    }
+    Ok(())
+}
+
+/// `max_j Σ_k |A_jk|`.
+fn largest_sum(gram: &[Vec<f64>]) -> f64 {
+    gram.iter().map(|row| row.iter().map(|x| x.abs()).sum()).fold(0., f64::max)
+}
+
+#[test]
+fn projected_gradient_is_its_printed_steps() -> Result<()> {
+    let (case, iterations) = ([6, 10, 40], 3);
+    let (statistics, start) = (statistics(case, DType::F64)?, start(case, DType::F64)?);
+    let (gram, signals) = (statistics.gram().to_vec2::<f64>()?, statistics.signals().to_vec2::<f64>()?);
+    let (step, mut want) = (1. / largest_sum(&gram), start.to_vec2::<f64>()?);
+    for _ in 0..iterations {
+        let before = want.clone();
+        for (j, atom) in want.iter_mut().enumerate() {
+            for (c, x) in atom.iter_mut().enumerate() {
+                let product: f64 = (0..case[0]).map(|k| gram[j][k] * before[k][c]).sum();
+                *x -= step * (product - signals[j][c]);
+            }
+            let length = atom.iter().map(|x| x * x).sum::<f64>().sqrt();
+            atom.iter_mut().for_each(|x| *x /= length.max(1.));
+        }
+    }
+    let update = BasisUpdate { method: BasisMethod::ProjectedGradient, iterations };
+    let off = difference(&update.apply(&start, &statistics)?, &Tensor::new(want, &CPU)?)?;
+    assert!(off < 1e-13, "{off}");
+    Ok(())
+}
+
+#[test]
+fn projected_gradient_comes_as_near_the_best_basis_as_its_bound_says() -> Result<()> {
+    for case in CASES {
+        let (statistics, start) = (statistics(case, DType::F64)?, start(case, DType::F64)?);
+        let basis = |method, iterations| BasisUpdate { method, iterations }.apply(&start, &statistics);
+        let best = basis(BasisMethod::LagrangeDual, 1)?;
+        let apart = (&start - &best)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
+        let bound = largest_sum(&statistics.gram().to_vec2()?) * apart / 2.;
+        let best = statistics.objective(&best)?;
+        for k in [1, 10, 100, 1000] {
+            let above = statistics.objective(&basis(BasisMethod::ProjectedGradient, k)?)? - best;
+            assert!(
+                above <= bound / k as f64 && above > -1e-9 * best.abs(),
+                "{case:?}: {above} above the best after {k}, bound {}",
+                bound / k as f64
+            );
         }
     }
     Ok(())

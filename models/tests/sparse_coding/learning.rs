@@ -3,6 +3,7 @@ use super::{BETA, CPU, SIZES, activations, beginning, bits, difference, first_li
 use candle::{DType, Result, Tensor};
 use chandlery::dictionary::Replace;
 use chandlery::sparse_coding::basis::{BasisMethod, BasisUpdate, Statistics};
+use chandlery::sparse_coding::lasso::Solver;
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
@@ -40,6 +41,59 @@ fn activations_are_optimal_and_figures_are_their_formulas() -> Result<()> {
     let least = a.flatten_all()?.min(0)?.to_scalar::<f64>()?;
     assert!(least >= 0. && a.max_all()?.to_scalar::<f64>()? > 0.);
     assert_eq!(model.encode(&x.narrow(0, 0, 0)?)?.dims(), [0, SIZES[0]]);
+    Ok(())
+}
+
+#[test]
+fn training_by_every_solver_is_within_its_stop_of_the_same_objective() -> Result<()> {
+    let x = signals()?;
+    let learn = |solver| -> Result<_> {
+        let model = beginning(DType::F64)?;
+        let config = SparseCodingConfig { solver, tolerance: 1e-6, ..model.config().clone() };
+        let model = SparseCoding::from_tensor(config, model.basis().clone())?;
+        let mut trainer = SparseCodingTrainer::new(&model, Default::default(), Philox::new(7, 0))?;
+        let steps: Vec<_> = (0..4).map(|t| trainer.partial_fit(&x.narrow(0, 100 * t, 100)?)).collect();
+        let steps: Result<Vec<_>> = steps.into_iter().collect();
+        Ok((steps?, trainer.current().clone()))
+    };
+    let (want, exact) = learn(Solver::ActiveSet)?;
+    let figures = SparseCoding::from_tensor(exact.config().clone(), exact.basis().clone())?.figures(&x)?;
+    for solver in
+        [Solver::CoordinateDescent, Solver::Fista, Solver::CoordinateBlocks { block: 5 }, Solver::PRINTED]
+    {
+        let (got, model) = learn(solver)?;
+        // A gap of 1e-6; the printed stop ends where an iteration gains 1e-6, some hundred of which
+        // may be left.
+        let bound = if solver == Solver::PRINTED { 1e-4 } else { 2e-6 };
+        let (a, b) = (got[0].figures.objective, want[0].figures.objective);
+        assert!((a / b - 1.).abs() < bound, "{solver:?}: {a} beside {b} in the first batch");
+        assert!(solver == Solver::PRINTED || got[0].figures.max_relative_gap <= 1e-6, "{solver:?}");
+        // Later batches have bases of their own: what they leave differs as the activations did.
+        let config = exact.config().clone();
+        let learned = SparseCoding::from_tensor(config, model.basis().clone())?.figures(&x)?;
+        let off = (learned.objective / figures.objective - 1.).abs();
+        assert!(off < 10. * bound, "{solver:?}: off by {off} at the end");
+    }
+    // The paper's stop looks at no gap: some are above any other solver's.
+    let (printed, _) = learn(Solver::PRINTED)?;
+    assert!(printed.iter().any(|step| step.figures.max_relative_gap > 1e-6), "{printed:?}");
+    let err = SparseCodingConfig { solver: Solver::CoordinateBlocks { block: 0 }, ..exact.config().clone() }
+        .validate()
+        .expect_err("refused");
+    assert_eq!(first_line(err), "Lasso: coordinates of a block must be at least 1, got 0");
+    Ok(())
+}
+
+#[test]
+fn a_solver_is_kept_with_the_model_and_the_default_is_not_named() -> Result<()> {
+    let config = SparseCodingConfig::new(3, 2, 0.1);
+    let text = |config: &SparseCodingConfig| serde_json::to_string(config).map_err(candle::Error::wrap);
+    assert!(!text(&config)?.contains("solver"));
+    for solver in [Solver::PRINTED, Solver::CoordinateBlocks { block: 7 }, Solver::Fista] {
+        let config = SparseCodingConfig { solver, ..config.clone() };
+        let back: SparseCodingConfig = serde_json::from_str(&text(&config)?).map_err(candle::Error::wrap)?;
+        assert_eq!(back, config);
+    }
     Ok(())
 }
 

@@ -30,7 +30,7 @@ const TABLE3: (&[ImageShape], &[LayerArg]) = (
 
 /// Image and layers of the paper's largest network: 25600-82944-8192-4608-1024 units, 96 million
 /// parameters.
-const NETWORK: (&[ImageShape], &[LayerArg]) = (
+pub(super) const NETWORK: (&[ImageShape], &[LayerArg]) = (
     &[ImageShape::grey(160, 160)],
     &[
         LayerArg::Patch { window: 24, stride: 8, hidden: 256 },

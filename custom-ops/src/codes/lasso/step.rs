@@ -18,6 +18,7 @@ use crate::core::op::{Io, Kernel, operands};
 use crate::core::real::Real;
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 const OP: &str = "lasso_step_";
 /// Step sizes of [`LineSearch::Steps`]: 1, ½, ¼, … 2⁻¹⁰.
@@ -26,7 +27,8 @@ const STEPS: i32 = 11;
 const GRAIN: usize = 16 * 1024;
 
 /// How far an iteration goes along its direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LineSearch {
     /// To the minimiser of the piecewise quadratic.
     #[default]

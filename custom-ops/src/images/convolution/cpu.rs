@@ -48,11 +48,11 @@ fn at_least(flop: usize) -> usize {
 /// Copies the windows of positions `at` of an image to rows of `windows`, zeros for what lies
 /// beyond the image.
 fn gather<T: WithDType>(shape: ConvolutionShape, windows: &mut Vec<T>, x: &[T], at: Range<usize>) {
-    let ConvolutionShape { height, width, channels, size, .. } = shape;
+    let ConvolutionShape { height, width, channels, size, stride, .. } = shape;
     let (pad, line) = (shape.pad(), shape.filter_row());
     windows.resize(at.len() * shape.filter_len(), T::zero());
     for (window, position) in windows.chunks_exact_mut(shape.filter_len()).zip(at) {
-        let (oy, ox) = (position / shape.out_width(), position % shape.out_width());
+        let (oy, ox) = (position / shape.out_width() * stride, position % shape.out_width() * stride);
         // The columns of the window within the image.
         let (first, end) = (pad.saturating_sub(ox), size.min(width + pad - ox));
         let from = (ox + first - pad) * channels;
@@ -118,11 +118,14 @@ fn rows_of_image<T: WithDType>(
     w: &[T],
 ) {
     let (pad, line, n_filters) = (shape.pad(), shape.filter_row(), shape.n_filters);
-    let end = start + v.len() / (shape.width * shape.channels);
+    let (end, stride) = (start + v.len() / (shape.width * shape.channels), shape.stride);
     v.fill(T::zero());
-    // Row `oy` of the maps reaches row y of the image through row `y + pad − oy` of the filters.
-    for oy in (start + pad + 1).saturating_sub(shape.size)..shape.out_height().min(end + pad) {
-        let of_filter = (start + pad).saturating_sub(oy)..shape.size.min(end + pad - oy);
+    // Row `oy` of the maps reaches row y of the image through row `y + pad − stride · oy` of the
+    // filters.
+    let first = (start + pad + 1).saturating_sub(shape.size).div_ceil(stride);
+    for oy in first..shape.out_height().min((end + pad).div_ceil(stride)) {
+        let top = oy * stride;
+        let of_filter = (start + pad).saturating_sub(top)..shape.size.min(end + pad - top);
         let cols = of_filter.len() * line;
         products.resize(shape.out_width() * cols, T::zero());
         product_alone(
@@ -135,7 +138,7 @@ fn rows_of_image<T: WithDType>(
         );
         scatter(
             shape,
-            &mut v[(oy + of_filter.start - pad - start) * shape.width * shape.channels..],
+            &mut v[(top + of_filter.start - pad - start) * shape.width * shape.channels..],
             products,
             cols,
         );
@@ -146,9 +149,10 @@ fn rows_of_image<T: WithDType>(
 /// lies.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn scatter<T: WithDType>(shape: ConvolutionShape, v: &mut [T], products: &[T], cols: usize) {
-    let ConvolutionShape { width, channels, size, .. } = shape;
+    let ConvolutionShape { width, channels, size, stride, .. } = shape;
     let (pad, line) = (shape.pad(), shape.filter_row());
     for (ox, products) in products.chunks_exact(cols).enumerate() {
+        let ox = ox * stride;
         let (first, end) = (pad.saturating_sub(ox), size.min(width + pad - ox));
         let to = (ox + first - pad) * channels;
         for (v, products) in v.chunks_mut(width * channels).zip(products.chunks_exact(line)) {

@@ -1,10 +1,14 @@
-//! Convolution of images with a bank of square filters, stride 1, and its two gradients.
+//! Convolution of images with a bank of square filters and its two gradients.
 //!
 //! ```text
 //! maps              y[b, i, j, o] = Σ_{k, l, c} x[b, i + k − pad, j + l − pad, c] · w[o, k, l, c]
 //! to the images     v[b, i, j, c] = Σ_{k, l, o} h[b, i − k + pad, j − l + pad, o] · w[o, k, l, c]
 //! to the weights    g[o, k, l, c] ← alpha · Σ_{b, i, j} h[b, i, j, o] · x[b, i + k − pad, j + l − pad, c] + beta · g[o, k, l, c]
 //! ```
+//!
+//! With a stride `s` the maps have every `s`-th position in each direction: `x[b, s i + k, s j + l]`
+//! in the first and third line, and in the second the `h[b, i′, j′]` with `s i′ + k = i` and
+//! `s j′ + l = j`. That is for CPUs; a GPU refuses strides above 1.
 //!
 //! Pixels beyond an image count as 0, and terms beyond a map are left out. As usual in this field
 //! the first line is called a convolution though filters are not turned. In a convolutional RBM the
@@ -44,11 +48,13 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod differentiable;
+mod fft;
 mod plan;
 mod reference;
 mod shape;
 
 pub use differentiable::{convolution, convolution_transposed};
+pub use fft::convolution_by_fft_;
 pub use reference::{
     convolution_input_gradient_reference, convolution_reference, convolution_weight_gradient_reference,
 };
@@ -172,6 +178,7 @@ pub fn convolution_gradient_places(
     dtype: DType,
 ) -> Result<usize> {
     shape.validate()?;
+    check_stride(WEIGHT, shape, device)?;
     match device {
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => {
@@ -194,6 +201,14 @@ enum Sizes {
     Weights,
 }
 
+/// Refuses a stride that a device cannot have.
+fn check_stride(op: &str, shape: ConvolutionShape, device: &Device) -> Result<()> {
+    if shape.stride > 1 && !device.is_cpu() {
+        candle::bail!("{op}: stride must be 1 on a GPU, got {}; use the CPU", shape.stride)
+    }
+    Ok(())
+}
+
 /// Checks the shape and the operands that are read, whose types are those of the result; returns
 /// the rows of the batch.
 fn check(
@@ -203,6 +218,7 @@ fn check(
     read: [(&'static str, &Tensor, Sizes); 2],
 ) -> Result<usize> {
     shape.validate()?;
+    check_stride(op, shape, result.device())?;
     let (_, first, _) = read[0];
     expect_dtype(op, read[0].0, first, &TYPES)?;
     let batch = match *first.dims() {

@@ -16,7 +16,7 @@ fn tensor(rows: Vec<Vec<f64>>, like: &Tensor) -> Result<Tensor> {
 /// Calls `f(entry of the image, entry of the maps, entry of the weights)` for each term of the
 /// sums.
 fn each_term(shape: ConvolutionShape, mut f: impl FnMut(usize, usize, usize)) {
-    let ConvolutionShape { height, width, channels, n_filters, size, .. } = shape;
+    let ConvolutionShape { height, width, channels, n_filters, size, stride, .. } = shape;
     for oy in 0..shape.out_height() {
         for ox in 0..shape.out_width() {
             for o in 0..n_filters {
@@ -24,8 +24,8 @@ fn each_term(shape: ConvolutionShape, mut f: impl FnMut(usize, usize, usize)) {
                 for dy in 0..size {
                     for dx in 0..size {
                         // A place before the image wraps to a large number.
-                        let row = (oy + dy).wrapping_sub(shape.pad());
-                        let column = (ox + dx).wrapping_sub(shape.pad());
+                        let row = (oy * stride + dy).wrapping_sub(shape.pad());
+                        let column = (ox * stride + dx).wrapping_sub(shape.pad());
                         if row >= height || column >= width {
                             continue;
                         }

@@ -15,7 +15,7 @@ pub enum Padding {
     Same,
 }
 
-/// The sizes of a convolution with square filters and stride 1, each at least 1.
+/// The sizes of a convolution with square filters, each at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConvolutionShape {
     /// Rows of an image, in pixels.
@@ -30,10 +30,13 @@ pub struct ConvolutionShape {
     pub size: usize,
     /// What happens at the border.
     pub padding: Padding,
+    /// Distance of neighbouring positions of a filter, in pixels: 1 with [`Padding::Same`]. Lines
+    /// below the last position, fewer than this, belong to no map. Above 1 on a CPU only.
+    pub stride: usize,
 }
 
 impl ConvolutionShape {
-    /// The shape, when it is one.
+    /// The shape with stride 1, when it is one.
     ///
     /// # Errors
     /// As [`validate`](Self::validate).
@@ -43,24 +46,25 @@ impl ConvolutionShape {
         size: usize,
         padding: Padding,
     ) -> Result<Self> {
-        let shape = Self { height, width, channels, n_filters, size, padding };
+        let shape = Self { height, width, channels, n_filters, size, padding, stride: 1 };
         shape.validate()?;
         Ok(shape)
     }
 
-    /// Checks that all sizes are at least 1, that filters without padding fit into the image, and
-    /// that the entries of an image, of its maps and of the weights can be counted in 31 bits.
+    /// Checks that all sizes are at least 1, that filters without padding fit into the image, that
+    /// those with padding lie at every pixel, and that the entries of an image, of its maps and of the weights can be counted in 31 bits.
     ///
     /// # Errors
     /// When one of these does not hold.
     pub fn validate(&self) -> Result<()> {
-        let Self { height, width, channels, n_filters, size, padding } = *self;
+        let Self { height, width, channels, n_filters, size, padding, stride } = *self;
         let sizes = [
             ("height", height),
             ("width", width),
             ("channels", channels),
             ("n_filters", n_filters),
             ("size", size),
+            ("stride", stride),
         ];
         if let Some((name, _)) = sizes.iter().find(|(_, n)| *n == 0) {
             candle::bail!("convolution: {name} must be at least 1, got 0")
@@ -70,6 +74,9 @@ impl ConvolutionShape {
                 "convolution: size must be at most {}, the lesser side of an image without padding, got {size}",
                 height.min(width)
             )
+        }
+        if padding == Padding::Same && stride > 1 {
+            candle::bail!("convolution: stride must be 1 for maps of the size of the image, got {stride}")
         }
         let product = |factors: [usize; 4]| factors.iter().try_fold(1usize, |n, &f| n.checked_mul(f));
         let (rows, columns) = (self.out_height(), self.out_width());
@@ -117,7 +124,7 @@ impl ConvolutionShape {
 
     fn out(&self, side: usize) -> usize {
         match self.padding {
-            Padding::Valid => (side + 1).saturating_sub(self.size),
+            Padding::Valid => (side + self.stride).saturating_sub(self.size) / self.stride.max(1),
             Padding::Same => side,
         }
     }

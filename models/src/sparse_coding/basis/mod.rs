@@ -11,14 +11,16 @@
 //!
 //! | method | an iteration | cost of one, FLOP | device |
 //! |---|---|---|---|
-//! | [`ProjectedGradient`](BasisMethod::ProjectedGradient) | all atoms along their gradient | `2n²p` | any |
+//! | [`ProjectedGradient`](BasisMethod::ProjectedGradient) | all atoms along their gradient, by a fixed step | `2n²p` | any |
+//! | [`SpectralGradient`](BasisMethod::SpectralGradient) | the same by the longest steps that pay | `2n²p` | any |
 //! | [`BlockCoordinate`](BasisMethod::BlockCoordinate) | one atom after the other to its minimum | `2n²p` | any |
 //! | [`LagrangeDual`](BasisMethod::LagrangeDual) | a step of Newton's method on the dual, to convergence | about `2n³ + 4n²p`, f64 | CPU |
 //!
 //! Atoms that no signal uses (`A_jj` of 1e-30 or less) stay as they are.
 //!
 //! Sources: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
-//! processors", ICML 2009, section 6 (projected gradient); Mairal, Bach, Ponce and Sapiro, "Online
+//! processors", ICML 2009, section 6 (projected gradient); Birgin, Martínez and Raydan, SIAM J.
+//! Optimization 10(4), 2000 (spectral gradient); Mairal, Bach, Ponce and Sapiro, "Online
 //! learning for matrix factorization and sparse coding", JMLR 11, 2010, algorithm 2 (block
 //! coordinate descent); Lee, Battle, Raina and Ng, "Efficient sparse coding algorithms", NIPS 2006,
 //! section 4 (Lagrange dual).
@@ -41,6 +43,7 @@
 //! ```
 mod lagrange_dual;
 mod projected_gradient;
+mod spectral_gradient;
 
 pub use crate::dictionary::Statistics;
 
@@ -56,8 +59,10 @@ const UNUSED: f64 = 1e-30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BasisMethod {
-    /// Projected gradient, the paper's.
+    /// Projected gradient with a fixed step, as Raina, Madhavan and Ng print it.
     ProjectedGradient,
+    /// Projected gradient with the longest steps that pay.
+    SpectralGradient,
     /// Block coordinate descent.
     #[default]
     BlockCoordinate,
@@ -67,12 +72,14 @@ pub enum BasisMethod {
 
 impl BasisMethod {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::ProjectedGradient, Self::BlockCoordinate, Self::LagrangeDual];
+    pub const ALL: [Self; 4] =
+        [Self::ProjectedGradient, Self::SpectralGradient, Self::BlockCoordinate, Self::LagrangeDual];
 
     /// The lower-case name that command lines and files use.
     pub fn name(self) -> &'static str {
         match self {
             Self::ProjectedGradient => "projected-gradient",
+            Self::SpectralGradient => "spectral-gradient",
             Self::BlockCoordinate => "block-coordinate",
             Self::LagrangeDual => "lagrange-dual",
         }
@@ -130,6 +137,7 @@ impl BasisUpdate {
         }
         match self.method {
             BasisMethod::ProjectedGradient => projected_gradient::descend(basis, statistics, self.iterations),
+            BasisMethod::SpectralGradient => spectral_gradient::descend(basis, statistics, self.iterations),
             BasisMethod::BlockCoordinate => {
                 let basis = basis.copy()?;
                 for _ in 0..self.iterations {

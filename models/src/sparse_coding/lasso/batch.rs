@@ -4,6 +4,7 @@ use super::fista::{self, Momentum};
 use super::parallel::{self, Search};
 use super::part::Part;
 use candle::{Result, Tensor};
+use serde::{Deserialize, Serialize};
 
 /// Iterations between two looks at the signals, when those that are done leave and rounding errors
 /// of running sums are made good.
@@ -21,7 +22,8 @@ pub(super) enum Method {
 }
 
 /// When a signal is done, beside the cap on iterations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Stop {
     /// Its relative duality gap is at most the tolerance.
     #[default]

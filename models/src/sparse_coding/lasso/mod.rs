@@ -18,9 +18,10 @@
 //! what it means for penalties of 0 and in f32.
 //!
 //! [`Solver::CoordinateParallel`] is the algorithm of Raina, Madhavan and Ng, "Large-scale deep
-//! unsupervised learning using graphics processors", ICML 2009, section 6. There a signal stops by
-//! the fall of its objective ([`Stop::Fall`]); here it stops by its gap, unless that is asked for,
-//! and then leaves the batch.
+//! unsupervised learning using graphics processors", ICML 2009, section 6, and [`Solver::PRINTED`]
+//! has its steps and its stop. Departures: a signal whose stop is reached leaves the batch, which is
+//! looked at after every tenth iteration; the fixed steps, which the paper does not list, are 1, ½,
+//! … 2⁻¹⁰. The default here is another algorithm ([`Solver::ActiveSet`]), and stops by the gap.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -53,11 +54,13 @@ pub use chandlery_ops::codes::LineSearch;
 use crate::check::{at_least_one, range};
 use candle::{Result, Tensor};
 use problem::Problem;
+use serde::{Deserialize, Serialize};
 
 const OP: &str = "Lasso";
 
 /// How a [`Lasso`] is solved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Solver {
     /// Greedy coordinate descent and Newton steps on the support
@@ -82,6 +85,27 @@ pub enum Solver {
     },
     /// FISTA with restart: one product with the Gram matrix an iteration.
     Fista,
+}
+
+impl Solver {
+    /// The algorithm of Raina, Madhavan and Ng as printed: all coordinates at once, by the largest
+    /// of a fixed set of steps that lowers the objective, until it falls by less than 1e-6 of
+    /// itself.
+    pub const PRINTED: Self = Self::CoordinateParallel { line_search: LineSearch::Steps, stop: Stop::Fall };
+
+    /// # Errors
+    /// When a block has no coordinates.
+    pub fn validate(&self) -> Result<()> {
+        match *self {
+            Self::CoordinateBlocks { block } => at_least_one(OP, "coordinates of a block", block),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is the default.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A lasso and how it is solved; see the [module](self).
@@ -191,9 +215,7 @@ impl Lasso {
         range(OP, "beta", self.beta, "at least 0", at_least_0)?;
         range(OP, "ridge", self.ridge, "at least 0", at_least_0)?;
         range(OP, "tolerance", self.tolerance, "at least 0", at_least_0)?;
-        if let Solver::CoordinateBlocks { block } = self.solver {
-            at_least_one(OP, "coordinates of a block", block)?;
-        }
+        self.solver.validate()?;
         at_least_one(OP, "max_iterations", self.max_iterations)
     }
 }

@@ -1,30 +1,28 @@
 //! Sparse coding: activations of natural patches to a duality gap, and one update of activations
 //! and basis, beside table 4 of Raina, Madhavan and Ng 2009.
+pub(super) mod work;
+
 use super::common::TimingArgs;
 use super::floor::Gpu;
 use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
 use crate::arrays;
 use crate::device::describe;
+use crate::options::at_least_one;
 use crate::precision::f32_or_f64;
 use crate::report::Report;
+use crate::sparse_coding::choices::{BasisArg, SolverArg};
 use anyhow::{Context, Result};
-use candle::{DType, Device, Tensor};
-use chandlery::Philox;
-use chandlery::sparse_coding::lasso::{Activations, Lasso, LineSearch, Solver, Stop};
-use chandlery::sparse_coding::{
-    SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
-};
+use candle::{DType, Tensor};
+use chandlery::sparse_coding::basis::BasisUpdate;
+use chandlery::sparse_coding::lasso::Lasso;
 use chandlery_datasets::DataOptions;
-use chandlery_datasets::patches::{ImageSet, PatchSampler};
+use chandlery_datasets::patches::ImageSet;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Signals that the penalty of a density is searched with, and halvings of the interval.
-const SEARCHED: usize = 200;
-const HALVINGS: usize = 12;
+use work::{Update, directions, largest, nonzero, patches, penalty};
 
 /// Options of `bench sparse-coding`.
 #[derive(Debug, Args)]
@@ -38,9 +36,18 @@ pub struct SparseCodingArgs {
     /// searched for them.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "3,6,10")]
     density: Vec<f64>,
-    /// Solvers, several separated by commas.
+    /// Algorithm that solves the lasso of a row. Several are separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "active-set")]
-    solver: Vec<SolverChoice>,
+    solver: Vec<SolverArg>,
+    /// Update of the basis, given the activations. For --update.
+    #[arg(long, value_enum, default_value_t, requires = "update")]
+    basis: BasisArg,
+    /// Sweeps of the update over the atoms per minibatch. For --update.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "update", value_parser = at_least_one)]
+    sweeps: usize,
+    /// Start of training. The atoms: patches, or random directions as in the paper.
+    #[arg(long, value_enum, default_value_t = StartArg::Patches)]
+    start: StartArg,
     /// Use so many signals in place of those of the problem.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     signals: Option<u32>,
@@ -69,18 +76,13 @@ enum Problem {
     Wide,
 }
 
+/// What the atoms are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SolverChoice {
-    /// Greedy coordinate descent and Newton steps on the support.
-    ActiveSet,
-    /// Cyclic coordinate descent.
-    CoordinateDescent,
-    /// The paper's: all coordinates at once, with the exact line search.
-    CoordinateParallel,
-    /// The same for one block of 128 coordinates after the other.
-    CoordinateBlocks,
-    /// FISTA with restart.
-    Fista,
+enum StartArg {
+    /// Patches of the images.
+    Patches,
+    /// Random directions, as in the paper.
+    Directions,
 }
 
 impl Problem {
@@ -102,30 +104,6 @@ impl Problem {
     }
 }
 
-impl SolverChoice {
-    fn solver(self) -> Solver {
-        match self {
-            Self::ActiveSet => Solver::ActiveSet,
-            Self::CoordinateDescent => Solver::CoordinateDescent,
-            Self::CoordinateParallel => {
-                Solver::CoordinateParallel { line_search: LineSearch::Exact, stop: Stop::Gap }
-            }
-            Self::CoordinateBlocks => Solver::CoordinateBlocks { block: 128 },
-            Self::Fista => Solver::Fista,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::ActiveSet => "active-set",
-            Self::CoordinateDescent => "descent",
-            Self::CoordinateParallel => "parallel",
-            Self::CoordinateBlocks => "blocks",
-            Self::Fista => "fista",
-        }
-    }
-}
-
 /// Seconds of the paper for an update of all 5000 signals, on a CPU of two cores and on its GPU, at
 /// this share of nonzeros.
 const PAPER: [(f64, f64, f64); 3] = [(3., 191., 37.0), (6., 375., 41.5), (10., 854., 55.8)];
@@ -139,6 +117,8 @@ struct Row {
     samples: usize,
     /// `activations` or `update`.
     what: &'static str,
+    /// Of an update.
+    basis: Option<&'static str>,
     solver: &'static str,
     beta: f64,
     nonzero_percent: f64,
@@ -161,7 +141,8 @@ const COLUMNS: &[Column<Row>] = &[
     Column("atoms", 5, |row| row.atoms.to_string()),
     Column("size", 5, |row| row.samples.to_string()),
     Column("what", -11, |row| row.what.to_owned()),
-    Column("solver", -10, |row| row.solver.to_owned()),
+    Column("solver", -20, |row| row.solver.to_owned()),
+    Column("basis", -18, |row| row.basis.unwrap_or("-").to_owned()),
     Column("beta", 6, |row| format!("{:.3}", row.beta)),
     Column("used %", 6, |row| format!("{:.2}", row.nonzero_percent)),
     Column("median ms", 10, |row| format!("{:.3}", 1e3 * row.seconds)),
@@ -178,7 +159,7 @@ pub(super) fn run(args: &SparseCodingArgs) -> Result<()> {
     let device = args.timing.common.open_device()?;
     let report = Report::new(args.timing.common.json);
     report.line(&format!(
-        "sparse coding of natural patches to a relative duality gap of 1e-4, on {}",
+        "sparse coding of natural patches, to a relative duality gap of 1e-4 unless a solver has its own stop, on {}",
         describe(&device)
     ))?;
     report.line("paper: seconds for one update on its CPU and its GPU; floor: the products with the dictionary on an H200")?;
@@ -188,8 +169,13 @@ pub(super) fn run(args: &SparseCodingArgs) -> Result<()> {
         let (m, n, side) = problem.sizes();
         let m = args.signals.map_or(m, |m| m as usize);
         let signals = patches(&images, side, m, 10, &device)?;
-        let atoms = patches(&images, side, n, 11, &device)?;
-        let atoms = atoms.broadcast_div(&atoms.sqr()?.sum_keepdim(1)?.sqrt()?)?;
+        let atoms = match args.start {
+            StartArg::Patches => {
+                let atoms = patches(&images, side, n, 11, &device)?;
+                atoms.broadcast_div(&atoms.sqr()?.sum_keepdim(1)?.sqrt()?)?
+            }
+            StartArg::Directions => directions(n, side * side, &device)?,
+        };
         let dtype = args.precision;
         let (signals, atoms) = (signals.to_dtype(dtype)?, atoms.to_dtype(dtype)?);
         if let Some(folder) = &args.dump {
@@ -209,36 +195,6 @@ pub(super) fn run(args: &SparseCodingArgs) -> Result<()> {
     table.finish()
 }
 
-/// Patches of mean 0 and deviation 1, `[n, side²]`.
-fn patches(images: &Arc<ImageSet>, side: usize, n: usize, seed: u64, device: &Device) -> Result<Tensor> {
-    let rows =
-        PatchSampler::new(images.clone(), side, n, seed)?.into_split()?.raw(device)?.to_dtype(DType::F32)?;
-    let rows = rows.broadcast_sub(&rows.mean_keepdim(1)?)?;
-    let deviation = (rows.sqr()?.mean_keepdim(1)? + 1e-6)?.sqrt()?;
-    Ok(rows.broadcast_div(&deviation)?.contiguous()?)
-}
-
-/// The penalty at which this share of the activations of some signals is not 0.
-fn penalty(signals: &Tensor, atoms: &Tensor, share: f64) -> Result<f64> {
-    let some = signals.narrow(0, 0, SEARCHED.min(signals.dim(0)?))?;
-    let (mut low, mut high) = (1e-3, Lasso::new(1.).lambda_max(&some, atoms)?);
-    for _ in 0..HALVINGS {
-        let middle = (low * high).sqrt();
-        let of = Lasso::new(middle).solve(&some, atoms, None)?;
-        if nonzero(&of)? > share { low = middle } else { high = middle }
-    }
-    Ok((low * high).sqrt())
-}
-
-fn nonzero(activations: &Activations) -> Result<f64> {
-    let used = activations.counts()?.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
-    Ok(used / activations.dense.elem_count() as f64)
-}
-
-fn largest(gaps: &Tensor) -> Result<f64> {
-    Ok(gaps.max(0)?.to_dtype(DType::F64)?.to_scalar()?)
-}
-
 fn measure(
     args: &SparseCodingArgs,
     problem: Problem,
@@ -246,10 +202,10 @@ fn measure(
     atoms: &Tensor,
     beta: f64,
     density: f64,
-    solver: SolverChoice,
+    solver: SolverArg,
 ) -> Result<Row> {
     let ((m, p), n, device) = (signals.dims2()?, atoms.dim(0)?, signals.device());
-    let lasso = Lasso { solver: solver.solver(), ..Lasso::new(beta) };
+    let lasso = Lasso { solver: solver.into(), ..Lasso::new(beta) };
     let mut last = None;
     let seconds = match args.update {
         false => time(device, args.timing.repeats, || {
@@ -258,7 +214,9 @@ fn measure(
         })?,
         true => {
             last = Some(lasso.solve(signals, atoms, None)?);
-            update(args, device, signals, atoms, beta)?
+            let basis = BasisUpdate { method: args.basis.into(), iterations: args.sweeps };
+            let update = Update { solver: solver.into(), basis, ..Update::usual() };
+            update.time(args.timing.repeats, signals, atoms, beta)?
         }
     };
     let last = last.context("a solve must have been made")?;
@@ -270,6 +228,7 @@ fn measure(
         signals: m,
         atoms: n,
         samples: p,
+        basis: args.update.then_some(args.basis.name()),
         what: if args.update { "update" } else { "activations" },
         solver: solver.name(),
         beta,
@@ -290,27 +249,6 @@ fn flop(m: usize, n: usize, p: usize) -> f64 {
     2. * (n * p) as f64 * (m + n) as f64
 }
 
-/// Seconds of one pass of updates in minibatches.
-fn update(
-    args: &SparseCodingArgs,
-    device: &Device,
-    signals: &Tensor,
-    atoms: &Tensor,
-    beta: f64,
-) -> Result<Seconds> {
-    const BATCH: usize = 1000;
-    let ((m, p), n) = (signals.dims2()?, atoms.dim(0)?);
-    let model = SparseCoding::from_tensor(SparseCodingConfig::new(n, p, beta), atoms.clone())?;
-    let config = SparseCodingTrainConfig::default();
-    time(device, args.timing.repeats, || {
-        let mut trainer = SparseCodingTrainer::new(&model, config.clone(), Philox::new(0, 1))?;
-        for first in (0..m).step_by(BATCH) {
-            trainer.partial_fit(&signals.narrow(0, first, BATCH.min(m - first))?.contiguous()?)?;
-        }
-        Ok(())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,18 +257,5 @@ mod tests {
     fn the_floor_is_that_of_the_products_done_by_hand() {
         // 2 · 1024 · 1024 · 6024 = 12.6 GFLOP.
         assert!((flop(5000, 1024, 1024) / 1e9 - 12.6).abs() < 0.05);
-    }
-
-    #[test]
-    fn a_penalty_gives_the_share_of_nonzeros_that_was_asked_for() -> Result<()> {
-        let signals = chandlery_ops::core::normal((60, 20), &Device::Cpu, Philox::new(1, 0))?;
-        let atoms = chandlery_ops::core::normal((40, 20), &Device::Cpu, Philox::new(1, 1))?;
-        let atoms = atoms.broadcast_div(&atoms.sqr()?.sum_keepdim(1)?.sqrt()?)?;
-        for share in [0.05, 0.2] {
-            let beta = penalty(&signals, &atoms, share)?;
-            let got = nonzero(&Lasso::new(beta).solve(&signals, &atoms, None)?)?;
-            assert!((got / share - 1.).abs() < 0.05, "{got} for {share}");
-        }
-        Ok(())
     }
 }
