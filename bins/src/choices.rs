@@ -13,11 +13,9 @@ pub enum Method {
     Omp,
     /// Orthogonal least squares: takes the atom that lowers the residual most.
     Ols,
-    /// Subspace pursuit: takes all atoms at once and exchanges them until the error stops falling;
-    /// CPU only.
+    /// Subspace pursuit: takes all atoms at once and exchanges them until the error stops falling.
     SubspacePursuit,
-    /// Projection-based OMP: tries some candidates and takes the one with the largest coefficient;
-    /// CPU only.
+    /// Projection-based OMP: tries some candidates and takes the one with the largest coefficient.
     ProjectionOmp,
     /// Look-ahead OLS: tries some candidates and takes the one from which OLS ends best; CPU only,
     /// by far the slowest.

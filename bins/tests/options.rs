@@ -23,6 +23,7 @@ const EXCEPT: [(&[&str], Differ, &str); 8] = [
             "atoms",
             "epochs",
             "exaggeration",
+            "group",
             "iterations",
             "momentum",
             "patches",
@@ -43,7 +44,7 @@ const EXCEPT: [(&[&str], Differ, &str); 8] = [
         "the same number in the terms of each cost",
     ),
     (
-        &["basis", "chunk-bytes", "dump", "figures", "layers", "max-rows", "skip-measures", "streams"],
+        &["basis", "chunk-bytes", "dump", "layers", "max-rows", "skip-measures"],
         Details,
         "a benchmark says what it does with them",
     ),

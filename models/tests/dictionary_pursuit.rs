@@ -11,7 +11,7 @@ const OTHERS: [PursuitMethod; 3] =
     [PursuitMethod::SubspacePursuit, PursuitMethod::ProjectionOmp, PursuitMethod::LookAheadOls];
 
 fn coder(method: PursuitMethod, n_nonzero: usize) -> SparseCoder {
-    SparseCoder { method, n_nonzero, error: None, nonnegative: false }
+    SparseCoder::new(method, n_nonzero)
 }
 
 fn gaussian(rows: usize, cols: usize, stream: u64) -> Result<Tensor> {

@@ -314,7 +314,7 @@ fn waves(m: usize, p: usize) -> Result<Tensor> {
 }
 
 fn coder() -> SparseCoder {
-    SparseCoder { method: PursuitMethod::Omp, n_nonzero: 4, error: None, nonnegative: false }
+    SparseCoder::new(PursuitMethod::Omp, 4)
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub struct ImageDictionaryArgs {
     /// itself. The folder of a run of `dictionary-learning` or `sparse-coding`, OWNER/NAME on the
     /// hub, or a .npy, .csv or .safetensors file with one atom per row. Atoms of whitened patches
     /// are turned back into atoms of pixels.
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "epochs", "patch", "patches", "rule"])]
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["atoms", "epochs", "patch", "patches", "rule", "group"])]
     pub dictionary: Option<String>,
     /// Size of the patches that are cut from images at random, in pixels. The side of square
     /// patches, from 2 to 64. Default: 8 to denoise, 10 to inpaint.
@@ -30,6 +30,10 @@ pub struct ImageDictionaryArgs {
     /// Rule that updates the atoms.
     #[arg(long, value_enum, default_value_t = Rule::AkSvd)]
     pub rule: Rule,
+    /// Atoms updated together from one error matrix, 1 to --atoms; default: all. Not with --rule
+    /// mod.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub group: Option<usize>,
     /// Save the dictionary to this folder, with a model card and results, for `--dictionary` and
     /// `encode`.
     #[arg(long, value_name = "DIR", conflicts_with = "dictionary")]

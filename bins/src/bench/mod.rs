@@ -68,7 +68,7 @@ pub enum Model {
     /// A convolution and both of its gradients, at the size of Lee et al. 2009 and with many
     /// channels, beside candle's conv2d.
     Convolution(ConvolutionArgs),
-    /// Batch-OMP and OLS at named sizes, iterations of training, and the figures of Irofti 2016.
+    /// Batch-OMP and OLS at named sizes, and iterations of training.
     Dictionary(DictionaryArgs),
     /// The tables and figures of a paper: its numbers, the same algorithm on this machine, and our
     /// best.

@@ -1,5 +1,6 @@
 //! The command line of `dictionary-learning`.
 use super::choices::{ReplaceArg, SparseFormat, StartArg};
+use super::classify::ClassifyArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::args::restore::{DenoiseArgs, InpaintArgs};
 use crate::choices::{Method, Rule};
@@ -33,6 +34,13 @@ Examples:
   dictionary-learning encode runs/DICTIONARY --data mnist --split train --nonzero 5 --out codes.npz
   dictionary-learning encode runs/DICTIONARY --data mnist --out codes.npz --sparse-format csr";
 
+/// The same of `classify`.
+const CLASSIFY: &str = "\
+Examples:
+  dictionary-learning classify
+  dictionary-learning classify --data FOLDER --atoms 100 --nonzero 8
+  dictionary-learning classify --by readout --atoms 256";
+
 /// Dictionary learning: train atoms such that a few of them, chosen by a greedy pursuit, represent
 /// each row; the weights are its sparse code. Then use them to encode rows and to denoise and
 /// inpaint images.
@@ -65,6 +73,9 @@ pub enum Command {
     Denoise(DenoiseArgs),
     /// Fill in the missing pixels of an image.
     Inpaint(InpaintArgs),
+    /// Tell the classes of labelled rows apart, by a dictionary for each class or by codes.
+    #[command(after_help = CLASSIFY)]
+    Classify(ClassifyArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
 }
@@ -90,6 +101,10 @@ pub struct Settings {
     /// with it.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
+    /// Rows that are coded at a time; fewer need less memory and give the same codes. Default: as
+    /// many as memory has room for.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    pub chunk_rows: Option<usize>,
     /// Allow only coefficients of at least 0. Default: false; true in self-taught.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub nonnegative: Option<bool>,
@@ -237,6 +252,10 @@ pub struct EncodeArgs {
     /// Pursuit that chooses a code's atoms; default: as in training.
     #[arg(long, value_enum)]
     pub pursuit: Option<Method>,
+    /// Rows that are coded at a time; fewer need less memory and give the same codes. Default: as
+    /// many as memory has room for.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    pub chunk_rows: Option<usize>,
     /// Distance in pixels between neighbouring patches, at most the side of a patch; default: that
     /// side, so that patches tile the image.
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]

@@ -139,7 +139,8 @@ fn coder(args: &EncodeArgs, config: &DictionaryConfig) -> Result<SparseCoder> {
     );
     let root = (config.n_features as f64).sqrt();
     let error = args.error.map(|rms| ErrorTarget::Absolute(rms * root));
-    Ok(SparseCoder { method, n_nonzero, error: error.or(of_model.error), nonnegative: of_model.nonnegative })
+    let chunk = args.chunk_rows.or(of_model.chunk);
+    Ok(SparseCoder { method, n_nonzero, error: error.or(of_model.error), chunk, ..of_model })
 }
 
 /// The side of the square grey patches that a dictionary is for, if it is for such.

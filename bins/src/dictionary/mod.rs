@@ -9,12 +9,14 @@
 //! | `plan`     | the first dictionary, and how it learns                           |
 //! | `encode`   | the command `encode`                                              |
 //! | `decode`   | the command `decode`                                              |
+//! | [`classify`] | the command `classify`                                            |
 //! | `card`     | the model card                                                    |
 //!
 //! The commands `denoise` and `inpaint` are `restore`.
 pub mod args;
 mod card;
 pub mod choices;
+pub mod classify;
 mod decode;
 mod encode;
 mod plan;
@@ -47,6 +49,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Decode(args)) => decode::decode(&args),
         Some(Command::Denoise(args)) => denoise(&args, Codes::Pursuit),
         Some(Command::Inpaint(args)) => inpaint(&args, Codes::Pursuit),
+        Some(Command::Classify(args)) => classify::classify(&args),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }
 }

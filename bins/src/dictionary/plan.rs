@@ -5,6 +5,7 @@ use super::signals::Signals;
 use super::streams;
 use crate::atoms::given::given_by;
 use crate::choices::{Method, Rule, name_of};
+use crate::restore::check_group;
 use anyhow::{Context, Result, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery::Philox;
@@ -29,6 +30,7 @@ pub fn coder(settings: &Settings, n_features: usize) -> SparseCoder {
         n_nonzero: settings.nonzero,
         error: settings.error.map(|rms| ErrorTarget::Absolute(rms * root)),
         nonnegative: settings.is_nonnegative(),
+        chunk: settings.chunk_rows,
     }
 }
 
@@ -36,13 +38,7 @@ pub fn coder(settings: &Settings, n_features: usize) -> SparseCoder {
 pub fn check(settings: &Settings) -> Result<()> {
     let Settings { atoms, nonzero, replace, .. } = *settings;
     ensure!(nonzero <= atoms, "--nonzero: must be at most --atoms, {atoms}, got {nonzero}");
-    if let Some(group) = settings.group {
-        ensure!(group <= atoms, "--group: must be at most --atoms, {atoms}, got {group}");
-        ensure!(
-            settings.rule() != Rule::Mod,
-            "--group: has no effect with --rule mod, which updates all atoms at once; leave out one of them"
-        );
-    }
+    check_group(settings.group, atoms, settings.rule())?;
     let flags = [
         ("--max-coherence", settings.max_coherence.is_some()),
         ("--min-uses", settings.min_uses.is_some()),

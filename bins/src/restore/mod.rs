@@ -11,4 +11,4 @@ mod task;
 
 pub use denoise::denoise;
 pub use inpaint::inpaint;
-pub use task::{Codes, check_step};
+pub use task::{Codes, check_group, check_step};

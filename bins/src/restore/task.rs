@@ -5,6 +5,7 @@ use crate::atoms::card::picture;
 use crate::atoms::draw;
 use crate::atoms::given::atoms_of;
 use crate::atoms::summary::Summary;
+use crate::choices::Rule;
 use crate::device::describe;
 use crate::options::Common;
 use crate::progress::Progress;
@@ -135,6 +136,7 @@ impl Task {
         }
         let device = wanted.common.open_device()?;
         let args = wanted.dictionary;
+        check_group(args.group, args.atoms, args.rule)?;
         let open = |name: &String| atoms_of(name, &device).with_context(|| format!("--dictionary {name}"));
         let dictionary = args.dictionary.as_ref().map(open).transpose()?;
         let side = match (&dictionary, &args.dictionary) {
@@ -159,6 +161,17 @@ pub fn check_step(step: usize, side: usize) -> Result<()> {
     Ok(())
 }
 
+/// Refuses groups of more atoms than there are, and those of a rule that has none.
+pub fn check_group(group: Option<usize>, atoms: usize, rule: Rule) -> Result<()> {
+    let Some(group) = group else { return Ok(()) };
+    ensure!(group <= atoms, "--group: must be at most --atoms, {atoms}, got {group}");
+    ensure!(
+        rule != Rule::Mod,
+        "--group: has no effect with --rule mod, which updates all atoms at once; leave out one of them"
+    );
+    Ok(())
+}
+
 /// The side of the square patches that a dictionary is for.
 fn side_of(dictionary: &Dictionary, name: &str) -> Result<usize> {
     let p = dictionary.config().n_features;
@@ -177,6 +190,7 @@ pub fn training(args: &ImageDictionaryArgs) -> ImageTraining {
         iterations: args.epochs,
         n_patches: args.patches,
         rule: args.rule.into(),
+        group: args.group.unwrap_or(args.atoms),
     }
 }
 

@@ -22,6 +22,14 @@ fn denoising_gains_with_a_learned_a_given_and_no_dictionary() {
     assert_eq!(image::open(folder.path().join("denoised.png")).unwrap().to_luma8().dimensions(), (80, 64));
     assert_eq!(picture_size(&folder.path().join("both.png")), COMPARISON);
 
+    // All atoms at once is the default; in smaller groups atoms are others, and as good.
+    let in_groups = |n: &str| {
+        DICTIONARY.json(folder.path(), &[&noisy[..], &learn, &["--overwrite", "--group", n]].concat())
+    };
+    assert_eq!(in_groups("64")["psnr"], learned["psnr"]);
+    let few = number(&in_groups("5"), "psnr");
+    assert!(few != after && (few - after).abs() < 1., "{few} {after}");
+
     let given = DICTIONARY.json(folder.path(), &[&noisy[..], &["--dictionary", "run"]].concat());
     assert!(number(&given, "psnr") > before + 4., "{given}");
     let cosines = DICTIONARY.json(folder.path(), &[&noisy[..], &["--epochs", "0", "--patch", "6"]].concat());

@@ -1,14 +1,16 @@
 //! The program `dictionary-learning` as a user runs it: the built binary, small images, real
 //! folders.
 #![allow(clippy::unwrap_used)]
+mod classes;
 mod codes;
 #[path = "../common/mod.rs"]
 mod common;
 mod given;
 mod images;
+mod paper;
 mod train;
 
-use common::{BENCH, DICTIONARY, number, picture_size};
+use common::{BENCH, DICTIONARY, number};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -99,7 +101,7 @@ fn every_command_calls_the_same_thing_by_the_same_name() {
 fn errors_are_one_line_that_says_what_to_do() {
     let folder = folder();
     DICTIONARY.succeed(folder.path(), &tiny(&["--data", "grey.png", "--out", "run"]));
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["train", "--data", "none.npy"], "dictionary-learning: --data none.npy: "),
         (&["train", "--data", "grey.png", "--patch", "65"], "smaller than a patch of 65x65"),
         (
@@ -133,6 +135,14 @@ fn errors_are_one_line_that_says_what_to_do() {
         (
             &["encode", "run", "--data", "grey.png", "--out", "a/x.npz"],
             "--out: a/x.npz: must be in a folder that exists",
+        ),
+        (
+            &["denoise", "grey.png", "--atoms", "64", "--group", "65"],
+            "--group: must be at most --atoms, 64, got 65",
+        ),
+        (
+            &["inpaint", "grey.png", "--missing", "0.5", "--rule", "mod", "--group", "2"],
+            "--group: has no effect with --rule mod, which updates all atoms at once",
         ),
         (&["denoise", "grey.png", "--step", "9"], "--step: must be at most the side of a patch, 8, got 9"),
         (
@@ -188,17 +198,6 @@ fn the_benchmark_times_what_it_is_asked_for_beside_a_peer() {
         let online = row["task"].as_str().unwrap().starts_with("online");
         assert!(if online { row["floor_ms"].is_null() } else { number(row, "floor_ms") < number(row, "ms") });
     }
-
-    let pictures = folder.path().join("pictures");
-    let rows = bench(&["--what", "figure3", "--no-single", "--figures", pictures.to_str().unwrap()]);
-    assert_eq!(rows.len(), 18);
-    for row in &rows {
-        assert!(
-            row["device"].as_str().unwrap().ends_with(" threads)") && number(row, "floor_ms") > 0.,
-            "{row}"
-        );
-    }
-    picture_size(&pictures.join("figure3.png"));
 
     // A peer that prints the line of its kind.
     let script = "print('peer m=500 n=32 p=16 s=3: 1.25 ms, 0.4 Msignals/s')";

@@ -13,6 +13,6 @@ pub use lasso::{
     lasso_gaps_reference, lasso_masked_, lasso_reference, lasso_step_, lasso_step_reference,
 };
 pub use pursuit::{
-    ErrorTarget, Pursuit, SparseCodes, bomp, bomp_masked, bomp_masked_reference, ols, ols_masked,
-    ols_masked_reference, ols_reference, omp_reference,
+    ErrorTarget, Pursuit, SparseCodes, bomp, bomp_cholesky, bomp_masked, bomp_masked_reference, ols,
+    ols_masked, ols_masked_reference, ols_reference, omp_reference,
 };

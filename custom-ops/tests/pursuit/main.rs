@@ -3,6 +3,7 @@
 mod codes;
 mod common;
 mod errors;
+mod forms;
 mod masked;
 mod nonnegative;
 mod reference;

@@ -46,6 +46,10 @@ pub struct DictionaryConfig {
     /// Whether coefficients must be at least 0; for OMP and OLS.
     #[serde(default)]
     pub nonnegative: bool,
+    /// The most signals that are coded at a time (`m̃` of Irofti 2016), at least 1; codes do not
+    /// depend on it. Default: none, as many as memory has room for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<usize>,
     /// Whether trainers keep the numbers of every atom at least 0; see the [module](super) for how.
     #[serde(default)]
     pub nonnegative_atoms: bool,
@@ -70,6 +74,7 @@ impl DictionaryConfig {
             method: PursuitMethod::default(),
             error: None,
             nonnegative: false,
+            chunk: None,
             nonnegative_atoms: false,
             image: None,
             preparation: Preparation::default(),
@@ -78,8 +83,8 @@ impl DictionaryConfig {
 
     /// The pursuit that codes signals.
     pub fn coder(&self) -> SparseCoder {
-        let &Self { n_nonzero, method, error, nonnegative, .. } = self;
-        SparseCoder { method, n_nonzero, error: error.map(Into::into), nonnegative }
+        let &Self { n_nonzero, method, error, nonnegative, chunk, .. } = self;
+        SparseCoder { method, n_nonzero, error: error.map(Into::into), nonnegative, chunk }
     }
 
     /// The pursuit of a trainer: `coder`, which becomes the configuration's, or without one the
@@ -87,24 +92,25 @@ impl DictionaryConfig {
     /// signals at hand: the configuration keeps none.
     pub(super) fn take_coder(&mut self, coder: Option<&SparseCoder>) -> SparseCoder {
         let Some(coder) = coder else { return self.coder() };
-        let SparseCoder { method, n_nonzero, ref error, nonnegative } = *coder;
+        let SparseCoder { method, n_nonzero, ref error, nonnegative, chunk } = *coder;
         let error = match error {
             Some(ErrorTarget::Absolute(error)) => Some(CodeError::Absolute(*error)),
             Some(ErrorTarget::Relative(error)) => Some(CodeError::Relative(*error)),
             Some(ErrorTarget::PerSignal(_)) | None => None,
         };
-        *self = Self { method, n_nonzero, error, nonnegative, ..self.clone() };
+        *self = Self { method, n_nonzero, error, nonnegative, chunk, ..self.clone() };
         coder.clone()
     }
 
     /// # Errors
-    /// When a size is 0, `n_nonzero` above `n_atoms`, the error is negative or not finite, the
+    /// When a size or `chunk` is 0, `n_nonzero` above `n_atoms`, the error is negative or not finite, the
     /// preparation gives signals of another size, or the image is not of the size of raw rows.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "DictionaryConfig";
         at_least_one(OP, "n_atoms", self.n_atoms)?;
         at_least_one(OP, "n_features", self.n_features)?;
         check_nonzero(OP, self.n_nonzero, self.n_atoms)?;
+        at_least_one(OP, "chunk", self.chunk.unwrap_or(1))?;
         match self.error {
             Some(CodeError::Absolute(error) | CodeError::Relative(error)) => {
                 range(OP, "error", error, "at least 0", |x| x >= 0.)?;
@@ -329,7 +335,9 @@ impl OnlineDictionaryTrainConfig {
 }
 
 fn check_coder(op: &str, coder: Option<&SparseCoder>, n_atoms: usize) -> Result<()> {
-    coder.map_or(Ok(()), |coder| check_nonzero(op, coder.n_nonzero, n_atoms))
+    let Some(coder) = coder else { return Ok(()) };
+    at_least_one(op, "chunk", coder.chunk.unwrap_or(1))?;
+    check_nonzero(op, coder.n_nonzero, n_atoms)
 }
 
 fn check_nonzero(op: &str, n_nonzero: usize, n_atoms: usize) -> Result<()> {

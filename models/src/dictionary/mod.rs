@@ -22,12 +22,24 @@
 //! groups of more atoms, which do not see each other change; NSGK, whose model is of first order; a
 //! replacement of atoms; and a greedy pursuit, which may find worse codes than those before.
 //!
-//! What images gain by it is in [`image`]: denoising, and filling in missing pixels.
+//! What images gain by it is in [`image`]: denoising, and filling in missing pixels. Dictionaries of
+//! classes tell rows apart in [`classify`].
 //!
 //! Rows become signals by the [preparation](DictionaryConfig::preparation) of the configuration;
 //! without one they are taken as they are, in any unit: the same ones times a power of two give the
 //! same atoms, to the bit. What should not be learned, such as the mean of a patch, is taken out
 //! before or given to a fixed atom ([`DictionaryTrainConfig::n_fixed`]).
+//!
+//! Departures from Irofti 2016, whose algorithms these are:
+//!
+//! - Pursuits keep the inverse of the Cholesky factor that algorithm 1 keeps, and end early where
+//!   only rounding is left or an error is met; as printed it is
+//!   [`bomp_cholesky`](chandlery_ops::codes::bomp_cholesky). `m̃` is [`DictionaryConfig::chunk`].
+//! - `ñ` is [`DictionaryTrainConfig::group`], all atoms by default (its P- methods). NSGK has the
+//!   factors of equation 10 exchanged, see [`train`].
+//! - An iteration also measures the error, replaces bad atoms, and keeps the best dictionary.
+//! - K-SVD, MOD, a penalty on coherence, learning in minibatches and nonnegative factors are not in
+//!   it; OpenCL, tables of occupancy and GPUs of other vendors are in it and not here.
 //!
 //! Sources: Aharon, Elad and Bruckstein, "K-SVD: an algorithm for designing overcomplete
 //! dictionaries for sparse representation", IEEE Trans. Signal Processing 54(11), 2006; Irofti,
@@ -51,6 +63,7 @@
 //! # Ok(()) }
 //! ```
 mod checkpoint;
+pub mod classify;
 pub(crate) mod config;
 pub mod image;
 pub mod init;

@@ -57,7 +57,7 @@ fn beginning(y: &Tensor) -> Result<Dictionary> {
 }
 
 fn coder() -> SparseCoder {
-    SparseCoder { method: PursuitMethod::Omp, n_nonzero: S, error: None, nonnegative: false }
+    SparseCoder::new(PursuitMethod::Omp, S)
 }
 
 fn config(rule: UpdateRule) -> DictionaryTrainConfig {

@@ -167,3 +167,43 @@ fn signals_in_several_chunks_are_coded_as_alone() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn fewer_signals_at_a_time_are_coded_alike() -> Result<()> {
+    // A size for each form that the whole would get, which chunks keep.
+    let sizes = [
+        (65, 128, 64, 16),
+        (37, 255, 64, 10),
+        (130, 1025, 33, 12),
+        (300, 2049, 30, 17),
+        (9, 256, 300, 128),
+        (13, 1024, 300, 128),
+        (3, 700, 31, 5),
+        (4100, 1024, 64, 18),
+    ];
+    for device in devices()? {
+        // The CPU's products round by the number of rows, which f64 hides from the choices.
+        let dtype = if device.is_cpu() { DType::F64 } else { DType::F32 };
+        for (m, n, p, s) in sizes {
+            let (signals, dictionary) = problem(m, n, p, dtype)?;
+            let (signals, dictionary) = (moved(&signals, &device)?, moved(&dictionary, &device)?);
+            for rule in [Rule::Omp, Rule::Ols] {
+                if device.is_cpu() && m * n * s > 10_000_000 {
+                    continue; // seconds
+                }
+                let want = rule.run(&signals, &dictionary, &Pursuit::new(s))?;
+                for chunk in [m.div_ceil(2), m.div_ceil(3) + 1, m + 1] {
+                    let pursuit = Pursuit { chunk: Some(chunk), ..Pursuit::new(s) };
+                    let got = rule.run(&signals, &dictionary, &pursuit)?;
+                    let what = format!("{rule:?} {m} {n}x{p} s {s}, {chunk} at a time");
+                    let indices = |codes: &SparseCodes| codes.indices.to_vec2::<u32>();
+                    assert_eq!(indices(&got)?, indices(&want)?, "{what}");
+                    if !device.is_cpu() {
+                        assert_same_bits(&what, &got.values, &want.values)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

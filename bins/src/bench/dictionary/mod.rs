@@ -4,19 +4,16 @@
 //! |------------|----------------------------------------------------------------------------|
 //! | `pursuit`  | Batch-OMP and OLS at named sizes: one thread, all cores, GPU, floor, peers |
 //! | `training` | an iteration of AK-SVD and a pass of the online method, on the same devices    |
-//! | `figures`  | the paper's figures 3 and 5 as tables and pictures: one thread, the device |
 //! | `data`     | the signals, and the files that peers read                                 |
-mod data;
-mod figures;
+pub(super) mod data;
 mod lists;
-mod pursuit;
-mod training;
+pub(super) mod pursuit;
+pub(super) mod training;
 
 use super::common::TimingArgs;
 use super::place::Place;
 use super::timing::Seconds;
 use crate::device::describe;
-use crate::options::at_least_one;
 use crate::report::Report;
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
@@ -29,7 +26,7 @@ pub struct DictionaryArgs {
     #[command(flatten)]
     timing: TimingArgs,
     /// What to time, several separated by commas; default: all.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [What::Pursuit, What::Training, What::Figure3, What::Figure5, What::Lists])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [What::Pursuit, What::Training, What::Lists])]
     what: Vec<What>,
     /// Sizes, several separated by commas. Signals, atoms, values per signal, atoms per code.
     #[arg(
@@ -46,13 +43,6 @@ pub struct DictionaryArgs {
     /// `... m=M n=N p=P s=S: X ms`.
     #[arg(long, value_name = "FILE")]
     peer: Option<PathBuf>,
-    /// Epochs: passes over the training rows. So many for each point of figure 5, at most 5 on one
-    /// thread; times are scaled to the 200 iterations of Irofti 2016.
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = at_least_one)]
-    epochs: usize,
-    /// Folder for the pictures of the figures.
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    figures: PathBuf,
     /// Write what is computed on to this folder. Training signals and first dictionary, as
     /// signals.npy and start.npy.
     #[arg(long, value_name = "DIR")]
@@ -66,10 +56,6 @@ enum What {
     Pursuit,
     /// An iteration of AK-SVD, a pass of the online method.
     Training,
-    /// Figure 3 of Irofti 2016: pursuit by number of signals and of atoms.
-    Figure3,
-    /// Figure 5 of Irofti 2016: 200 iterations of AK-SVD, SGK and NSGK.
-    Figure5,
     /// Updates and statistics where atoms are used evenly, and where each code uses the first.
     Lists,
 }
@@ -150,8 +136,6 @@ pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
         match what {
             What::Pursuit => pursuit::run(args, &device, &report, &mut rows)?,
             What::Training => training::run(args, &device, &report, &mut rows)?,
-            What::Figure3 => figures::figure3(args, &device, &report, &mut rows)?,
-            What::Figure5 => figures::figure5(args, &device, &report, &mut rows)?,
             What::Lists => lists::run(args, &device, &report, &mut rows)?,
         }
     }

@@ -143,11 +143,6 @@ fn measure(place: &Place, data: &Data, name: &str, op: Op, repeats: u32) -> Resu
     Ok(Row { error: Some(error), floor_ms, ..Row::new(place, name.to_owned(), data.size, ms) })
 }
 
-/// Times one Batch-OMP in ms, for a figure.
-pub fn milliseconds(place: &Place, size: Size, repeats: u32) -> Result<Row> {
-    measure(place, &Data::new(size)?, "bomp", bomp, repeats)
-}
-
 /// Runs a peer's script and reads its times.
 fn run_peer(script: &Path) -> Result<Vec<(Size, f64)>> {
     let at = || format!("--peer {}", script.display());

@@ -15,18 +15,18 @@ use chandlery::dictionary::{
 };
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_ops::arrays::gather_rows;
-use std::time::Instant;
 
 /// The size that peers were measured at: signals, atoms, side of a patch, atoms of a code, passes,
 /// rows of a minibatch.
 const M: usize = 12_288;
 const N: usize = 256;
-const SIDE: usize = 8;
+pub const SIDE: usize = 8;
 const S: usize = 10;
 const PASSES: usize = 10;
 const BATCH: usize = 512;
 
-/// Iterations of figure 5 that were timed: signals, atoms, atoms of a code, and how.
+/// Iterations that are timed: signals, atoms, atoms of a code, and how.
+#[derive(Debug, Clone, Copy)]
 pub struct Task {
     pub m: usize,
     pub n: usize,
@@ -84,7 +84,7 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
             ("online, omp, batches of 512", None, PursuitMethod::Omp),
             ("online, ols, batches of 512", None, PursuitMethod::Ols),
         ] {
-            let coder = SparseCoder { method, n_nonzero: S, error: None, nonnegative: false };
+            let coder = SparseCoder::new(method, S);
             let (ms, learned) = place.run(|| match rule {
                 Some(rule) => batch(&place, args.timing.repeats, &signals, &atoms, rule, coder),
                 None => online(&place, args.timing.repeats, &signals, &atoms, coder),
@@ -154,32 +154,6 @@ fn online(
     Ok((ms.times(1e3 / PASSES as f64), learned))
 }
 
-/// Iterations before those that are timed.
-const WARM: usize = 5;
-
-/// Times iterations of a rule for figure 5, and gives ms an iteration.
-pub fn milliseconds(place: &Place, task: &Task, iterations: usize) -> Result<f64> {
-    let signals = data::patches(task.m, SIDE, &place.device)?;
-    let atoms = data::atoms(task.n, SIDE, &place.device)?;
-    let config =
-        DictionaryTrainConfig { rule: task.rule, group: task.group, ..DictionaryTrainConfig::default() };
-    let coder =
-        SparseCoder { method: PursuitMethod::Omp, n_nonzero: task.s, error: None, nonnegative: false };
-    let ms = place.run(|| {
-        let first = dictionary(&atoms, &coder)?;
-        let mut trainer = DictionaryTrainer::new(first, &signals, config, Philox::new(0, 0))?;
-        let mut steps = |n: usize| -> Result<()> {
-            (0..n).try_for_each(|_| trainer.step().map(drop))?;
-            Ok(place.device.synchronize()?)
-        };
-        steps(iterations.min(WARM))?;
-        let began = Instant::now();
-        steps(iterations)?;
-        Ok::<_, anyhow::Error>(1e3 * began.elapsed().as_secs_f64())
-    })?;
-    Ok(ms / iterations as f64)
-}
-
 /// A dictionary for the codes that it is trained with.
 fn dictionary(atoms: &Tensor, coder: &SparseCoder) -> candle::Result<Dictionary> {
     let (n, p) = atoms.dims2()?;
@@ -190,7 +164,7 @@ fn dictionary(atoms: &Tensor, coder: &SparseCoder) -> candle::Result<Dictionary>
 /// Root mean square errors with OMP and with OLS codes.
 fn errors(signals: &Tensor, atoms: &Tensor) -> Result<[f64; 2]> {
     let error = |method| -> Result<f64> {
-        let coder = SparseCoder { method, n_nonzero: S, error: None, nonnegative: false };
+        let coder = SparseCoder::new(method, S);
         let atoms = atoms.to_device(signals.device())?;
         let residual = coder.encode(signals, &atoms)?.residual(signals, &atoms)?.to_dtype(DType::F64)?;
         Ok(residual.sqr()?.mean_all()?.to_scalar::<f64>()?.sqrt())

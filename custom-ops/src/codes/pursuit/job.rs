@@ -32,6 +32,8 @@ pub(super) struct Job {
     /// The most atoms and the width of the codes, `1..=n`.
     pub s: usize,
     pub nonnegative: bool,
+    /// The most signals at a time.
+    pub chunk: Option<usize>,
 }
 
 /// [`ErrorTarget`] after its checks.
@@ -69,12 +71,16 @@ impl Job {
         if s == 0 || s > n {
             candle::bail!("{op}: n_nonzero must be in 1..={n}, the number of atoms, got {s}")
         }
+        if pursuit.chunk == Some(0) {
+            candle::bail!("{op}: chunk must be at least 1, got 0")
+        }
         let mask = mask.map(Tensor::contiguous).transpose()?;
         if let Some(mask) = &mask {
             expect(op, "mask", mask, &[DType::U8], &[m, p])?;
         }
         let target = Target::new(op, pursuit.error.as_ref(), &signals)?;
-        Ok(Self { op, rule, signals, mask, dictionary, target, m, n, p, s, nonnegative: pursuit.nonnegative })
+        let &Pursuit { nonnegative, chunk, .. } = pursuit;
+        Ok(Self { op, rule, signals, mask, dictionary, target, m, n, p, s, nonnegative, chunk })
     }
 }
 

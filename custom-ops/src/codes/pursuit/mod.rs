@@ -17,7 +17,9 @@
 //! ```
 //!
 //! This is the inverse Cholesky form: each step reads one row of `G` and combines it with `k`
-//! earlier rows. It solves no system, and gives the error without computing the residual.
+//! earlier rows. It solves no system, and gives the error without computing the residual. Algorithm
+//! 1 of Irofti 2016 has the Cholesky form, whose steps read `k` rows of `G` and solve two triangular
+//! systems: [`bomp_cholesky`] is that, on the CPU.
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
@@ -58,7 +60,8 @@
 //! identification", Int. J. Control 50(5), 1989; Rubinstein, Zibulevsky and Elad, "Efficient
 //! implementation of the K-SVD algorithm using batch orthogonal matching pursuit", Technion
 //! CS-2008-08; Zhu, Chen and Wu, "Efficient implementations for orthogonal matching pursuit",
-//! Electronics 9(9), 2020 (the form `v0`); Bruckstein, Elad and Zibulevsky, "On the uniqueness of
+//! Electronics 9(9), 2020 (the form `v0`); Irofti, "Efficient dictionary learning implementation on
+//! the GPU using OpenCL", 2016 (groups of `m̃` signals, [`Pursuit::chunk`]); Bruckstein, Elad and Zibulevsky, "On the uniqueness of
 //! nonnegative sparse solutions to underdetermined systems of equations", IEEE Trans. Information
 //! Theory 54(11), 2008.
 //!
@@ -114,12 +117,16 @@ pub struct Pursuit {
     pub error: Option<ErrorTarget>,
     /// Whether every coefficient must be at least 0; default: no.
     pub nonnegative: bool,
+    /// The most signals that are coded at a time (`m̃` of Irofti 2016), at least 1; their
+    /// correlations are the memory that a pursuit needs besides its result. Default: none, as many
+    /// as memory has room for. Codes depend on it by the rounding of correlations at most.
+    pub chunk: Option<usize>,
 }
 
 impl Pursuit {
     /// Up to `n_nonzero` atoms, without an error target, coefficients of either sign.
     pub fn new(n_nonzero: usize) -> Self {
-        Self { n_nonzero, error: None, nonnegative: false }
+        Self { n_nonzero, error: None, nonnegative: false, chunk: None }
     }
 }
 
@@ -139,6 +146,23 @@ impl Pursuit {
 /// negative, or a number is not finite (on the CPU the message names the row).
 pub fn bomp(signals: &Tensor, dictionary: &Tensor, pursuit: &Pursuit) -> Result<SparseCodes> {
     Job::new("bomp", Rule::Omp, signals, None, dictionary, pursuit)?.run()
+}
+
+/// Batch-OMP in the Cholesky form of algorithm 1 of Irofti 2016 (Rubinstein, Zibulevsky and Elad
+/// 2008), as it is printed, for comparison with [`bomp`]: each step solves for all coefficients and
+/// computes all correlations anew from them.
+///
+/// Arguments and codes are those of [`bomp`] with `Pursuit::new(n_nonzero)`; all operands are on
+/// the CPU. One signal after the other in each thread, in the type of the signals.
+///
+/// Cost: `2mnp + n²p` FLOP for correlations and Gram matrix and `mns²` for the pursuits, as of
+/// [`bomp`], whose inner loops use the vector unit.
+///
+/// # Errors
+/// As for [`bomp`], and when the operands are on a GPU.
+pub fn bomp_cholesky(signals: &Tensor, dictionary: &Tensor, n_nonzero: usize) -> Result<SparseCodes> {
+    let pursuit = Pursuit::new(n_nonzero);
+    Job::new("bomp_cholesky", Rule::Omp, signals, None, dictionary, &pursuit)?.run_as_printed()
 }
 
 /// Orthogonal least squares: the same as [`bomp`], but each step chooses the atom that lowers the

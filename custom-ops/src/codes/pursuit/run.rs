@@ -8,7 +8,16 @@ use std::sync::{Mutex, PoisonError};
 impl Job {
     /// The codes, from the device that the operands are on.
     pub(super) fn run(&self) -> Result<SparseCodes> {
-        let coding = Coding { job: self, codes: Mutex::new(None) };
+        self.run_by(Form::Fast)
+    }
+
+    /// The same by the printed form, on the CPU.
+    pub(super) fn run_as_printed(&self) -> Result<SparseCodes> {
+        self.run_by(Form::Cholesky)
+    }
+
+    fn run_by(&self, form: Form) -> Result<SparseCodes> {
+        let coding = Coding { job: self, form, codes: Mutex::new(None) };
         let operands = operands(self.op).read("signals", &self.signals).read("dictionary", &self.dictionary);
         let targets = match &self.target {
             Target::PerSignal(targets) => Some(targets),
@@ -22,10 +31,20 @@ impl Job {
     }
 }
 
+/// How correlations and coefficients follow from the chosen atoms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// The inverse Cholesky form, with vectors and on GPUs.
+    Fast,
+    /// Algorithm 1 of Irofti 2016.
+    Cholesky,
+}
+
 /// A job as a kernel: its results are new, and made once the operands are known to be on one
 /// device.
 struct Coding<'a> {
     job: &'a Job,
+    form: Form,
     codes: Mutex<Option<SparseCodes>>,
 }
 
@@ -37,12 +56,18 @@ impl Coding<'_> {
 
 impl Kernel for Coding<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        self.made(cpu::run(self.job, io)?);
+        self.made(match self.form {
+            Form::Fast => cpu::run(self.job, io)?,
+            Form::Cholesky => cpu::cholesky::run(self.job, io)?,
+        });
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        if self.form == Form::Cholesky {
+            candle::bail!("{}: operands must be on the CPU, got a GPU; move them or use bomp", self.job.op)
+        }
         self.made(super::cuda::run(self.job, gpu, io)?);
         Ok(())
     }

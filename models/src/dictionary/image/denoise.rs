@@ -108,10 +108,8 @@ impl Denoise {
     /// The pursuit of a patch without its mean.
     pub fn coder(&self, n_atoms: usize) -> SparseCoder {
         SparseCoder {
-            method: self.method,
-            n_nonzero: self.n_nonzero.min(n_atoms),
             error: Some(ErrorTarget::Absolute(self.gain * self.sigma * self.side as f64)),
-            nonnegative: false,
+            ..SparseCoder::new(self.method, self.n_nonzero.min(n_atoms))
         }
     }
 

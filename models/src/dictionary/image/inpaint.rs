@@ -108,10 +108,8 @@ impl Inpaint {
     /// The pursuit of a patch of which everything is known.
     pub(super) fn coder(&self, n_atoms: usize) -> SparseCoder {
         SparseCoder {
-            method: self.method,
-            n_nonzero: self.n_nonzero.min(n_atoms),
             error: Some(ErrorTarget::Absolute(self.error() * self.side as f64)),
-            nonnegative: false,
+            ..SparseCoder::new(self.method, self.n_nonzero.min(n_atoms))
         }
     }
 
@@ -280,10 +278,8 @@ impl Masked<'_> {
             let mean = ((&rows * &mask)?.sum_keepdim(1)? / &n_known)?;
             let coder = match settings.penalty {
                 None => PatchCoder::Pursuit(SparseCoder {
-                    method: settings.method,
-                    n_nonzero: limit + 1,
                     error: Some(ErrorTarget::PerSignal((n_known.sqrt()? * settings.error())?.squeeze(1)?)),
-                    nonnegative: false,
+                    ..SparseCoder::new(settings.method, limit + 1)
                 }),
                 Some(penalty) => PatchCoder::Lasso(Lasso {
                     weights: Some(is_flat(dictionary)?.eq(0u8)?.to_dtype(DType::F32)?),

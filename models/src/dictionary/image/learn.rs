@@ -39,11 +39,14 @@ pub struct ImageTraining {
     pub n_patches: usize,
     /// Rule that updates the atoms. Default AK-SVD.
     pub rule: UpdateRule,
+    /// Atoms updated at once (`ñ` of Irofti 2016), at least 1; `n_atoms` or more are all. Default
+    /// all.
+    pub group: usize,
 }
 
 impl Default for ImageTraining {
     fn default() -> Self {
-        Self { n_atoms: 256, iterations: 10, n_patches: 40_000, rule: UpdateRule::AkSvd }
+        Self { n_atoms: 256, iterations: 10, n_patches: 40_000, rule: UpdateRule::AkSvd, group: usize::MAX }
     }
 }
 
@@ -117,6 +120,7 @@ impl ImageTrainer {
         let min_uses = MIN_USES.min(patches.dim(0)? / training.n_atoms);
         let config = DictionaryTrainConfig {
             rule: training.rule,
+            group: training.group,
             iterations: training.iterations,
             coder: Some(coder),
             n_fixed: 1,

@@ -8,8 +8,8 @@
 //! |---|---|---|---|
 //! | [`Omp`](PursuitMethod::Omp) | the atom most correlated with the residual | 1 | CPU, CUDA |
 //! | [`Ols`](PursuitMethod::Ols) | the atom whose addition leaves the smallest residual | 1.25 | CPU, CUDA |
-//! | [`SubspacePursuit`](PursuitMethod::SubspacePursuit) | `s` atoms at once, exchanged for better ones | 15 | CPU |
-//! | [`ProjectionOmp`](PursuitMethod::ProjectionOmp) | the one of `s` candidates with the largest coefficient when all are fitted together | 20 | CPU |
+//! | [`SubspacePursuit`](PursuitMethod::SubspacePursuit) | `s` atoms at once, exchanged for better ones | 15 | CPU, CUDA |
+//! | [`ProjectionOmp`](PursuitMethod::ProjectionOmp) | the one of `s` candidates with the largest coefficient when all are fitted together | 20 | CPU, CUDA |
 //! | [`LookAheadOls`](PursuitMethod::LookAheadOls) | the one of `s` candidates from which OLS ends best | 160 | CPU |
 //!
 //! Cost is the time relative to OMP, for 8 atoms of 128 or 512 and 8×8 patches; the cost of
@@ -24,9 +24,12 @@
 //!
 //! OMP and OLS are [`chandlery_ops::codes::bomp`] and [`chandlery_ops::codes::ols`]; their rules
 //! (scale of atoms, ties, dependent atoms, zero signals) hold for all methods. The other methods
-//! compute in f64 on all cores of the CPU, wherever the signals are, with the Gram matrix of the
-//! dictionary (`8n²` bytes), and return codes on the device of the signals. They have no
-//! non-negative form.
+//! compute in f64 with the Gram matrix of the dictionary (`8n²` bytes), and return codes on the
+//! device of the signals: on all cores of the CPU, one signal after the other in each, and on a GPU
+//! subspace pursuit and projection-based OMP with candle's ops for all signals at once, over fewer
+//! than 65,536 atoms. Look-ahead OLS computes on the CPU wherever the signals are: each of its
+//! candidates has directions of its own, whose memory and traffic a GPU would need a kernel for. They
+//! have no non-negative form.
 //!
 //! Sources: Dai and Milenkovic, "Subspace pursuit for compressive sensing signal reconstruction",
 //! IEEE Trans. Information Theory 55(5), 2009; Chatterjee, Sundman, Vehkaperä and Skoglund,
@@ -40,7 +43,7 @@
 //! // Two axes and an atom between them that looks best to OMP, which then needs a second.
 //! let dictionary = Tensor::new(&[[1f32, 0., 0.], [0., 1., 0.], [0.7, 0.7, 0.1]], &Cpu)?;
 //! let signals = Tensor::new(&[[1f32, 1., 0.]], &Cpu)?;
-//! let coder = |method| SparseCoder { method, n_nonzero: 2, error: None, nonnegative: false };
+//! let coder = |method| SparseCoder::new(method, 2);
 //! let omp = coder(PursuitMethod::Omp).encode(&signals, &dictionary)?;
 //! assert_eq!(omp.indices.to_vec2::<u32>()?[0][0], 2);
 //! // Looking ahead finds the two axes, which leave nothing.
@@ -48,6 +51,7 @@
 //! assert_eq!(ahead.to_dense()?.to_vec2::<f32>()?, [[1., 1., 0.]]);
 //! # Ok(()) }
 //! ```
+mod batched;
 mod look_ahead;
 mod path;
 mod problem;
@@ -115,20 +119,36 @@ pub struct SparseCoder {
     pub error: Option<ErrorTarget>,
     /// Whether every coefficient must be at least 0; for OMP and OLS.
     pub nonnegative: bool,
+    /// The most signals that are coded at a time (`m̃` of Irofti 2016), at least 1: fewer need less
+    /// memory besides the codes, which do not depend on it. None: as many as memory has room for.
+    pub chunk: Option<usize>,
 }
 
 impl SparseCoder {
+    /// Up to `n_nonzero` atoms by `method`, without an error target, coefficients of either sign.
+    pub fn new(method: PursuitMethod, n_nonzero: usize) -> Self {
+        Self { method, n_nonzero, error: None, nonnegative: false, chunk: None }
+    }
+
+    /// The same as ops take it.
+    fn pursuit(&self) -> Pursuit {
+        let &Self { n_nonzero, ref error, nonnegative, chunk, .. } = self;
+        Pursuit { n_nonzero, error: error.clone(), nonnegative, chunk }
+    }
+
     /// The codes of `signals` `[m, p]` over `dictionary` `[n, p]`, both f32 or both f64.
     ///
     /// # Errors
     /// When shapes, types or devices do not fit, a limit is out of range, a number is not finite,
     /// or `nonnegative` is set for a method other than OMP and OLS.
     pub fn encode(&self, signals: &Tensor, dictionary: &Tensor) -> Result<SparseCodes> {
-        let pursuit =
-            Pursuit { n_nonzero: self.n_nonzero, error: self.error.clone(), nonnegative: self.nonnegative };
+        let pursuit = self.pursuit();
         match self.method {
             PursuitMethod::Omp => bomp(signals, dictionary, &pursuit),
             PursuitMethod::Ols => ols(signals, dictionary, &pursuit),
+            method if signals.device().is_cuda() && batched::is_for(method, dictionary) => {
+                batched::encode(self, signals, dictionary)
+            }
             PursuitMethod::SubspacePursuit => problem::encode(self, signals, dictionary, subspace::pursue),
             PursuitMethod::ProjectionOmp => problem::encode(self, signals, dictionary, projection::pursue),
             PursuitMethod::LookAheadOls => problem::encode(self, signals, dictionary, look_ahead::pursue),
@@ -144,8 +164,7 @@ impl SparseCoder {
     /// # Errors
     /// As for [`encode`](Self::encode), and for other methods.
     pub fn encode_masked(&self, signals: &Tensor, mask: &Tensor, dictionary: &Tensor) -> Result<SparseCodes> {
-        let pursuit =
-            Pursuit { n_nonzero: self.n_nonzero, error: self.error.clone(), nonnegative: self.nonnegative };
+        let pursuit = self.pursuit();
         match self.method {
             PursuitMethod::Omp => bomp_masked(signals, mask, dictionary, &pursuit),
             PursuitMethod::Ols => ols_masked(signals, mask, dictionary, &pursuit),

@@ -5,7 +5,7 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::codes::{ErrorTarget, SparseCodes};
 use rayon::prelude::*;
 
-/// Signals whose correlations are computed at a time.
+/// Signals whose correlations are computed at a time, where nothing else is asked for.
 const CHUNK: usize = 2048;
 
 /// Below this a pivot `ρ²`, of atoms of norm 1, is rounding: the atom depends on those chosen.
@@ -113,13 +113,28 @@ pub(super) struct Fit {
     pub error: f64,
 }
 
-/// Codes every signal by `pursue`, each on its own.
-pub(super) fn encode(
+/// Checked operands in f64 on one device.
+pub(super) struct Operands {
+    /// `Y`, `[m, p]`
+    pub rows: Tensor,
+    /// `D̂`, `[n, p]`
+    pub unit: Tensor,
+    /// `‖d‖`, 1 where it is 0
+    pub lengths: Vec<f64>,
+    /// `‖y‖²` and `ε²` of each signal
+    pub energies: Vec<f64>,
+    pub targets: Vec<f64>,
+    pub m: usize,
+    pub n: usize,
+}
+
+/// Checks the operands, and moves them to `device`.
+pub(super) fn operands(
     coder: &SparseCoder,
     signals: &Tensor,
     dictionary: &Tensor,
-    pursue: fn(&Problem) -> Fit,
-) -> Result<SparseCodes> {
+    device: &Device,
+) -> Result<Operands> {
     let op = coder.method.name();
     if coder.nonnegative {
         candle::bail!(
@@ -127,25 +142,38 @@ pub(super) fn encode(
         )
     }
     let (m, n) = check(op, coder, signals, dictionary)?;
-    let wide = |x: &Tensor| x.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.contiguous();
+    let wide = |x: &Tensor| x.to_device(device)?.to_dtype(DType::F64)?.contiguous();
     let (rows, atoms) = (wide(signals)?, wide(dictionary)?);
     let norms = row_norms(op, "dictionary", "atom", &atoms)?;
     let lengths: Vec<f64> = norms.iter().map(|&norm| if norm > 0. { norm } else { 1. }).collect();
-    let unit = atoms.broadcast_div(&Tensor::new(lengths.as_slice(), &Device::Cpu)?.unsqueeze(1)?)?;
-    let turned = unit.t()?;
-    let gram = Gram { n, entries: unit.matmul(&turned)?.flatten_all()?.to_vec1()? };
+    let unit = atoms.broadcast_div(&Tensor::new(lengths.as_slice(), device)?.unsqueeze(1)?)?;
     let of_signal = row_norms(op, "signals", "row", &rows)?;
     let targets = targets(op, coder.error.as_ref(), &of_signal)?;
+    let energies = of_signal.iter().map(|norm| norm * norm).collect();
+    Ok(Operands { rows, unit, lengths, energies, targets, m, n })
+}
 
+/// Codes every signal by `pursue`, each on its own, on the CPU.
+pub(super) fn encode(
+    coder: &SparseCoder,
+    signals: &Tensor,
+    dictionary: &Tensor,
+    pursue: fn(&Problem) -> Fit,
+) -> Result<SparseCodes> {
+    let Operands { rows, unit, lengths, energies, targets, m, n } =
+        operands(coder, signals, dictionary, &Device::Cpu)?;
+    let turned = unit.t()?;
+    let gram = Gram { n, entries: unit.matmul(&turned)?.flatten_all()?.to_vec1()? };
     let s = coder.n_nonzero;
+    let at_once = coder.chunk.unwrap_or(CHUNK);
     let (mut indices, mut values, mut count) = (vec![0u32; m * s], vec![0f64; m * s], vec![0u32; m]);
-    for start in (0..m).step_by(CHUNK) {
-        let end = m.min(start + CHUNK);
+    for start in (0..m).step_by(at_once) {
+        let end = m.min(start + at_once);
         let corr: Vec<f64> = rows.narrow(0, start, end - start)?.matmul(&turned)?.flatten_all()?.to_vec1()?;
         let out = indices[start * s..end * s].par_chunks_mut(s);
         let out = out.zip(values[start * s..end * s].par_chunks_mut(s)).zip(&mut count[start..end]);
         out.zip(corr.par_chunks(n)).enumerate().for_each(|(row, (((indices, values), count), corr))| {
-            let energy = of_signal[start + row] * of_signal[start + row];
+            let energy = energies[start + row];
             let problem = Problem { gram: &gram, corr, energy, target: targets[start + row], s };
             // A signal that is small enough already needs no atoms.
             let fit = if energy <= problem.target { Fit::default() } else { pursue(&problem) };
@@ -185,6 +213,9 @@ fn check(op: &str, coder: &SparseCoder, signals: &Tensor, dictionary: &Tensor) -
     }
     if coder.n_nonzero == 0 || coder.n_nonzero > n {
         candle::bail!("{op}: n_nonzero must be in 1..={n}, the number of atoms, got {}", coder.n_nonzero)
+    }
+    if coder.chunk == Some(0) {
+        candle::bail!("{op}: chunk must be at least 1, got 0")
     }
     Ok((m, n))
 }

@@ -9,7 +9,7 @@ use super::problem::{CORRELATION, Fit, Problem};
 
 /// Rounds of exchange; two or three are usual, and each lowers the residual, so that the bound is
 /// for rounding.
-const ROUNDS: usize = 100;
+pub(super) const ROUNDS: usize = 100;
 
 pub(super) fn pursue(problem: &Problem) -> Fit {
     if problem.target < 0. {

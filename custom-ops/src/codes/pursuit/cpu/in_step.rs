@@ -16,8 +16,13 @@ use rayon::prelude::*;
 /// Bytes that the signals of a chunk keep, all together.
 const CACHE_BYTES: usize = 1 << 20;
 
-pub(super) fn run<T: Real, K: Kind, const W: usize>(input: &Input<T>, output: Output<T>) -> Result<()> {
-    let (m, s) = (input.job.m, input.job.s);
+/// Codes the signals from `first` on that `output` has room for.
+pub(super) fn run<T: Real, K: Kind, const W: usize>(
+    input: &Input<T>,
+    first: usize,
+    output: Output<T>,
+) -> Result<()> {
+    let (m, s) = (output.count.len(), input.job.s);
     let n = input.atoms.padded;
     // Its basis, and α, e, 1/√g and a row of G.
     let bytes = n * (s + 3) * size_of::<T>();
@@ -28,10 +33,9 @@ pub(super) fn run<T: Real, K: Kind, const W: usize>(input: &Input<T>, output: Ou
         None => vec![],
     };
     let worker = || Chunk::<T, W>::new::<K>(input, len);
-    output
-        .par_chunks(len, s)
-        .enumerate()
-        .try_for_each_init(worker, |chunk, (c, mut out)| chunk.run::<K>(input, &squares, c * len, &mut out))
+    output.par_chunks(len, s).enumerate().try_for_each_init(worker, |chunk, (c, mut out)| {
+        chunk.run::<K>(input, &squares, first + c * len, &mut out)
+    })
 }
 
 /// The memory of a thread.

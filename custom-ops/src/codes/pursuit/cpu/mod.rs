@@ -6,6 +6,7 @@
 //! or a separate Gram matrix for each signal because samples are missing), all signals of a chunk
 //! advance in step, and each step computes the rows that they need as one product ([`in_step`]).
 mod atoms;
+pub(super) mod cholesky;
 mod combine;
 mod factor;
 mod in_step;
@@ -55,12 +56,21 @@ fn run_kind<T: Real, K: Kind, const W: usize>(job: &Job, io: Io<'_, CpuStorage>)
     let mut indices = vec![0u32; m * s];
     let mut values = vec![T::zero(); m * s];
     let mut count = vec![0u32; m];
-    let output = Output { indices: &mut indices, values: &mut values, count: &mut count };
     // A row of the Gram matrix costs as much as a correlation, and each signal wants s - 1 of them.
-    if job.mask.is_some() || m * (s - 1) < n {
-        in_step::run::<T, K, W>(&input, output)?;
-    } else {
-        with_gram::<T, K, W>(&input, output)?;
+    let in_step = job.mask.is_some() || m * (s - 1) < n;
+    let gram = if in_step { Vec::new() } else { atoms.gram() };
+    let at_once = job.chunk.unwrap_or(m).clamp(1, m.max(1));
+    for first in (0..m).step_by(at_once) {
+        let end = m.min(first + at_once);
+        let output = Output {
+            indices: &mut indices[first * s..end * s],
+            values: &mut values[first * s..end * s],
+            count: &mut count[first..end],
+        };
+        match in_step {
+            true => in_step::run::<T, K, W>(&input, first, output)?,
+            false => with_gram::<T, K, W>(&input, &gram, first, output)?,
+        }
     }
     Ok(SparseCodes {
         indices: Tensor::from_vec(indices, (m, s), &Device::Cpu)?,
@@ -142,15 +152,21 @@ fn chunk(m: usize, bytes_a_signal: usize) -> usize {
     fits.clamp(8, 64).min(shared).max(1)
 }
 
-fn with_gram<T: Real, K: Kind, const W: usize>(input: &Input<T>, output: Output<T>) -> Result<()> {
+/// Codes the signals from `first` on that `output` has room for.
+fn with_gram<T: Real, K: Kind, const W: usize>(
+    input: &Input<T>,
+    gram: &[T],
+    first: usize,
+    output: Output<T>,
+) -> Result<()> {
     let &Input { atoms, signals, .. } = input;
-    let &Job { m, p, s, nonnegative, .. } = input.job;
-    let gram = atoms.gram();
+    let &Job { p, s, nonnegative, .. } = input.job;
     let n = atoms.padded;
-    let len = chunk(m, n * size_of::<T>());
+    let len = chunk(output.count.len(), n * size_of::<T>());
     let worker = || (Track::<T, W>::new::<K>(n, s, nonnegative), vec![T::zero(); len * n]);
     output.par_chunks(len, s).enumerate().try_for_each_init(worker, |(track, corr), (c, mut out)| {
-        let rows = c * len..c * len + out.count.len();
+        let start = first + c * len;
+        let rows = start..start + out.count.len();
         let corr = &mut corr[..rows.len() * n];
         atoms.correlate(corr, &signals[rows.start * p..rows.end * p]);
         for (b, (row, corr)) in rows.zip(corr.chunks_exact_mut(n)).enumerate() {

@@ -80,6 +80,7 @@ fn run_as<T: CudaDType>(job: &Job, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result
     let (signals, dictionary) = (signals.elements::<T>()?, dictionary.elements::<T>()?);
     let (mask, targets) = (mask.maybe::<u8>()?, targets.maybe::<T>()?);
     let plan = Plan::new(Sizes::of(job), gpu.limits(), || Ok(result::mem_get_info().w()?.0))?;
+    let plan = plan.at_most(job.chunk);
     let mut layout = ScratchLayout::default();
     let space = Workspace::<T>::new(&plan, job.s, &mut layout);
     let mut scratch = layout.alloc(op, gpu)?;

@@ -172,6 +172,11 @@ impl Plan {
         Ok(self)
     }
 
+    /// The same with at most so many signals at a time.
+    pub(super) fn at_most(self, chunk: Option<usize>) -> Self {
+        Self { chunk: chunk.map_or(self.chunk, |most| self.chunk.min(most).max(1)), ..self }
+    }
+
     /// Atoms that a lane holds in a row, which decides their order in it; 0 for the order of the
     /// dictionary.
     pub(super) fn slots(&self) -> usize {
