@@ -208,6 +208,84 @@ fn noise_of_an_evaluation_is_that_of_the_run_unless_told() {
 }
 
 #[test]
+fn noise_that_flips_trains_and_the_losses_that_the_paper_prints_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = tiny(&["--epochs", "3", "--corruption", "flip:0.2", "--out", "run"]);
+    let result = DAE.json(folder.path(), &train);
+    assert_eq!(result["corruption"][0], "flip:0.2");
+    let lines = metrics(&folder.path().join("run"));
+    assert!(number(&lines[2], "loss") < number(&lines[0], "loss"));
+    let of = DAE.json(folder.path(), &["evaluate", "run"]);
+    assert_eq!(of["corruption"], "flip:0.2");
+    let (rmse, squares, distance) =
+        (number(&of, "rmse"), number(&of, "squared_error"), number(&of, "distance"));
+    // Both are of the same rows, summed over values in place of their mean.
+    assert!((squares / (784. * rmse * rmse) - 1.).abs() < 1e-9, "{of}");
+    // A mean of distances is at most the root of the mean of their squares.
+    assert!(distance < squares.sqrt() && distance > 0.5 * squares.sqrt(), "{of}");
+}
+
+#[test]
+fn views_of_rows_are_those_of_the_library_with_their_labels() {
+    let folder = trained("10");
+    let at = |name: &str| folder.path().join(name);
+    let args = ["sample", "run", "--split", "test", "--max-rows", "12", "--views", "3", "--n", "5"];
+    let made = DAE.json(folder.path(), &args);
+    let n = made["n_samples"].as_u64().unwrap();
+    assert_eq!((made["views"].as_u64(), &made["corruption"]), (Some(3), &"salt-and-pepper:0.3".into()));
+    // Five rows, each with its three views.
+    assert_eq!(picture_size(&at("views/views.png")), (side(4), side(5)));
+    let load = |name: &str| candle::safetensors::load(at(name), &Cpu).unwrap();
+    let tensors = load("views/views.safetensors");
+    assert_eq!(tensors["features"].dims(), [3 * n as usize, 784]);
+    let labels = tensors["labels"].to_vec1::<u32>().unwrap();
+    assert!(labels.chunks(3).all(|of_row| of_row.iter().all(|label| *label == of_row[0])), "{labels:?}");
+    // The same chain by the library, from the same rows.
+    DAE.succeed(
+        folder.path(),
+        &[
+            "sample",
+            "run",
+            "--split",
+            "test",
+            "--max-rows",
+            "12",
+            "--views",
+            "1",
+            "--corruption",
+            "none",
+            "--out",
+            "clean",
+        ],
+    );
+    let dae = Dae::from_pretrained(name(&at("run")), &LoadOptions::default()).unwrap();
+    let first = &load("clean/views.safetensors")["features"];
+    let rows = chandlery_datasets::open(
+        "mnist-sample",
+        &chandlery_datasets::DataOptions { max_rows: Some(12), ..Default::default() },
+    )
+    .unwrap();
+    let raw = rows.test.unwrap().to_tensor(&Cpu).unwrap();
+    let want = dae.reconstruct_prepared(&raw).unwrap();
+    let apart = (first - &want).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+    assert!(apart < 1e-6, "{apart}");
+    // The same seed gives the same bits, another gives others; a longer chain begins with a shorter one.
+    let of = |more: &[&str]| {
+        DAE.succeed(folder.path(), &[&args[..], more].concat());
+        load("views/views.safetensors")["features"].to_vec2::<f32>().unwrap()
+    };
+    let (once, again, other) = (of(&[]), of(&[]), of(&["--seed", "8"]));
+    assert!(once == again && once != other);
+    let twice = {
+        let args = ["sample", "run", "--split", "test", "--max-rows", "12", "--views", "2", "--out", "two"];
+        DAE.succeed(folder.path(), &args);
+        load("two/views.safetensors")["features"].to_vec2::<f32>().unwrap()
+    };
+    assert_eq!((&twice[0], &twice[1], &twice[2]), (&once[0], &once[1], &once[3]));
+    DAE.refuse(folder.path(), &["sample", "run", "--views", "0"], "must be a whole number of at least 1");
+}
+
+#[test]
 fn real_valued_rows_are_given_back_by_linear_outputs() {
     let folder = tempfile::tempdir().unwrap();
     let more = ["--prepare", "row-mean,pca=20", "--hidden-unit", "tanh", "--epochs", "3", "--out", "run"];

@@ -17,7 +17,7 @@ enum Differ {
 use Differ::{Details, Meaning, Values};
 
 /// Options whose declarations differ, and why they must.
-const EXCEPT: [(&[&str], Differ, &str); 8] = [
+const EXCEPT: [(&[&str], Differ, &str); 9] = [
     (
         &[
             "atoms",
@@ -37,6 +37,11 @@ const EXCEPT: [(&[&str], Differ, &str); 8] = [
         &["degrees-of-freedom", "error", "metric", "n", "neighbours", "nonzero", "seed", "sigma", "step"],
         Details,
         "a command that uses a model takes those of its training, one that trains has to choose",
+    ),
+    (
+        &["patience", "tolerance"],
+        Details,
+        "fine-tuning can also watch held-out rows, and keeps the best weights then",
     ),
     (
         &["forgetting", "loss", "penalty", "sparsity-target", "sparsity-weight", "sweeps"],

@@ -49,3 +49,8 @@ fn raina() {
         &["table-1", "section-2", "table-2", "figure-speed-up", "table-3", "convolution", "table-4"],
     );
 }
+
+#[test]
+fn the_denoising_autoencoder() {
+    reproduce("kumar", &["figure-4", "modules", "naive", "tile-width", "f32-f64", "stacks", "streams"]);
+}

@@ -8,8 +8,13 @@ use chandlery_ops::layers::{Corruption, corrupt, corrupt_, corrupt_reference};
 
 const CPU: Device = Device::Cpu;
 const PLACE: Philox = Philox { seed: 31, stream: 6, offset: u64::MAX - 3 };
-const LAWS: [Corruption; 4] =
-    [Corruption::None, Corruption::SaltAndPepper(0.3), Corruption::Masking(0.25), Corruption::Gaussian(0.5)];
+const LAWS: [Corruption; 5] = [
+    Corruption::None,
+    Corruption::SaltAndPepper(0.3),
+    Corruption::Masking(0.25),
+    Corruption::Gaussian(0.5),
+    Corruption::Flip(0.3),
+];
 
 fn values(x: &Tensor) -> Result<Vec<f32>> {
     x.flatten_all()?.to_vec1()
@@ -86,6 +91,11 @@ fn shares_and_deviations_are_those_asked_for() -> Result<()> {
     let masked = values(&corrupt(&half, Corruption::Masking(0.25), PLACE)?)?;
     near("masked", count(&masked, 0.), 0.25);
     assert_eq!(count(&masked, 0.) + count(&masked, 0.5), N);
+    // What is on is turned off, and the other way round: 0.25 becomes 0.75.
+    let quarter = Tensor::full(0.25f32, N, &CPU)?;
+    let flipped = values(&corrupt(&quarter, Corruption::Flip(0.3), PLACE)?)?;
+    near("flipped", count(&flipped, 0.75), 0.3);
+    assert_eq!(count(&flipped, 0.75) + count(&flipped, 0.25), N);
     let normal = values(&corrupt(&half, Corruption::Gaussian(2.), PLACE)?)?;
     let z: Vec<f64> = normal.iter().map(|x| (f64::from(*x) - 0.5) / 2.).collect();
     let moment = |k: i32| z.iter().map(|z| z.powi(k)).sum::<f64>() / N as f64;
@@ -100,14 +110,21 @@ fn a_share_of_nought_or_one_leaves_nothing_to_chance_and_nan_stays() -> Result<(
     let x = Tensor::new(&[0.25f32, f32::NAN, -3., 7.], &CPU)?.repeat(50)?;
     let bits =
         |x: &Tensor| Ok::<_, candle::Error>(values(x)?.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
-    for law in
-        [Corruption::None, Corruption::SaltAndPepper(0.), Corruption::Masking(0.), Corruption::Gaussian(0.)]
-    {
+    for law in [
+        Corruption::None,
+        Corruption::SaltAndPepper(0.),
+        Corruption::Masking(0.),
+        Corruption::Flip(0.),
+        Corruption::Gaussian(0.),
+    ] {
         assert_eq!(bits(&corrupt(&x, law, PLACE)?)?, bits(&x)?, "{law}");
     }
     assert!(values(&corrupt(&x, Corruption::Masking(1.), PLACE)?)?.iter().all(|x| *x == 0.));
     let extremes = values(&corrupt(&x, Corruption::SaltAndPepper(1.), PLACE)?)?;
     assert!(extremes.iter().all(|x| *x == 0. || *x == 1.));
+    let flipped = values(&corrupt(&x, Corruption::Flip(1.), PLACE)?)?;
+    assert_eq!((flipped[0], flipped[2], flipped[3]), (0.75, 4., -6.));
+    assert!(flipped[1].is_nan());
     let noisy = values(&corrupt(&x, Corruption::Gaussian(1.), PLACE)?)?;
     assert_eq!(noisy.iter().filter(|x| x.is_nan()).count(), 50);
     Ok(())
@@ -119,17 +136,20 @@ fn the_text_of_a_corruption_is_read_back() {
         ("none", Corruption::None),
         ("salt-and-pepper:0.3", Corruption::SaltAndPepper(0.3)),
         ("masking:0.25", Corruption::Masking(0.25)),
+        ("flip:0.3", Corruption::Flip(0.3)),
         ("gaussian:0.5", Corruption::Gaussian(0.5)),
     ] {
         assert_eq!(law.to_string(), text);
         assert_eq!(text.parse(), Ok(law));
     }
-    let forms = "corruption must be none, salt-and-pepper:SHARE, masking:SHARE or gaussian:DEVIATION";
-    for text in ["", "salt", "masking", "masking:", "masking:half", "none:1", "gauss:1"] {
+    let forms =
+        "corruption must be none, salt-and-pepper:SHARE, masking:SHARE, flip:SHARE or gaussian:DEVIATION";
+    for text in ["", "salt", "masking", "masking:", "masking:half", "flip", "none:1", "gauss:1"] {
         assert_eq!(text.parse::<Corruption>(), Err(format!("{forms}, got `{text}`")));
     }
     for (text, want) in [
         ("masking:1.5", "the share of replaced values must be in [0, 1], got 1.5"),
+        ("flip:-0.1", "the share of replaced values must be in [0, 1], got -0.1"),
         ("salt-and-pepper:nan", "the share of replaced values must be in [0, 1], got NaN"),
         ("gaussian:-1", "the standard deviation must be a finite number of at least 0, got -1"),
         ("gaussian:inf", "the standard deviation must be a finite number of at least 0, got inf"),

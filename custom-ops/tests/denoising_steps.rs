@@ -50,7 +50,12 @@ fn figures(table: &Tensor) -> Result<Vec<f64>> {
 fn steps_follow_the_plain_loops() -> Result<()> {
     for shape @ [v, h, ..] in SHAPES {
         let (values, rows, steps) = problem(shape)?;
-        for corruption in [Corruption::SaltAndPepper(0.3), Corruption::Gaussian(0.5), Corruption::None] {
+        for corruption in [
+            Corruption::SaltAndPepper(0.3),
+            Corruption::Gaussian(0.5),
+            Corruption::Flip(0.2),
+            Corruption::None,
+        ] {
             let steps = DenoisingSteps { corruption, ..steps };
             let (want, [entropy, squares]) =
                 denoising_steps_reference(params(&values, v, h), &rows, steps, PHILOX)?;

@@ -1,5 +1,7 @@
-//! Early stopping: ends training when a figure of held-out rows no longer falls, and keeps the best
-//! model.
+//! Ends of training before its last epoch: early stopping, when a figure of held-out rows no longer
+//! falls, which keeps the best model; and convergence, when the loss of training does not improve
+//! any more, which keeps the last.
+use crate::check::{at_least_one, range};
 use candle::Result;
 use serde::{Deserialize, Serialize};
 
@@ -90,5 +92,120 @@ impl<M> EarlyStopping<M> {
 
     pub(crate) fn set_best(&mut self, model: M) {
         self.best = Some(model);
+    }
+}
+
+/// When the loss of a training has converged: it improved by less than `tolerance` of itself in
+/// each of `patience` epochs in a row.
+///
+/// ```text
+/// improvement = (lowest loss so far − loss) / |lowest loss so far|
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Convergence {
+    /// The least improvement that counts, as a share of the lowest loss so far, at least 0; with 0
+    /// every lower loss counts. Default 0.001.
+    pub tolerance: f64,
+    /// Epochs in a row without one, at least 1. Default 3: the noise of an epoch is not taken for
+    /// the end.
+    pub patience: usize,
+}
+
+impl Default for Convergence {
+    fn default() -> Self {
+        Self { tolerance: 1e-3, patience: 3 }
+    }
+}
+
+impl Convergence {
+    /// # Errors
+    /// When a field is out of its range; the message names it.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "Convergence";
+        range(OP, "tolerance", self.tolerance, "a finite number of at least 0", |x| {
+            x >= 0. && x.is_finite()
+        })?;
+        at_least_one(OP, "patience", self.patience)
+    }
+}
+
+/// Watches a loss until it has [converged](Convergence).
+///
+/// ```
+/// use chandlery::{Converging, Convergence};
+/// let rule = Convergence { tolerance: 0.01, patience: 2 };
+/// let mut converging = Converging::default();
+/// // 10 to 9 is 10 %, 9 to 8.95 is 0.6 %, and 8.95 to 8.9 is 0.6 % again.
+/// assert_eq!([10., 9., 8.95, 8.9].map(|loss| converging.observe(loss, rule)), [false, false, false, true]);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Converging {
+    lowest: Option<f64>,
+    /// Epochs in a row without an improvement.
+    since: usize,
+    converged: bool,
+}
+
+impl Converging {
+    /// Records the loss of an epoch; returns whether it has converged. A NaN is never lower.
+    pub fn observe(&mut self, loss: f64, rule: Convergence) -> bool {
+        let lower = self.lowest.is_none_or(|lowest| loss < lowest) && loss.is_finite();
+        let enough = self.lowest.is_none_or(|lowest| lowest - loss >= rule.tolerance * lowest.abs());
+        self.since = if lower && enough { 0 } else { self.since + 1 };
+        if lower {
+            self.lowest = Some(loss);
+        }
+        self.converged = self.since >= rule.patience.max(1);
+        self.converged
+    }
+
+    /// Whether the last loss ended the training.
+    pub fn converged(&self) -> bool {
+        self.converged
+    }
+
+    /// Whether no loss was recorded yet.
+    pub fn is_new(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The epoch, counted from 1, in which training ends.
+    fn end(losses: &[f64], tolerance: f64, patience: usize) -> Option<usize> {
+        let mut converging = Converging::default();
+        let rule = Convergence { tolerance, patience };
+        losses.iter().position(|&loss| converging.observe(loss, rule)).map(|at| at + 1)
+    }
+
+    #[test]
+    fn a_loss_that_creeps_converges_and_one_that_falls_does_not() {
+        let falls: Vec<f64> = (0..40).map(|i| 0.9f64.powi(i)).collect();
+        assert_eq!((end(&falls, 0.05, 1), end(&falls, 0.1 + 1e-9, 1)), (None, Some(2)));
+        // An epoch that improves begins the count anew.
+        assert_eq!(end(&[4., 4., 4., 2., 2., 2., 2.], 0.01, 3), Some(7));
+        // So do small steps not, though they add up to more than the tolerance.
+        assert_eq!(end(&[1., 0.995, 0.99, 0.985, 0.98], 0.01, 3), Some(4));
+    }
+
+    #[test]
+    fn without_a_tolerance_only_losses_that_are_not_lower_count() {
+        assert_eq!(end(&[3., 2.999, 2.998, 2.997], 0., 1), None);
+        assert_eq!(end(&[3., 3.], 0., 1), Some(2));
+        // Below zero a share is of the magnitude.
+        assert_eq!((end(&[-10., -11.], 0.05, 1), end(&[-10., -10.1], 0.05, 1)), (None, Some(2)));
+    }
+
+    #[test]
+    fn what_is_no_number_is_no_improvement() {
+        assert_eq!(end(&[f64::NAN, f64::INFINITY, f64::NAN], 0., 3), Some(3));
+        assert_eq!(end(&[2., f64::NAN, 1., 0.5], 0., 2), None);
+        assert!(Convergence { tolerance: f64::NAN, ..Convergence::default() }.validate().is_err());
+        assert!(Convergence { patience: 0, ..Convergence::default() }.validate().is_err());
+        assert!(Convergence::default().validate().is_ok());
     }
 }

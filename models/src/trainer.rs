@@ -1,5 +1,5 @@
 //! What all that learns has in common.
-use crate::early_stopping::{Best, EarlyStopping};
+use crate::early_stopping::{Best, Convergence, Converging, EarlyStopping};
 use candle::{Device, Error, Result, Tensor};
 use chandlery_datasets::Feed;
 use serde::Serialize;
@@ -286,6 +286,47 @@ pub trait MinibatchTrainer: Trainer {
             })
         })?;
         stopping.into_best()
+    }
+
+    /// Trains until the loss that `loss` reads from an epoch's metrics has
+    /// [converged](Convergence), or all `epochs` are made, and returns the metrics of each.
+    ///
+    /// ```
+    /// # use candle::Device::Cpu;
+    /// # use chandlery::datasets::{Feed, FeedConfig, Split};
+    /// # use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
+    /// # use chandlery::{Convergence, MinibatchTrainer, Philox};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let rows = Split::from_tensors(&chandlery_ops::core::uniform((200, 6), &Cpu, Philox::new(0, 2))?, None)?;
+    /// let dae = Dae::init(DaeConfig::new(6, 4), Philox::new(0, 0), &Cpu)?;
+    /// let mut feed = Feed::new(&rows, &Cpu, FeedConfig::new(8, 7))?;
+    /// let mut trainer = DaeTrainer::new(&dae, DaeTrainConfig::default(), Philox::new(0, 1))?;
+    /// let rule = Convergence { tolerance: 0.01, patience: 2 };
+    /// let metrics = trainer.fit_until(&mut feed, 200, rule, |epoch| epoch.loss)?;
+    /// assert!(metrics.len() < 200);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`fit`](Self::fit), and when `rule` is out of its range.
+    fn fit_until(
+        &mut self,
+        feed: &mut Feed,
+        epochs: impl Into<Epochs>,
+        rule: Convergence,
+        mut loss: impl FnMut(&Self::Metrics) -> f64,
+    ) -> Result<Vec<Self::Metrics>>
+    where
+        Self: Sized,
+    {
+        rule.validate()?;
+        let mut converging = Converging::default();
+        self.fit_with(feed, epochs, |event| match event {
+            Event::Epoch { metrics, .. } if converging.observe(loss(metrics), rule) => {
+                Ok(ControlFlow::Break(()))
+            }
+            _ => Ok(ControlFlow::Continue(())),
+        })
     }
 
     /// Reads what [`save`](Trainer::save) wrote: the trainer as it was, and the caller's progress.

@@ -7,8 +7,13 @@ use chandlery_ops::layers::{Corruption, corrupt, corrupt_};
 use chandlery_tests::{assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 0x1234_5678_9abc_def0, stream: u64::MAX, offset: u64::MAX - 2 };
-const LAWS: [Corruption; 4] =
-    [Corruption::None, Corruption::SaltAndPepper(0.3), Corruption::Masking(0.25), Corruption::Gaussian(0.5)];
+const LAWS: [Corruption; 5] = [
+    Corruption::None,
+    Corruption::SaltAndPepper(0.3),
+    Corruption::Masking(0.25),
+    Corruption::Gaussian(0.5),
+    Corruption::Flip(0.3),
+];
 
 #[test]
 fn corrupted_rows_are_the_same_bits_on_every_device_at_any_size() -> Result<()> {

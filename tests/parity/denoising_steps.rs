@@ -59,7 +59,12 @@ fn many_steps_in_one_launch_follow_the_plain_loops() -> Result<()> {
             let values = (normal(v * h + v + h + 4, &CPU, Philox::new(1, 0))? * 0.1)?;
             let bytes =
                 (uniform((n_steps * batch, v), &CPU, Philox::new(1, 1))? * 255.)?.to_dtype(DType::U8)?;
-            for corruption in [Corruption::SaltAndPepper(0.3), Corruption::Gaussian(0.5), Corruption::None] {
+            for corruption in [
+                Corruption::SaltAndPepper(0.3),
+                Corruption::Gaussian(0.5),
+                Corruption::Flip(0.2),
+                Corruption::None,
+            ] {
                 let philox = Philox::new(7, 3).advanced(12);
                 let steps = DenoisingSteps {
                     batch,

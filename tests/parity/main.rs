@@ -21,6 +21,7 @@ mod likelihood;
 mod operands;
 mod patches;
 mod pool_units;
+mod printed;
 mod pursuit;
 mod recording;
 mod resume;

@@ -1,4 +1,5 @@
 //! The command line of `fine-tune`.
+use crate::args::converge::ConvergeArgs;
 use crate::options::{LossArg, RowsArgs, above_zero, at_least_one, below_one, not_negative};
 use crate::precision::precision;
 use crate::session::{FeedArgs, SessionArgs};
@@ -55,8 +56,15 @@ pub struct FineTuneSettings {
     /// squared-error for real values.
     #[arg(long, value_enum, conflicts_with = "classify")]
     pub loss: Option<LossArg>,
-    /// Stop after this many epochs without a lower error on the held-out rows, and keep the weights
-    /// of the best epoch. A twentieth of the training rows is held out, at most 1000; with
+    /// Stop when the training loss has converged: when it improved by less than this share of the
+    /// lowest so far in each of --patience epochs in a row. At least 0; 0.001 is a tenth of a per
+    /// cent. The last weights are kept. Default: the training loss ends nothing.
+    #[arg(long, value_name = "SHARE", value_parser = not_negative)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
+    /// Stop after this many epochs in a row without an improvement. With --tolerance, of the
+    /// training loss; default: 3. Without, of the error on the held-out rows, and the weights of
+    /// the best epoch are kept: a twentieth of the training rows is held out, at most 1000; with
     /// --labelled, a fifth of those rows. Default: run all epochs and keep the last weights.
     #[arg(long, value_name = "EPOCHS", value_parser = at_least_one)]
     pub patience: Option<usize>,
@@ -66,6 +74,19 @@ pub struct FineTuneSettings {
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+}
+
+impl FineTuneSettings {
+    /// When the training loss ends the training.
+    pub fn converge(&self) -> ConvergeArgs {
+        ConvergeArgs { tolerance: self.tolerance, patience: self.patience }
+    }
+
+    /// Epochs without a lower error on the held-out rows after which training ends; none where the
+    /// training loss ends it.
+    pub fn held_out_patience(&self) -> Option<usize> {
+        if self.tolerance.is_none() { self.patience } else { None }
+    }
 }
 
 /// Arguments of `fine-tune`.
@@ -85,7 +106,7 @@ pub struct FineTuneArgs {
     /// Epochs: passes over the training rows. Default: 100 for a classifier, 200 for an
     /// autoencoder; for few rows as many as make 2000 steps. With --resume, a larger number extends
     /// the run, even a finished one, to N epochs in all, over which the learning rate falls to 0. A
-    /// run that --patience ended cannot be extended.
+    /// run that --patience or --tolerance ended cannot be extended.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.

@@ -62,8 +62,7 @@ pub enum Model {
     /// Contrastive divergence in layers of overlapping patches: table 3 of Raina, Madhavan and Ng
     /// 2009, or the four layers of their largest network.
     PatchRbm(PatchRbmArgs),
-    /// Denoising autoencoder 784-500: seconds an epoch by minibatch, and the figure of Kumar and
-    /// Giaquinto.
+    /// Denoising autoencoder 784-500: seconds an epoch by minibatch.
     Dae(DaeArgs),
     /// A convolution and both of its gradients, at the size of Lee et al. 2009 and with many
     /// channels, beside candle's conv2d.

@@ -47,16 +47,16 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
 }
 
 /// A model, rows to measure it on, and their noise.
-struct Task {
-    device: Device,
-    stack: StackedDae,
-    data: String,
-    split: Split,
-    noise: Noise,
+pub(super) struct Task {
+    pub device: Device,
+    pub stack: StackedDae,
+    pub data: String,
+    pub split: Split,
+    pub noise: Noise,
 }
 
 impl Task {
-    fn open(args: &NoisyRowsArgs) -> Result<Self> {
+    pub fn open(args: &NoisyRowsArgs) -> Result<Self> {
         let device = args.used.common.open_device()?;
         let stack = saved::load(&args.used.model.model, &device)?;
         let noise = noise_of(args)?;
@@ -92,6 +92,10 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let errors = Errors::of(&stack, &split, noise, &device)?;
     let rows = format!("{} of {data}", count(errors.n_samples, "row"));
     report.line(&errors.words(&rows, noise.corruption))?;
+    report.line(&format!(
+        "a row and its reconstruction from noise: squared distance {:.4}, distance {:.4}",
+        errors.squared_error, errors.distance
+    ))?;
     report.finish(&json!({
         "model": args.of.used.model.model,
         "data": data,
@@ -101,6 +105,8 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         "rmse_of_noise": errors.rmse_of_noise,
         "rmse_clean": errors.rmse_clean,
         "rmse": errors.rmse,
+        "squared_error": errors.squared_error,
+        "distance": errors.distance,
     }))?;
     Ok(Outcome::Done)
 }

@@ -1,4 +1,5 @@
 //! The command line of `dae`.
+use crate::args::converge::ConvergeArgs;
 use crate::args::fine_tune::FineTuneArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::args::used::{EncodeArgs, PictureArgs, UseArgs};
@@ -38,6 +39,11 @@ const EVALUATE: &str = "\
 Examples:
   dae evaluate runs/AUTOENCODER
   dae evaluate runs/AUTOENCODER --split train --corruption salt-and-pepper:0.5";
+/// The same of `sample`.
+const SAMPLE: &str = "\
+Examples:
+  dae sample runs/AUTOENCODER --split train --out views
+  dae sample runs/AUTOENCODER --views 20 --corruption flip:0.1 --n 5";
 
 /// Denoising autoencoders: train one, or a stack layer by layer, on corrupted rows; then use it for
 /// features and to restore images.
@@ -74,6 +80,9 @@ pub enum Command {
     Evaluate(EvaluateArgs),
     /// Draw rows, the same rows corrupted, and their reconstructions.
     Reconstruct(ReconstructArgs),
+    /// Write artificial views of rows: each row is corrupted and reconstructed again and again.
+    #[command(after_help = SAMPLE)]
+    Sample(SampleArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
 }
@@ -84,8 +93,8 @@ pub struct Settings {
     /// Number of hidden units. One number for each layer, lowest layer first; several make a stack.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500", value_parser = at_least_one)]
     pub hidden: Vec<usize>,
-    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a share P to 0, gaussian:S adds noise of standard
-    /// deviation S, none adds none. P is from 0 to 1. On the inputs of a layer, in training only: one for all layers, or one for each,
+    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a share P to 0, flip:P turns a share P of the
+    /// values x to 1 - x, gaussian:S adds noise of standard deviation S, none adds none. P is from 0 to 1. On the inputs of a layer, in training only: one for all layers, or one for each,
     /// lowest first; the inputs of the lowest layer are the prepared rows.
     #[arg(long, value_name = "NOISE,…", value_delimiter = ',', default_value = "salt-and-pepper:0.3", value_parser = noise)]
     pub corruption: Vec<String>,
@@ -116,6 +125,10 @@ pub struct Settings {
     /// L2 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
     pub weight_decay: f64,
+    /// When training ends before its last epoch.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub converge: ConvergeArgs,
     /// How rows are prepared.
     #[command(flatten)]
     #[serde(flatten)]
@@ -179,7 +192,8 @@ pub struct DenoiseArgs {
     #[arg(value_name = "IMAGE", required = true)]
     pub images: Vec<PathBuf>,
     /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a
-    /// share P to 0, gaussian:S adds noise of standard deviation S, none adds none. Treats the
+    /// share P to 0, flip:P turns a share P of the values x to 1 - x, gaussian:S adds noise of
+    /// standard deviation S, none adds none. Treats the
     /// images as clean: they are corrupted first, and the errors before and after are reported.
     #[arg(long, value_name = "NOISE", value_parser = noise)]
     pub corruption: Option<String>,
@@ -203,7 +217,8 @@ pub struct NoisyRowsArgs {
     #[command(flatten)]
     pub used: UseArgs,
     /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a
-    /// share P to 0, gaussian:S adds noise of standard deviation S, none adds none. On the prepared
+    /// share P to 0, flip:P turns a share P of the values x to 1 - x, gaussian:S adds noise of
+    /// standard deviation S, none adds none. On the prepared
     /// rows. Default: that of the lowest layer in training if MODEL is the folder of a run, else
     /// salt-and-pepper:0.3.
     #[arg(long, value_name = "NOISE", value_parser = noise)]
@@ -231,6 +246,26 @@ pub struct ReconstructArgs {
     /// What is drawn.
     #[command(flatten)]
     pub picture: PictureArgs,
+}
+
+/// Arguments of `dae sample`.
+#[derive(Debug, Args)]
+pub struct SampleArgs {
+    /// Model, rows and noise.
+    #[command(flatten)]
+    pub of: NoisyRowsArgs,
+    /// Number of views of each row. A view is the reconstruction of the corrupted view before it;
+    /// the first begins at the row.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub views: usize,
+    /// Number of rows in the picture.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub n: usize,
+    /// Folder to write to: views.safetensors has the views of all rows as `features`, those of a
+    /// row one after the other, and the label of each view as `labels`; views.png has the first
+    /// rows, each with its views on its right.
+    #[arg(long, value_name = "FOLDER", default_value = "views")]
+    pub out: PathBuf,
 }
 
 /// Units of the hidden layers.

@@ -37,8 +37,9 @@ pub fn of<'a>(
             data.words()
         ),
         settings: format!(
-            "{} per layer in minibatches of {}, noise {}",
+            "{} per layer{} in minibatches of {}, noise {}",
             count(settings.n_epochs(), "epoch"),
+            settings.converge.words(),
             settings.n_batch(),
             settings.corruption.join(", ")
         ),

@@ -65,6 +65,10 @@ pub struct Errors {
     pub rmse_clean: f64,
     /// Between rows and corrupted ones: what a model has that changes nothing.
     pub rmse_of_noise: f64,
+    /// Means over the rows of the squared distance, and of the distance, between a row and what
+    /// comes back of the corrupted one: the losses that Kumar and Giaquinto print.
+    pub squared_error: f64,
+    pub distance: f64,
     /// Rows.
     pub n_samples: usize,
 }
@@ -75,20 +79,25 @@ impl Errors {
         let bar = Progress::rows(split.n_samples() as u64, 0);
         bar.label("evaluating".to_owned());
         let mut blocks = Blocks::new(split, stack.config(), device)?;
-        let (mut draws, mut sums, mut n_values) = (noise.draws(), [0.; 3], 0);
+        let (mut draws, mut sums, mut n_values, mut distances) = (noise.draws(), [0.; 3], 0, 0.);
         while let Some(rows) = blocks.next()? {
             bar.advance(rows.dim(0)? as u64);
             let x = stack.prepare(&rows)?.contiguous()?;
             let corrupted = corrupt(&x, noise.corruption, draws)?;
             draws = draws.advanced(x.elem_count());
             n_values += x.elem_count();
-            let back = [stack.reconstruct_prepared(&corrupted)?, stack.reconstruct_prepared(&x)?, corrupted];
+            let back = stack.reconstruct_prepared(&corrupted)?;
+            distances +=
+                (&back - &x)?.sqr()?.to_dtype(DType::F64)?.sum(1)?.sqrt()?.sum_all()?.to_scalar::<f64>()?;
+            let back = [back, stack.reconstruct_prepared(&x)?, corrupted];
             for (sum, back) in sums.iter_mut().zip(&back) {
                 *sum += squares(&(back - &x)?)?;
             }
         }
         let [rmse, rmse_clean, rmse_of_noise] = sums.map(|sum| (sum / n_values as f64).sqrt());
-        Ok(Self { rmse, rmse_clean, rmse_of_noise, n_samples: split.n_samples() })
+        let n_samples = split.n_samples();
+        let (squared_error, distance) = (sums[0] / n_samples as f64, distances / n_samples as f64);
+        Ok(Self { rmse, rmse_clean, rmse_of_noise, squared_error, distance, n_samples })
     }
 
     /// The errors in a line, of rows that are called `rows`.

@@ -8,6 +8,7 @@
 //! | `saved` | autoencoders and stacks in folders |
 //! | `measure` | errors of reconstructions from clean and from corrupted rows |
 //! | `apply` | the commands `encode`, `evaluate` and `reconstruct` |
+//! | `sample` | the command `sample`: artificial views of rows |
 //! | `denoise` | the command `denoise`: image files |
 //! | `draw` | pictures and learning curves |
 //! | `card` | the model card |
@@ -21,6 +22,7 @@ mod denoise;
 mod draw;
 mod measure;
 mod plan;
+mod sample;
 mod saved;
 mod train;
 
@@ -42,6 +44,8 @@ mod streams {
     pub const HELD_OUT: u64 = 3 << 32;
     /// Noise of rows that a model is measured on or that are drawn.
     pub const MEASURED: u64 = 4 << 32;
+    /// Noise of the chains of `sample`.
+    pub const VIEWS: u64 = 5 << 32;
 }
 
 /// Runs the command of the command line.
@@ -57,6 +61,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Encode(args)) => apply::encode(&args),
         Some(Command::Evaluate(args)) => apply::evaluate(&args),
         Some(Command::Reconstruct(args)) => apply::reconstruct(&args),
+        Some(Command::Sample(args)) => sample::sample(&args),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }
 }

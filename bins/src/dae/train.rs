@@ -52,8 +52,9 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     session.announce(&format!("dae {sizes} on {}: {}", data.name, data.words()), seed)?;
     notes.iter().for_each(|note| session.report.note(note));
     let n = session.info.settings.n_epochs();
+    let ends = (n, session.info.settings.converge.rule());
     let probe = |trainer: &StackedDaeTrainer| Probe::of(trainer, &data, seed);
-    let ended = layerwise::train(&mut session, &mut feed, n, probe, |trainer, metrics, pace, probe| {
+    let ended = layerwise::train(&mut session, &mut feed, ends, probe, |trainer, metrics, pace, probe| {
         let layer = trainer.layer();
         let line = EpochReport {
             layer: layer + 1,
@@ -66,7 +67,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
             seconds: pace.seconds,
         };
         let words = words(&line, trainer.n_layers(), n);
-        Ok((line, words))
+        let loss = line.loss;
+        Ok((line, words, loss))
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();

@@ -1,5 +1,6 @@
 //! Arguments of the sub-commands of `dbn` that share this module.
 use super::likelihood::LikelihoodArgs;
+use crate::args::converge::ConvergeArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::args::used::{PictureArgs, UseArgs};
 use crate::layer_arg::LayerArg;
@@ -97,6 +98,10 @@ pub struct Settings {
     /// Default: bernoulli, or gaussian as said at --prepare.
     #[arg(long, value_enum)]
     pub visible: Option<Visible>,
+    /// When training ends before its last epoch.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub converge: ConvergeArgs,
     /// How rows are prepared.
     #[command(flatten)]
     #[serde(flatten)]

@@ -33,9 +33,10 @@ pub fn of<'a>(
             data.words()
         ),
         settings: format!(
-            "{}, {} per layer in minibatches of {}",
+            "{}, {} per layer{} in minibatches of {}",
             count(sizes::n_parameters_of(dbn), "parameter"),
             count(settings.n_epochs(), "epoch"),
+            settings.converge.words(),
             settings.n_batch()
         ),
         results,

@@ -63,8 +63,9 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         session.report.line(&line)?;
     }
     let n = session.info.settings.n_epochs();
+    let ends = (n, session.info.settings.converge.rule());
     let probe = |trainer: &DbnTrainer| Probe::of(trainer, &data);
-    let ended = layerwise::train(&mut session, &mut feed, n, probe, |trainer, _, pace, probe| {
+    let ended = layerwise::train(&mut session, &mut feed, ends, probe, |trainer, _, pace, probe| {
         let (layer, rbm) = (trainer.layer(), trainer.rbm()?);
         let held_out = probe.held_out.as_ref();
         let config = &trainer.training()[layer];
@@ -82,7 +83,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
             seconds: pace.seconds,
         };
         let words = words(&line, trainer.n_layers(), n);
-        Ok((line, words))
+        let loss = line.reconstruction_error;
+        Ok((line, words, loss))
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();

@@ -1,6 +1,7 @@
 //! The command line of `dictionary-learning`.
 use super::choices::{ReplaceArg, SparseFormat, StartArg};
 use super::classify::ClassifyArgs;
+use crate::args::converge::ConvergeArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::args::restore::{DenoiseArgs, InpaintArgs};
 use crate::choices::{Method, Rule};
@@ -172,6 +173,10 @@ pub struct Settings {
     /// --rule mod or --online.
     #[arg(long, value_name = "WEIGHT", default_value_t = 0., value_parser = not_negative, conflicts_with = "online")]
     pub coherence_penalty: f64,
+    /// When training ends before its last epoch.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub converge: ConvergeArgs,
     /// How rows are prepared.
     #[command(flatten)]
     #[serde(flatten)]

@@ -40,8 +40,9 @@ pub fn of<'a>(
     Ok(Card {
         learned: format!("Learned {how} on `{}`: {}.", signals.rows.name, signals.words()),
         settings: format!(
-            "{}{}, codes of up to {} by {}{end}",
+            "{}{}{}, codes of up to {} by {}{end}",
             count(settings.epochs, "epoch"),
+            settings.converge.words(),
             match (settings.nonnegative_atoms, settings.is_nonnegative()) {
                 (true, true) => ", atoms and coefficients of at least 0 (a nonnegative matrix factorisation)",
                 (true, false) => ", atoms of at least 0",

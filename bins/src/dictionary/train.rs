@@ -125,7 +125,8 @@ fn from_all(asked: Asked<Batch>, signals: &Signals) -> Result<Outcome> {
     )?;
     begin(&session, signals)?;
     let (n, to_error) = (session.info.settings.epochs, session.info.settings.error.is_some());
-    let ended = session.iterations(n, |trainer, done| {
+    let until = session.info.settings.converge.rule();
+    let ended = session.iterations(n, until, |trainer, done| {
         let started = Instant::now();
         let made = trainer.step().with_context(|| format!("epoch {}", done + 1))?;
         let Some(made) = made else { return Ok(None) };
@@ -139,7 +140,7 @@ fn from_all(asked: Asked<Batch>, signals: &Signals) -> Result<Outcome> {
             seconds: started.elapsed().as_secs_f64(),
         };
         let words = words(&line, n, signals.unit(), to_error);
-        Ok(Some(Made { iterations: 1, line, words }))
+        Ok(Some(Made { iterations: 1, loss: Some(loss(&line, to_error)), line, words }))
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();
@@ -168,8 +169,9 @@ fn from_minibatches(mut asked: Asked<Online>, signals: &Signals) -> Result<Outco
     )?;
     begin(&session, signals)?;
     let (n, to_error) = (session.info.settings.epochs, session.info.settings.error.is_some());
+    let until = session.info.settings.converge.rule();
     let epochs =
-        Epochs { feed: &mut feed, n, earlier: 0, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+        Epochs { feed: &mut feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
     let ended = session.epochs(epochs, |trainer, metrics, pace, _| {
         let line = EpochReport {
             epoch: pace.epoch + 1,
@@ -181,7 +183,7 @@ fn from_minibatches(mut asked: Asked<Online>, signals: &Signals) -> Result<Outco
             seconds: pace.seconds,
         };
         let words = words(&line, n, signals.unit(), to_error);
-        Ok(Ended { line, words, stop: false })
+        Ok(Ended { loss: loss(&line, to_error), line, words, stop: false })
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();
@@ -208,6 +210,12 @@ fn begin<R: Run<Input = Input, Settings = Settings>>(session: &Session<R>, signa
         count(settings.nonzero, "atom")
     );
     session.announce(&words, settings.seed)
+}
+
+/// What falls as a dictionary is learned: the error, or the atoms of a code where codes end at an
+/// error.
+fn loss(line: &EpochReport, to_error: bool) -> f64 {
+    if to_error { line.mean_count } else { line.rmse }
 }
 
 /// An epoch in one line; where codes end at an error, how many atoms that takes is what is learned.

@@ -105,7 +105,7 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
             let (network, training) = plan::network(&trained, &data, settings, device)?;
             let trainer =
                 FeedforwardTrainer::new(&network, training, Philox::new(settings.seed, streams::DROPOUT))?;
-            Ok(trainer.stop_early(settings.patience.unwrap_or(usize::MAX)))
+            Ok(trainer.stop_early(settings.held_out_patience().unwrap_or(usize::MAX)))
         },
         |settings, path, device| {
             let (mut trainer, place) = FeedforwardTrainer::load(path, device)?;
@@ -148,9 +148,11 @@ fn extend(trainer: &mut FeedforwardTrainer, place: &Value, settings: &FineTuneSe
 /// Trains the epochs that are left.
 fn epochs<B: Base>(session: &mut Session<FineTune<B>>, rows: &Rows, feed: &mut Feed) -> Result<Outcome> {
     let n = session.info.settings.n_epochs();
-    let (classify, patience) = (session.info.settings.classify, session.info.settings.patience);
+    let settings = &session.info.settings;
+    let (classify, patience) = (settings.classify, settings.held_out_patience());
+    let until = settings.converge().rule();
     let held_out = held_out(rows, session.trainer.model_config(), &session.device)?;
-    let epochs = Epochs { feed, n, earlier: 0, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+    let epochs = Epochs { feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
     session.epochs(epochs, |trainer, metrics, pace, place| {
         let model = trainer.model()?;
         let measure =
@@ -168,7 +170,7 @@ fn epochs<B: Base>(session: &mut Session<FineTune<B>>, rows: &Rows, feed: &mut F
             place.extra.stopped = trainer.observe(pace.epoch, error)?;
         }
         let words = words(&line, n, classify);
-        Ok(Ended { line, words, stop: place.extra.stopped })
+        Ok(Ended { loss: line.loss, line, words, stop: place.extra.stopped })
     })
 }
 

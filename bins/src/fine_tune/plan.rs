@@ -72,7 +72,7 @@ impl Rows {
             return Ok(Self { train: data.train.clone(), held_out: data.held_out.clone() });
         };
         let chosen = balanced(&data.train, n, data.n_classes, settings.seed)?;
-        match settings.patience {
+        match settings.held_out_patience() {
             Some(_) => {
                 ensure!(n >= 10, "--labelled: must be at least 10 with --patience, got {n}");
                 let (train, held_out) = chosen.hold_out(n / 5, settings.seed)?;

@@ -1,11 +1,12 @@
 //! The loop over epochs and minibatches, or over iterations: progress, checkpoints, interrupts.
 use super::{METRICS, PlaceOf, Run, Session};
+use crate::args::converge;
 use crate::interrupt::{self, Orderly};
 use crate::progress::Progress;
 use crate::report::{Outcome, of_data};
 use anyhow::Result;
-use chandlery::{MinibatchTrainer, Trainer};
-use chandlery_datasets::Feed;
+use chandlery::{Convergence, Converging, MinibatchTrainer, Trainer};
+use chandlery_datasets::{Feed, count};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -27,6 +28,10 @@ pub struct Place<L, E = super::Nothing> {
     pub run_seconds: f64,
     /// The lines of the epochs done so far, of all layers and stages.
     pub reports: Vec<L>,
+    /// What the losses of the layer or stage under way came to, where training is to end when they
+    /// converge.
+    #[serde(default, skip_serializing_if = "Converging::is_new")]
+    pub converging: Converging,
     /// Of the command's own.
     #[serde(flatten)]
     pub extra: E,
@@ -35,7 +40,16 @@ pub struct Place<L, E = super::Nothing> {
 impl<L, E: Default> Default for Place<L, E> {
     fn default() -> Self {
         let extra = E::default();
-        Self { epoch: 0, batch: 0, epoch_seconds: 0., run_seconds: 0., reports: Vec::new(), extra }
+        let converging = Converging::default();
+        Self {
+            epoch: 0,
+            batch: 0,
+            epoch_seconds: 0.,
+            run_seconds: 0.,
+            reports: Vec::new(),
+            converging,
+            extra,
+        }
     }
 }
 
@@ -50,6 +64,16 @@ impl<L, E> Place<L, E> {
     /// Moves to the first epoch of the next layer or stage.
     pub fn begin_stage(&mut self) {
         (self.epoch, self.batch, self.epoch_seconds) = (0, 0, 0.);
+        self.converging = Converging::default();
+    }
+
+    /// Records the loss of the epoch that ended just now, of `n`; says so if it ends the training.
+    fn converges(&mut self, loss: f64, rule: Option<Convergence>, n: usize) -> Option<String> {
+        let rule = rule?;
+        self.converging.observe(loss, rule).then(|| {
+            let what = converge::words(rule);
+            format!("converged after {} of {n}: {what}", count(self.epoch, "epoch"))
+        })
     }
 }
 
@@ -61,6 +85,8 @@ pub struct Epochs<'a> {
     pub n: usize,
     /// Epochs of layers or stages before: each epoch has an order of its own.
     pub earlier: usize,
+    /// When they end before the last one.
+    pub until: Option<Convergence>,
     /// What stands left of the progress bar.
     pub label: &'a dyn Fn(usize) -> String,
 }
@@ -71,7 +97,9 @@ pub struct Ended<L> {
     pub line: L,
     /// For people.
     pub words: String,
-    /// Whether training ends here.
+    /// What falls as training goes on.
+    pub loss: f64,
+    /// Whether training ends here, whatever the loss.
     pub stop: bool,
 }
 
@@ -83,6 +111,8 @@ pub struct Made<L> {
     pub line: L,
     /// For people; nothing is said where they are empty.
     pub words: String,
+    /// What falls as training goes on, where training may end by it.
+    pub loss: Option<f64>,
 }
 
 /// What an epoch took.
@@ -118,12 +148,12 @@ where
             &mut PlaceOf<R>,
         ) -> Result<Ended<R::Line>>,
     ) -> Result<Outcome> {
-        let Epochs { feed, n, earlier, label } = epochs;
+        let Epochs { feed, n, earlier, until, label } = epochs;
         let (rows, batch) = (feed.n_rows() as u64, feed.config().batch as u64);
         let done = self.place.epoch as u64 * rows + self.place.batch as u64 * batch;
         let bar = Progress::rows(n as u64 * rows, done);
         let orderly = interrupt::orderly();
-        let mut stopped = false;
+        let mut stopped = self.place.converging.converged();
         while self.place.epoch < n && !stopped {
             bar.label(label(self.place.epoch));
             self.trainer.begin_epoch(self.place.epoch)?;
@@ -159,8 +189,9 @@ where
             let pace =
                 Pace { epoch: self.place.epoch, seconds, rows_per_second: feed.n_rows() as f64 / seconds };
             let ended = end(&mut self.trainer, metrics, pace, &mut self.place)?;
-            stopped = ended.stop;
-            self.keep(Made { iterations: 1, line: ended.line, words: ended.words }, &bar)?;
+            let Ended { line, words, loss, stop } = ended;
+            self.keep(Made { iterations: 1, line, words, loss: Some(loss) }, &bar)?;
+            stopped = stop | self.converged(loss, until, n, &bar)?;
             if self.watch.checkpoint_is_due() {
                 self.trainer.check()?;
                 self.save()?;
@@ -175,25 +206,30 @@ where
 }
 
 impl<R: Run> Session<R> {
-    /// Makes the iterations over all rows that are left, up to `n`; `step` makes some, or none when
-    /// there are none left to make. An interrupt ends the loop after such a step, with a
-    /// checkpoint.
+    /// Makes the iterations over all rows that are left, up to `n` or to the convergence `until`;
+    /// `step` makes some, or none when there are none left to make. An interrupt ends the loop after
+    /// such a step, with a checkpoint.
     ///
     /// # Errors
     /// When a step fails, or the disk refuses.
     pub fn iterations(
         &mut self,
         n: usize,
+        until: Option<Convergence>,
         mut step: impl FnMut(&mut R::Trainer, usize) -> Result<Option<Made<R::Line>>>,
     ) -> Result<Outcome> {
         let bar = Progress::iterations(n as u64, self.place.epoch as u64);
         bar.label("learning".to_owned());
         let orderly = interrupt::orderly();
-        while self.place.epoch < n {
+        let mut converged = self.place.converging.converged();
+        while self.place.epoch < n && !converged {
             let made = of_data(&self.data, step(&mut self.trainer, self.place.epoch))?;
             let Some(made) = made else { break };
-            let iterations = made.iterations;
+            let (iterations, loss) = (made.iterations, made.loss);
             self.keep(made, &bar)?;
+            if let Some(loss) = loss {
+                converged = self.converged(loss, until, n, &bar)?;
+            }
             bar.advance(iterations as u64);
             let stop = self.watch.stops_after(iterations, &orderly);
             if stop || self.watch.checkpoint_is_due() {
@@ -208,6 +244,14 @@ impl<R: Run> Session<R> {
         self.save()?;
         orderly.done();
         Ok(Outcome::Done)
+    }
+
+    /// Whether the loss of the epoch that ended just now ends the training, which is then said.
+    fn converged(&mut self, loss: f64, until: Option<Convergence>, n: usize, bar: &Progress) -> Result<bool> {
+        match self.place.converges(loss, until, n) {
+            Some(words) => bar.suspend(|| self.report.line(&words)).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Keeps the line of an epoch or of iterations, and says it unless there are no words for it.

@@ -285,6 +285,11 @@ impl<R: Run> Asked<R> {
                         .map_err(|e| anyhow!("{}: not a checkpoint: {e}", path.display()))?;
                     Ok((trainer, place))
                 })?;
+                ensure!(
+                    !(extended && place.converging.converged()),
+                    "--epochs: this run must not have been ended by --tolerance, and it was after {}; start a new run with a smaller --tolerance",
+                    count(place.epoch, "epoch")
+                );
                 if extended {
                     command = format!("{command}\n{}", command_line(R::KIND.program()));
                 }

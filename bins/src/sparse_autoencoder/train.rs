@@ -106,7 +106,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let words = format!("sparse autoencoder {v}-{h}-{v} for {} ({})", rows.name, rows.words());
     session.announce(&words, settings.seed)?;
     let n = settings.iterations;
-    let ended = session.iterations(n, |run, _| {
+    let ended = session.iterations(n, None, |run, _| {
         let Some(made) = run.step()? else { return Ok(None) };
         let line = Line {
             iteration: made.iteration,
@@ -116,7 +116,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         };
         let is_said = made.iteration % SAID_EVERY == 0 || made.iteration == 1 || made.iteration == n;
         let words = if is_said { words_of(&line, n) } else { String::new() };
-        Ok(Some(Made { iterations: 1, line, words }))
+        Ok(Some(Made { iterations: 1, line, words, loss: None }))
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();

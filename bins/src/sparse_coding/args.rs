@@ -1,5 +1,6 @@
 //! The command line of `sparse-coding`.
 use super::choices::{BasisArg, SolverArg};
+use crate::args::converge::ConvergeArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::args::restore::{DenoiseArgs, InpaintArgs};
 use crate::completions::CompletionsArgs;
@@ -142,6 +143,10 @@ pub struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     pub learn: LearnArgs,
+    /// When training ends before its last epoch.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub converge: ConvergeArgs,
     /// How rows are prepared.
     #[command(flatten)]
     #[serde(flatten)]

@@ -127,8 +127,9 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let atoms = count(settings.atoms, "atom");
     session.announce(&format!("basis of {atoms} for {} ({})", rows.name, rows.words()), settings.seed)?;
     let n = settings.epochs;
+    let until = settings.converge.rule();
     let epochs =
-        Epochs { feed: &mut feed, n, earlier: 0, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+        Epochs { feed: &mut feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
     let ended = session.epochs(epochs, |_, metrics, pace, _| {
         let Figures { objective, rmse, nonzero_fraction, max_relative_gap } = metrics.figures;
         let line = Line {
@@ -140,7 +141,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
             replaced: metrics.replaced,
             seconds: pace.seconds,
         };
-        Ok(Ended { words: words_of(&line, n), line, stop: false })
+        Ok(Ended { words: words_of(&line, n), line, loss: objective, stop: false })
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();
@@ -219,7 +220,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
         "max_relative_gap": figures.max_relative_gap,
     });
     let (n, p) = (count(config.n_atoms, "atom"), count(config.n_features, "value"));
-    let epochs = count(settings.epochs, "epoch");
+    let epochs = count(settings.epochs, "epoch") + &settings.converge.words();
     let card = Card {
         tags: &TAGS,
         title: format!("Basis of {n} for sparse coding of {p}"),

@@ -130,14 +130,15 @@ fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
         history.draw(0, &session.trainer.layout()?, "iteration 0")?;
     }
     let n = config.iterations_in_all();
-    session.iterations(n, |run, done| {
+    session.iterations(n, None, |run, done| {
         let Some(progress) = run.step()? else { return Ok(None) };
         if let Some(history) = &history {
             let words = format!("iteration {}  KL {:.2}", progress.iteration, progress.kl);
             history.draw(progress.iteration, &run.layout()?, &words)?;
         }
         let line = Line { progress, seconds: run.seconds() };
-        Ok(Some(Made { iterations: progress.iteration - done, line, words: words_of(&progress) }))
+        let iterations = progress.iteration - done;
+        Ok(Some(Made { iterations, line, words: words_of(&progress), loss: None }))
     })
 }
 

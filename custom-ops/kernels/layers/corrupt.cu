@@ -2,6 +2,7 @@
 //
 //   salt_and_pepper   out = u < p/2 ? 0 : u < p ? 1 : x
 //   masking           out = u < p ? 0 : x
+//   flip              out = u < p ? 1 - x : x
 //   gaussian          out = x + p z
 //
 // arrays   x: [runs, n] f32, contiguous; out: the same, or two parts of runs of [n] f16, parts
@@ -80,3 +81,4 @@ CORRUPT(none, NONE)
 CORRUPT(salt_and_pepper, SALT_AND_PEPPER)
 CORRUPT(masking, MASKING)
 CORRUPT(gaussian, GAUSSIAN)
+CORRUPT(flip, FLIP)

@@ -3,6 +3,7 @@
 //! ```text
 //! salt-and-pepper   x̃ = 0 where u < p/2,  1 where p/2 ≤ u < p,  else x
 //! masking           x̃ = 0 where u < p,  else x
+//! flip              x̃ = 1 − x where u < p,  else x
 //! gaussian          x̃ = x + σ z
 //! ```
 //!
@@ -22,7 +23,9 @@
 //!
 //! Sources: Vincent, Larochelle, Bengio and Manzagol, "Extracting and composing robust features
 //! with denoising autoencoders", ICML 2008 (masking); Vincent et al., "Stacked denoising
-//! autoencoders", JMLR 11, 2010, section 3.3 (all three).
+//! autoencoders", JMLR 11, 2010, section 3.3 (salt and pepper, masking, Gaussian); Kumar and
+//! Giaquinto, "Parallelizing denoising autoencoders", section 2.1 (flip: pixels that were on are
+//! turned off, and the other way round; they call it salt and pepper).
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -63,7 +66,7 @@ const THREADS: u32 = 256;
 /// What is done to rows before an autoencoder reads them; formulas and numbering of the draws are
 /// in [`corrupt`].
 ///
-/// As text: `none`, `salt-and-pepper:0.3`, `masking:0.25`, `gaussian:0.5`.
+/// As text: `none`, `salt-and-pepper:0.3`, `masking:0.25`, `flip:0.3`, `gaussian:0.5`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Corruption {
     /// Rows stay as they are.
@@ -73,6 +76,9 @@ pub enum Corruption {
     SaltAndPepper(f32),
     /// This share of the values, in [0, 1], becomes 0.
     Masking(f32),
+    /// This share of the values `x`, in [0, 1], becomes `1 − x`: what is on is turned off, and what
+    /// is off is turned on.
+    Flip(f32),
     /// Normal noise of this standard deviation, at least 0, is added to every value.
     Gaussian(f32),
 }
@@ -84,6 +90,7 @@ impl Corruption {
             Self::None => x,
             Self::SaltAndPepper(p) => salt_or_pepper(x, uniform_of(philox.bits(element)), p),
             Self::Masking(p) => mask(x, uniform_of(philox.bits(element)), p),
+            Self::Flip(p) => flip(x, uniform_of(philox.bits(element)), p),
             Self::Gaussian(sigma) => {
                 let pair = element / 2 * 2;
                 let (first, second) = normal_of(philox.bits(pair), philox.bits(pair + 1));
@@ -104,7 +111,7 @@ impl Corruption {
     /// What is wrong with it.
     fn fault(self) -> Option<String> {
         match self {
-            Self::SaltAndPepper(p) | Self::Masking(p) if !(0. ..=1.).contains(&p) => {
+            Self::SaltAndPepper(p) | Self::Masking(p) | Self::Flip(p) if !(0. ..=1.).contains(&p) => {
                 Some(format!("Corruption: the share of replaced values must be in [0, 1], got {p}"))
             }
             Self::Gaussian(sigma) if !(sigma >= 0. && sigma.is_finite()) => Some(format!(
@@ -122,6 +129,7 @@ impl Corruption {
             Self::SaltAndPepper(_) => 1,
             Self::Masking(_) => 2,
             Self::Gaussian(_) => 3,
+            Self::Flip(_) => 4,
         };
         (law, self.parts().1)
     }
@@ -132,6 +140,7 @@ impl Corruption {
             Self::None => ("none", 0.),
             Self::SaltAndPepper(p) => ("salt-and-pepper", p),
             Self::Masking(p) => ("masking", p),
+            Self::Flip(p) => ("flip", p),
             Self::Gaussian(sigma) => ("gaussian", sigma),
         }
     }
@@ -150,7 +159,7 @@ impl FromStr for Corruption {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        const FORMS: &str = "none, salt-and-pepper:SHARE, masking:SHARE or gaussian:DEVIATION";
+        const FORMS: &str = "none, salt-and-pepper:SHARE, masking:SHARE, flip:SHARE or gaussian:DEVIATION";
         let refused = || format!("corruption must be {FORMS}, got `{text}`");
         if text == "none" {
             return Ok(Self::None);
@@ -160,6 +169,7 @@ impl FromStr for Corruption {
         let law = match name {
             "salt-and-pepper" => Self::SaltAndPepper(number),
             "masking" => Self::Masking(number),
+            "flip" => Self::Flip(number),
             "gaussian" => Self::Gaussian(number),
             _ => return Err(refused()),
         };
@@ -178,6 +188,7 @@ impl FromStr for Corruption {
 /// ```text
 /// salt-and-pepper   0 where u < p/2,  1 where p/2 ≤ u < p,  else x
 /// masking           0 where u < p,  else x
+/// flip              1 − x where u < p,  else x
 /// gaussian          x + σ z
 /// ```
 ///
@@ -245,6 +256,7 @@ pub fn corrupt_reference(rows: &Tensor, corruption: Corruption, philox: Philox) 
             u.lt(p)?.where_cond(&extreme, rows)
         }
         Corruption::Masking(p) => draws()?.lt(p)?.where_cond(&rows.zeros_like()?, rows),
+        Corruption::Flip(p) => draws()?.lt(p)?.where_cond(&rows.affine(-1., 1.)?, rows),
         Corruption::Gaussian(sigma) => {
             rows + normal(rows.shape(), rows.device(), philox)?.affine(f64::from(sigma), 0.)?
         }
@@ -260,6 +272,11 @@ fn salt_or_pepper(x: f32, u: f32, p: f32) -> f32 {
 #[inline(always)]
 fn mask(x: f32, u: f32, p: f32) -> f32 {
     if u < p { 0. } else { x }
+}
+
+#[inline(always)]
+fn flip(x: f32, u: f32, p: f32) -> f32 {
+    if u < p { 1. - x } else { x }
 }
 
 struct Corrupt<'a> {
@@ -324,6 +341,12 @@ pub(crate) fn corrupt_tiles(law: Corruption, philox: Philox, first: usize, out: 
                 let u = uniform_tile(philox, tile);
                 for ((out, x), u) in out.iter_mut().zip(x).zip(&u[skip..]) {
                     *out = mask(*x, *u, p);
+                }
+            }
+            Corruption::Flip(p) => {
+                let u = uniform_tile(philox, tile);
+                for ((out, x), u) in out.iter_mut().zip(x).zip(&u[skip..]) {
+                    *out = flip(*x, *u, p);
                 }
             }
             Corruption::Gaussian(sigma) => {

@@ -9,6 +9,7 @@ pub mod gemm;
 pub mod layer;
 pub mod loss;
 pub mod optimizer;
+pub mod printed;
 pub mod products;
 pub mod rounding;
 pub mod softmax_units;
@@ -33,6 +34,7 @@ pub use layer::{
 };
 pub use loss::{OutputLoss, output_loss_, output_loss_reference, softmax_loss_, softmax_loss_reference};
 pub use optimizer::{AdamStep, SgdStep, adam_step_, adam_step_reference, sgd_step_, sgd_step_reference};
+pub use printed::{TILE_WIDTHS, naive_denoising_step_, naive_denoising_step_reference, tiled_product_};
 pub use products::{
     deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,
     errors_of_product_reference, two_part_products_fuse, units_of_product_, units_of_product_reference,

@@ -24,6 +24,20 @@
 //! and [`train`] runs it on minibatches. `weight` with `bias`, and `decoder_weight` with
 //! `visible_bias`, are a [`candle_nn::Linear`] as they stand.
 //!
+//! Departures from Kumar and Giaquinto:
+//!
+//! | what they print | here |
+//! |---|---|
+//! | the loss is a distance (equation 1, sections 2.2 and 5.2), yet the update of Algorithms 1 and 2 lacks the `z (1 − z)` of its gradient | the update as printed, which is the gradient of the cross-entropy: that is `J`. [`ReconstructionLoss::SquaredError`](crate::feedforward::ReconstructionLoss) is half the squared distance with its own gradient, and [`ReconstructionError`] has all measures that they name |
+//! | `RMSE = 1/M Σ (xᵢ − zᵢ)²`, without a root | `rmse` has the root and is a mean over values; `squared_error` is theirs |
+//! | "salt and pepper": pixels that are on are turned off, and the other way round | [`Corruption::Flip`](chandlery_ops::layers::Corruption); the default is salt and pepper in the usual sense, which puts 0 or 1 in their place, on their 30 % |
+//! | biases are `b'` (hidden) and `b` (visible) in Algorithm 1, and `b` and `b'` in Algorithm 2 | those of Algorithm 2 |
+//! | `M`, which divides the update (2), is the number of all observations in equation 1 | the rows `B` of the minibatch, also of one that is not full |
+//! | epochs until the loss converges, with no rule | [`Convergence`](crate::Convergence) |
+//! | artificial views (section 2.3), with no algorithm | [`views`]: the chain that corrupts and reconstructs again and again |
+//! | first weights and biases are random, by no law that is said | weights are uniform, as wide as the number of units says; biases are 0 |
+//! | six kernels of tiled products in f64 | many steps in one kernel, or four kernels on tensor cores, in f32 |
+//!
 //! Sources: Kumar and Giaquinto, "Parallelizing denoising autoencoders"; Vincent, Larochelle,
 //! Lajoie, Bengio and Manzagol, "Stacked denoising autoencoders", JMLR 11, 2010.
 //!
@@ -48,10 +62,12 @@ pub mod reference;
 pub mod stacked;
 mod step;
 pub mod train;
+pub mod views;
 
 pub use config::{DaeConfig, DaeTrainConfig};
 pub use stacked::{StackedDae, StackedDaeConfig, StackedDaeTrainer};
 pub use train::{DaeTrainer, Metrics};
+pub use views::views;
 
 use crate::check::{batch_of, room_for, values_of};
 use crate::model::{Decode, Encode, Model};
@@ -76,6 +92,11 @@ pub struct Dae {
 pub struct ReconstructionError {
     /// Square root of the mean over all values of `(x − z)²`.
     pub rmse: f64,
+    /// Mean over rows of `‖x − z‖²`: the loss that Kumar and Giaquinto differentiate in section 2.2
+    /// and report as RMSE in section 5.2.
+    pub squared_error: f64,
+    /// Mean over rows of `‖x − z‖₂`: their equation 1.
+    pub distance: f64,
     /// Mean over rows of the cross-entropy in nats, summed over the values; of sigmoid outputs
     /// only.
     pub cross_entropy: Option<f64>,
@@ -161,14 +182,17 @@ impl Dae {
         let x = &x.to_dtype(self.weight.dtype())?;
         let input = self.output_input(&self.encode_prepared(corrupted)?)?;
         let mean = |t: Tensor| t.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>();
-        let rmse = mean((self.config.output.of(&input)? - x)?.sqr()?)?.sqrt();
+        let squares = (self.config.output.of(&input)? - x)?.sqr()?.to_dtype(DType::F64)?;
+        let of_rows = squares.sum(1)?;
+        let rmse = mean(squares)?.sqrt();
+        let (squared_error, distance) = (mean(of_rows.clone())?, mean(of_rows.sqrt()?)?);
         let cross_entropy = match self.config.output {
             crate::feedforward::Activation::Sigmoid => {
                 Some(mean((softplus(&input)? - (x * &input)?)?)? * self.config.n_visible as f64)
             }
             _ => None,
         };
-        Ok(ReconstructionError { rmse, cross_entropy })
+        Ok(ReconstructionError { rmse, squared_error, distance, cross_entropy })
     }
 
     /// What the autoencoder is.

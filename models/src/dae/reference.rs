@@ -22,7 +22,10 @@
 //! | `ρ M` | `rate`, rows of a minibatch | |
 //!
 //! With `M > 1` the six parts run over the rows of the minibatch, and weights and biases change at
-//! its end.
+//! its end. Departures: `M` is the rows of the minibatch (in equation 1 it is those of the data
+//! set, which would make the steps of Algorithm 1 vanish), `W` is read before the step in all
+//! parts, and the learning rate does not change. The printed loss is a distance, and the printed
+//! update the gradient of the cross-entropy; see [`dae`](crate::dae).
 //!
 //! Source: Kumar and Giaquinto, "Parallelizing denoising autoencoders", sections 2.2, 3.1 and 4.
 //!

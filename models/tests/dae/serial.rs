@@ -79,7 +79,7 @@ fn observations_one_at_a_time_differ_from_a_minibatch_by_the_square_of_the_rate(
 #[test]
 fn the_noise_of_the_serial_program_is_that_of_the_op() -> Result<()> {
     let rows = grey(3, N)?;
-    for law in ["none", "salt-and-pepper:0.3", "masking:0.5", "gaussian:0.2"] {
+    for law in ["none", "salt-and-pepper:0.3", "masking:0.5", "flip:0.3", "gaussian:0.2"] {
         let law: Corruption = law.parse().map_err(candle::Error::msg)?;
         let want = corrupt(&rows, law, DRAWS)?.flatten_all()?.to_vec1::<f32>()?;
         let x = rows.flatten_all()?.to_vec1::<f32>()?;

@@ -1,4 +1,5 @@
 //! The command line of `dbn up-down`.
+use crate::args::converge::ConvergeArgs;
 use crate::options::{RowsArgs, above_zero, at_least_one, below_one, not_negative, whole_number};
 use crate::precision::precision;
 use crate::session::{FeedArgs, SessionArgs};
@@ -46,6 +47,10 @@ pub struct UpDownSettings {
     /// L2 decay of the weights, at least 0.
     #[arg(long, value_name = "DECAY", default_value_t = 0., value_parser = not_negative)]
     pub weight_decay: f64,
+    /// When training ends before its last epoch.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub converge: ConvergeArgs,
     /// Precision of the matrix products; weights and sums are always f32.
     #[arg(long, value_name = "f32|tf32", default_value = "f32", value_parser = single_precision)]
     pub precision: String,

@@ -31,9 +31,10 @@ pub fn of<'a>(
             data.words()
         ),
         settings: format!(
-            "{} of the top layer and {} of all layers, in minibatches of {}",
+            "{} of the top layer and {} of all layers{}, in minibatches of {}",
             count(settings.top_epochs, "epoch"),
             count(settings.epochs, "epoch"),
+            settings.converge.words(),
             settings.batch
         ),
         results: format!(

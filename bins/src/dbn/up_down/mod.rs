@@ -127,7 +127,9 @@ fn stage(session: &mut Session<UpDown>, probe: &Probe, feed: &mut Feed) -> Resul
     let stage = session.place.extra.stage;
     let (name, n) = (name(STAGES[stage]), plan::epochs(settings, STAGES[stage]));
     let earlier = STAGES[..stage].iter().map(|&stage| plan::epochs(settings, stage)).sum();
-    let epochs = Epochs { feed, n, earlier, label: &|epoch| format!("{name} epoch {}/{n}", epoch + 1) };
+    let until = settings.converge.rule();
+    let epochs =
+        Epochs { feed, n, earlier, until, label: &|epoch| format!("{name} epoch {}/{n}", epoch + 1) };
     let ended = session.epochs(epochs, |trainer, metrics, pace, _| {
         let dbn = trainer.model()?;
         let accuracy = |(rows, labels): &(Tensor, Tensor)| dbn.accuracy(rows, labels);
@@ -145,7 +147,7 @@ fn stage(session: &mut Session<UpDown>, probe: &Probe, feed: &mut Feed) -> Resul
             seconds: pace.seconds,
         };
         let words = words(&line, n);
-        Ok(Ended { line, words, stop: false })
+        Ok(Ended { loss: line.reconstruction_error, line, words, stop: false })
     });
     ended.with_context(|| name.to_owned())
 }

@@ -64,6 +64,23 @@ pub struct DenoisingParams<'a> {
     pub visible_bias_at: usize,
 }
 
+impl DenoisingParams<'_> {
+    /// Refuses values that do not hold the parameters.
+    pub(super) fn check(&self, op: &str) -> Result<()> {
+        let Self { values, n_visible, n_hidden, bias_at, visible_bias_at } = *self;
+        expect_layout(op, "params.values", values, &[DType::F32])?;
+        let ends = [n_hidden * n_visible, bias_at + n_hidden, visible_bias_at + n_visible];
+        let apart = ends[0] <= bias_at && ends[1] <= visible_bias_at && ends[2] <= values.elem_count();
+        if values.rank() != 1 || !apart {
+            candle::bail!(
+                "{op}: params.values must hold W, b and c one after the other, got shape {:?} for [{n_hidden}, {n_visible}] with b at {bias_at} and c at {visible_bias_at}",
+                values.dims()
+            )
+        }
+        Ok(())
+    }
+}
+
 /// What [`denoising_steps_`] does with each minibatch.
 #[derive(Debug, Clone, Copy)]
 pub struct DenoisingSteps {
@@ -143,14 +160,7 @@ pub fn denoising_steps_(
 ) -> Result<()> {
     let DenoisingParams { values, n_visible, n_hidden, bias_at, visible_bias_at } = params;
     let (n, width) = matrix(OP, "rows", "[n_steps · batch, n_visible]", rows, &[DType::U8, DType::F32])?;
-    expect_layout(OP, "params.values", values, &[DType::F32])?;
-    let ends = [n_hidden * n_visible, bias_at + n_hidden, visible_bias_at + n_visible];
-    if values.rank() != 1 || ends[0] > bias_at || ends[1] > visible_bias_at || ends[2] > values.elem_count() {
-        candle::bail!(
-            "{OP}: params.values must hold W, b and c one after the other, got shape {:?} for [{n_hidden}, {n_visible}] with b at {bias_at} and c at {visible_bias_at}",
-            values.dims()
-        )
-    }
+    params.check(OP)?;
     if width != n_visible {
         candle::bail!("{OP}: rows must have {n_visible} columns, one for each visible unit, got {width}")
     }

@@ -15,7 +15,8 @@
 //! classifier on top, to fine-tune the whole.
 //!
 //! Source: Vincent, Larochelle, Lajoie, Bengio and Manzagol, "Stacked denoising autoencoders", JMLR
-//! 11, 2010, section 3.5.
+//! 11, 2010, section 3.5. Kumar and Giaquinto leave stacks to others (section 7); departures from
+//! them within a layer are those of [`dae`](crate::dae).
 //!
 //! ```
 //! use candle::{Device::Cpu, Module, Tensor};

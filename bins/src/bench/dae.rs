@@ -1,10 +1,5 @@
-//! Denoising autoencoder of tied weights: seconds an epoch by minibatch beside the serial program,
-//! figure 4 of Kumar and Giaquinto, and what they left to others: f32 against f64, and streams for
-//! the transfer of data.
-mod accuracy;
-mod figure4;
-mod streams;
-
+//! Denoising autoencoder of tied weights: seconds an epoch by minibatch beside the serial program.
+//! What Kumar and Giaquinto print is `bench paper kumar`.
 use super::common::TimingArgs;
 use super::floor::Gpu;
 use super::size::Size;
@@ -22,13 +17,12 @@ use chandlery::{Philox, Precision, Trainer};
 use chandlery_datasets::{Feed, FeedConfig, Split};
 use clap::Args;
 use serde::Serialize;
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// Rows of an epoch.
-const EPOCH: usize = 60_000;
+pub(in crate::bench) const EPOCH: usize = 60_000;
 /// A timed run lasts about this long, or is this many steps, but no longer than an epoch.
-const RUN_SECONDS: f64 = 0.5;
+pub(in crate::bench) const RUN_SECONDS: f64 = 0.5;
 const MIN_STEPS: usize = 20;
 /// Rows that the serial program is timed on.
 const SERIAL_ROWS: usize = 300;
@@ -47,25 +41,6 @@ pub struct DaeArgs {
     /// Precision of the matrix products; f32, tf32 or bf16, several separated by commas.
     #[arg(long, value_name = "PRECISION,…", value_delimiter = ',', default_value = "f32")]
     precision: Vec<Precision>,
-    /// Draw the paper's figure 4 in place of the table: loss against time, seconds an epoch and
-    /// speed-up against the number of rows, error by minibatch.
-    #[arg(long)]
-    figure4: bool,
-    /// Compare f32 with f64 in place of the table: seconds an epoch and error of held-out rows
-    /// after the same epochs, of the serial program and of the device, by minibatch.
-    #[arg(long, conflicts_with = "figure4")]
-    accuracy: bool,
-    /// Compare rows in the device's memory with rows that stream to it, in place of the table. They
-    /// cross to it while steps run, or first.
-    #[arg(long, conflicts_with_all = ["figure4", "accuracy"])]
-    streams: bool,
-    /// Data set: a name, a folder or a file. --figure4 and --accuracy learn from it: 28x28 images
-    /// such as mnist-sample, mnist or fashion-mnist.
-    #[arg(long, value_name = "DATA", default_value = "mnist-sample")]
-    data: String,
-    /// Folder for the pictures of the figures.
-    #[arg(long, value_name = "DIR", default_value = "figures", requires = "figure4")]
-    figures: PathBuf,
 }
 
 /// Seconds of an epoch by PyTorch on an H200 (f32, updates in place, replayed as a CUDA graph), by
@@ -111,15 +86,6 @@ const COLUMNS: &[Column<Row>] = &[
 pub(super) fn run(args: &DaeArgs) -> Result<()> {
     let device = args.timing.common.open_device()?;
     let report = Report::new(args.timing.common.json);
-    if args.figure4 {
-        return figure4::draw(args, &device, &report);
-    }
-    if args.accuracy {
-        return accuracy::compare(args, &device, &report);
-    }
-    if args.streams {
-        return streams::compare(args, &device, &report);
-    }
     report.line(&format!(
         "denoising autoencoder, tied weights, 30 % salt and pepper, seconds an epoch of {EPOCH} rows, on {}",
         describe(&device)
@@ -131,10 +97,11 @@ pub(super) fn run(args: &DaeArgs) -> Result<()> {
     let mut table = Table::new(&report, COLUMNS)?;
     for size in &args.size {
         let rows = synthetic_rows(EPOCH, size.units().0)?;
-        let serial_seconds = serial(*size, &rows)?;
+        let serial_seconds = serial(*size, &rows.take(SERIAL_ROWS)?)? * EPOCH as f64;
         for &precision in &args.precision {
             for &batch in &args.batch {
-                let Seconds { median, min, max } = epoch(args, &device, *size, precision, batch, &rows)?;
+                let runs = (args.timing.repeats, RUN_SECONDS);
+                let Seconds { median, min, max } = epoch(runs, &device, *size, precision, batch, &rows)?;
                 let (v, h) = size.units();
                 let known = PYTORCH.iter().find(|(of, _)| *of == batch && (v, h) == (784, 500));
                 table.add(Row {
@@ -157,16 +124,23 @@ pub(super) fn run(args: &DaeArgs) -> Result<()> {
     table.finish()
 }
 
-fn trainer(size: Size, precision: Precision, batch: usize, device: &Device) -> Result<DaeTrainer> {
+/// A trainer of minibatches of `batch` rows, the same weights and draws each time.
+pub(in crate::bench) fn trainer(
+    size: Size,
+    precision: Precision,
+    batch: usize,
+    device: &Device,
+) -> Result<DaeTrainer> {
     let (n_visible, n_hidden) = size.units();
     let dae = Dae::init(DaeConfig::new(n_visible, n_hidden), Philox::new(0, 0), device)?;
     let config = DaeTrainConfig { batch, precision, ..DaeTrainConfig::default() };
     Ok(DaeTrainer::new(&dae, config, Philox::new(0, 1))?)
 }
 
-/// Times an epoch of [`EPOCH`] rows over the rows of `split`, from the device's memory.
-fn epoch(
-    args: &DaeArgs,
+/// Times an epoch over the rows of `split`, at least a minibatch, from the device's memory: so many
+/// runs of about so many seconds.
+pub(in crate::bench) fn epoch(
+    (repeats, run_seconds): (u32, f64),
     device: &Device,
     size: Size,
     precision: Precision,
@@ -175,8 +149,9 @@ fn epoch(
 ) -> Result<Seconds> {
     let of = || format!("{size}, minibatches of {batch}");
     let mut trainer = trainer(size, precision, batch, device).with_context(of)?;
+    let n = split.n_samples();
     let mut feed = Feed::new(split, device, FeedConfig::new(batch, 0)).with_context(of)?;
-    let all = EPOCH / batch;
+    let all = n / batch;
     let mut stream = Stream::new(&mut feed)?;
     stream.train(&mut trainer, MIN_STEPS.min(all))?;
     device.synchronize()?;
@@ -186,31 +161,30 @@ fn epoch(
     let step = start.elapsed().as_secs_f64() / MIN_STEPS.min(all) as f64;
     // Of a GPU always whole epochs, with the gathering of their rows.
     let steps =
-        if device.is_cpu() { ((RUN_SECONDS / step) as usize).clamp(MIN_STEPS.min(all), all) } else { all };
-    let run = time(device, args.timing.repeats, || stream.train(&mut trainer, steps))?;
+        if device.is_cpu() { ((run_seconds / step) as usize).clamp(MIN_STEPS.min(all), all) } else { all };
+    let run = time(device, repeats, || stream.train(&mut trainer, steps))?;
     trainer.check()?;
-    Ok(run.times(EPOCH as f64 / (steps * batch) as f64))
+    Ok(run.times(n as f64 / (steps * batch) as f64))
 }
 
-/// Seconds of an epoch of [`EPOCH`] rows by the serial program in f32, from as many as it takes in
-/// a fraction of a second.
-fn serial(size: Size, split: &Split) -> Result<f64> {
+/// Seconds of a row by the serial program in f32.
+pub(in crate::bench) fn serial(size: Size, split: &Split) -> Result<f64> {
     let (n_visible, _) = size.units();
     let mut serial = Serial::<f32>::of(&trainer(size, Precision::F32, 1, &Device::Cpu)?.model()?)?;
-    let rows = values(&split.take(SERIAL_ROWS)?)?;
+    let rows = values(split)?;
     let start = Instant::now();
     serial_epoch(&mut serial, &rows, (n_visible, 1), &mut Philox::new(0, 10));
-    Ok(start.elapsed().as_secs_f64() * EPOCH as f64 / SERIAL_ROWS as f64)
+    Ok(start.elapsed().as_secs_f64() / split.n_samples() as f64)
 }
 
 /// Rows of a split as values in [0, 1].
-fn values(split: &Split) -> Result<Vec<f32>> {
+pub(in crate::bench) fn values(split: &Split) -> Result<Vec<f32>> {
     Ok(split.to_tensor(&Device::Cpu)?.flatten_all()?.to_vec1()?)
 }
 
 /// Algorithm 1 over rows, one after the other in minibatches of `batch`, with the draws that a
 /// trainer takes from `philox` on.
-fn serial_epoch<T: Real>(
+pub(in crate::bench) fn serial_epoch<T: Real>(
     serial: &mut Serial<T>,
     rows: &[T],
     (n_visible, batch): (usize, usize),
