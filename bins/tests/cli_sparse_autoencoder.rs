@@ -79,6 +79,96 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_and_can_be_extended() {
 }
 
 #[test]
+fn every_optimiser_learns_resumes_in_the_same_bits_and_can_be_extended() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let patches = ["train", "--hidden", "16", "--patch", "6", "--patches", "1200", "--start", "gaussian"];
+    let minibatches = ["--optimizer", "adam", "--epochs", "6", "--batch", "300", "--learning-rate", "0.01"];
+    for (name, how, counted, all, more) in [
+        ("cg", &["--optimizer", "cg", "--iterations", "20"][..], "iterations", 20, "25"),
+        ("gd", &["--optimizer", "gd", "--iterations", "20"], "iterations", 20, "25"),
+        (
+            "fixed",
+            &["--optimizer", "gd", "--learning-rate", "0.1", "--iterations", "20"],
+            "iterations",
+            20,
+            "25",
+        ),
+        ("adam", &minibatches, "epochs", 6, "8"),
+    ] {
+        let stopped = format!("{name}-stopped");
+        let whole = SPARSE_AUTOENCODER.json(folder.path(), &[&patches[..], &["--out", name], how].concat());
+        let (start, end) = (number(&whole, "cost_start"), number(&whole, "cost"));
+        assert!(end < 0.9 * start, "{name}: {start} → {end}");
+        assert_eq!((whole[counted].as_u64(), metrics(&at(name)).len()), (Some(all), all as usize));
+        let args = [&patches[..], &["--out", &stopped, "--stop-after-steps", "7"], how].concat();
+        SPARSE_AUTOENCODER.fail(folder.path(), &args, 130);
+        SPARSE_AUTOENCODER.succeed(folder.path(), &["train", "--resume", &stopped]);
+        assert!(weights(&at(name)) == weights(&at(&stopped)), "{name}: other weights");
+        let extend = format!("--{counted}");
+        let longer = SPARSE_AUTOENCODER.json(folder.path(), &["train", "--resume", name, &extend, more]);
+        assert_eq!(longer[counted].as_u64(), more.parse().ok());
+        assert!(number(&longer, "cost") < end, "{name}: {longer}");
+        let other = if counted == "epochs" { "--iterations" } else { "--epochs" };
+        let err = SPARSE_AUTOENCODER.fail(folder.path(), &["train", "--resume", name, other, "90"], 1);
+        assert!(err.contains(&format!("give {extend}")), "{err}");
+    }
+    has(&at("adam").join("README.md"), &["Learned by Adam", "minibatches of 300"]);
+    let err = SPARSE_AUTOENCODER.fail(folder.path(), &["--optimizer", "cg", "--batch", "9"], 1);
+    assert!(err.contains("--batch: conjugate gradient takes all rows at once"), "{err}");
+}
+
+/// Ten iterations from given weights.
+fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["train", "--patch", "6", "--patches", "1200", "--iterations", "10"][..], more].concat()
+}
+
+#[test]
+fn training_starts_from_a_run_or_from_a_file_of_weights_that_the_run_keeps() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let first = SPARSE_AUTOENCODER.json(folder.path(), &tiny(&["--out", "first"]));
+    let again = SPARSE_AUTOENCODER.json(folder.path(), &train(&["--start-from", "first", "--out", "again"]));
+    assert_eq!(again["n_hidden"].as_u64(), Some(16));
+    let (ended, begun) = (number(&first, "cost"), number(&again, "cost_start"));
+    assert!((begun - ended).abs() < 1e-5 * ended && number(&again, "cost") < ended, "{ended} {begun}");
+    // A file of the two matrices alone: biases are 0.
+    let tensors = candle::safetensors::load(at("first").join("model.safetensors"), &Cpu).unwrap();
+    let two: std::collections::HashMap<_, _> =
+        ["weight", "decoder_weight"].map(|name| (name.to_owned(), tensors[name].clone())).into();
+    candle::safetensors::save(&two, at("two.safetensors")).unwrap();
+    let stops = train(&["--start-from", "two.safetensors", "--out", "two", "--stop-after-steps", "4"]);
+    SPARSE_AUTOENCODER.fail(folder.path(), &stops, 130);
+    std::fs::remove_file(at("two.safetensors")).unwrap();
+    let two = SPARSE_AUTOENCODER.json(folder.path(), &["train", "--resume", "two"]);
+    assert!(number(&two, "cost_start") > ended, "{two}");
+    let kept = candle::safetensors::load(at("two").join("checkpoint/start/model.safetensors"), &Cpu).unwrap();
+    assert_eq!(kept["bias"].to_vec1::<f32>().unwrap(), [0.; 16]);
+    let bits = |tensors: &std::collections::HashMap<String, candle::Tensor>| {
+        tensors["weight"].flatten_all().unwrap().to_vec1::<f32>().unwrap()
+    };
+    assert_eq!(bits(&kept), bits(&tensors));
+    for (args, text) in [
+        (
+            train(&["--start-from", "nowhere.safetensors", "--out", "no"]),
+            "--start-from nowhere.safetensors: ",
+        ),
+        (
+            [&["train", "--patch", "5", "--start-from", "first", "--out", "no"][..]].concat(),
+            "must be for the 25 values of a prepared row, got 36",
+        ),
+        (
+            train(&["--start-from", "first", "--decoder", "linear", "--out", "no"]),
+            "the outputs of this model are sigmoid units; give --decoder sigmoid",
+        ),
+    ] {
+        let err = SPARSE_AUTOENCODER.fail(folder.path(), &args, 1);
+        assert!(err.contains(text), "{err}");
+        assert!(!at("no").exists());
+    }
+}
+
+#[test]
 fn a_model_of_digits_encodes_evaluates_and_reconstructs_its_own_data_without_being_told_it() {
     let folder = tempfile::tempdir().unwrap();
     let digits =

@@ -64,7 +64,7 @@ const EXCEPT: [(&[&str], Differ, &str); 9] = [
         "one number, or several",
     ),
     (
-        &["hidden-unit", "patch", "pursuit", "split", "start", "start-from"],
+        &["basis", "chunk-bytes", "dump", "layers", "max-rows", "skip-measures"],
         Values,
         "the words for the same choice that a model, or a command on images, knows",
     ),

@@ -54,3 +54,25 @@ fn raina() {
 fn the_denoising_autoencoder() {
     reproduce("kumar", &["figure-4", "modules", "naive", "tile-width", "f32-f64", "stacks", "streams"]);
 }
+
+#[test]
+fn klaus_and_welles_are_reproduced() {
+    reproduce(
+        "klaus",
+        &[
+            "table-1",
+            "table-2",
+            "table-3",
+            "table-4",
+            "table-5",
+            "table-6",
+            "table-7",
+            "figure-18",
+            "figure-19",
+            "figure-20",
+            "figure-21",
+            "figure-22",
+            "optimizers",
+        ],
+    );
+}

@@ -12,10 +12,10 @@
 //! | [`dae`] | denoising autoencoder | one layer of features, learned by giving back rows from corrupted ones |
 //! | [`dae::StackedDae`] | stacked denoising autoencoders | a stack of them, trained layer by layer |
 //! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and related methods, or online |
-//! | [`sparse_autoencoder`] | sparse autoencoder | features that are rarely active, learned over all rows by L-BFGS |
+//! | [`sparse_autoencoder`] | sparse autoencoder | features that are rarely active, learned over all rows |
 //! | [`sparse_coding`] | sparse coding | activations over a basis, few of them not 0 by a penalty |
 //! | [`tsne`] | t-SNE | a picture of the rows in two or three dimensions |
-//! | [`optim`] | L-BFGS | minimises any smooth function of one vector |
+//! | [`optim`] | L-BFGS, conjugate gradient, gradient descent | minimise any smooth function of one vector |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!
 //! Beside them: [`evaluation`] says what a trained model is worth, [`filters`] what its units look

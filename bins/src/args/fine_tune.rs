@@ -33,7 +33,7 @@ pub struct FineTuneSettings {
     /// Learning rate, above 0. It falls to 0 over the epochs. Default: 0.001 for adam, 0.1 for sgd.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub learning_rate: Option<f64>,
-    /// Optimizer: adam, or sgd (gradient descent with momentum).
+    /// Optimizer. adam, or sgd (gradient descent with momentum).
     #[arg(long, value_enum, default_value_t = OptimizerArg::Adam)]
     pub optimizer: OptimizerArg,
     /// Momentum, at least 0 and below 1. Of sgd alone.

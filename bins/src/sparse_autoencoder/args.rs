@@ -1,13 +1,17 @@
 //! The command line of `sparse-autoencoder`.
 use crate::args::prepare::PrepareArgs;
 use crate::completions::CompletionsArgs;
-use crate::options::{at_least_one, inside_zero_one, not_negative};
+use crate::options::{above_zero, at_least_one, inside_zero_one, not_negative};
 use crate::patch_rows::{EncodeArgs, InputArgs, ReconstructArgs, UseArgs};
 use crate::precision::precision_or_f64;
 use crate::self_taught::TaskArgs;
 use crate::session::{FeedArgs, SessionArgs};
+use anyhow::{Result, ensure};
 use chandlery::Precision;
-use chandlery::sparse_autoencoder::{CostConfig, Decoder, SparseAutoencoderLbfgsTrainConfig};
+use chandlery::sparse_autoencoder::{
+    CostConfig, Decoder, FullBatchOptimizer, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderTrainConfig,
+    Start,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -24,6 +28,8 @@ const TRAIN: &str = "\
 Examples:
   sparse-autoencoder train --data mnist --hidden 196 --sparsity-target 0.1 --weight-decay 3e-3
   sparse-autoencoder train --data FOLDER --patch 10 --prepare row-mean,zca=0.1 --decoder linear
+  sparse-autoencoder train --optimizer adam --epochs 50 --start gaussian
+  sparse-autoencoder train --optimizer cg --start-from runs/FEATURES
   sparse-autoencoder train --resume runs/FEATURES --iterations 800";
 /// The same of `encode`.
 const ENCODE: &str = "\
@@ -54,7 +60,7 @@ pub struct Cli {
 /// The sub-commands of `sparse-autoencoder`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train on patches of images, or on rows, by L-BFGS over all of them.
+    /// Train on patches of images, or on rows: by L-BFGS over all of them, or by --optimizer.
     #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
     /// Write the features of rows to a .npy, .csv or .safetensors file.
@@ -95,6 +101,63 @@ impl From<DecoderArg> for Decoder {
     }
 }
 
+/// How weights follow the gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OptimizerArg {
+    /// L-BFGS over all rows, which estimates the curvature of the cost.
+    #[default]
+    Lbfgs,
+    /// Nonlinear conjugate gradient over all rows.
+    Cg,
+    /// Batch gradient descent over all rows.
+    Gd,
+    /// Adam by minibatches, which adapts the rate of each weight (Kingma and Ba 2015).
+    Adam,
+}
+
+impl OptimizerArg {
+    /// The one of the library that takes all rows; none for minibatches.
+    pub fn of_all_rows(self) -> Option<FullBatchOptimizer> {
+        match self {
+            Self::Lbfgs => Some(FullBatchOptimizer::Lbfgs),
+            Self::Cg => Some(FullBatchOptimizer::ConjugateGradient),
+            Self::Gd => Some(FullBatchOptimizer::GradientDescent),
+            Self::Adam => None,
+        }
+    }
+
+    /// As people call it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Lbfgs => "L-BFGS",
+            Self::Cg => "conjugate gradient",
+            Self::Gd => "gradient descent",
+            Self::Adam => "Adam",
+        }
+    }
+}
+
+/// How the first weights are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartArg {
+    /// Uniform, up to the root of 6 / (visible + hidden units + 1).
+    #[default]
+    Uniform,
+    /// Normal, of standard deviation 0.01 (Klaus and Welles 2014).
+    Gaussian,
+}
+
+impl From<StartArg> for Start {
+    fn from(start: StartArg) -> Self {
+        match start {
+            StartArg::Uniform => Self::Uniform,
+            StartArg::Gaussian => Self::Gaussian,
+        }
+    }
+}
+
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct Settings {
@@ -112,16 +175,93 @@ pub struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     pub prepare: PrepareArgs,
-    /// Iterations of L-BFGS.
+    /// Optimizer. lbfgs, cg and gd take the gradient over all rows in every iteration; adam learns
+    /// from minibatches, in epochs.
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub optimizer: OptimizerArg,
+    /// Learning rate, above 0. Of gd: the fixed rate; default: each step is found by backtracking.
+    /// Of adam; default: 0.003. Not with lbfgs and cg, which search for the length of each step.
+    #[arg(long, value_name = "RATE", value_parser = above_zero)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<f64>,
+    /// Rows of a minibatch. Of adam alone. Default: 1000.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
+    /// Start of training. The initial weights; biases are 0.
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub start: StartArg,
+    /// What to start from. The initial weights, in place of --start; they also set the number of
+    /// hidden units. The folder of a run (or any folder with config.json and model.safetensors),
+    /// OWNER/NAME on the hub, or a .safetensors file with `weight` [hidden, visible] and
+    /// `decoder_weight` [visible, hidden], and where biases are not 0 `bias` and `visible_bias`.
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "hidden"])]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_from: Option<String>,
+    /// Iterations over all rows, from the option `--iterations` of [`TrainArgs`].
     #[arg(skip = ITERATIONS)]
     pub iterations: usize,
+    /// Epochs of minibatches, from the option `--epochs` of [`TrainArgs`].
+    #[arg(skip = EPOCHS)]
+    #[serde(default)]
+    pub epochs: usize,
     /// Seed of every random draw: the same seed on the same device gives the same bits.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 }
 
-/// Default number of iterations.
+/// Default numbers of iterations, and of epochs.
 const ITERATIONS: usize = 400;
+const EPOCHS: usize = 100;
+
+impl Settings {
+    /// How the library trains over all rows by this optimiser.
+    pub fn fit(&self, optimizer: FullBatchOptimizer) -> SparseAutoencoderLbfgsTrainConfig {
+        SparseAutoencoderLbfgsTrainConfig {
+            optimizer,
+            learning_rate: self.learning_rate,
+            ..self.cost.fit(self.iterations)
+        }
+    }
+
+    /// How it trains by minibatches.
+    pub fn minibatches(&self) -> SparseAutoencoderTrainConfig {
+        let usual = SparseAutoencoderTrainConfig::default();
+        SparseAutoencoderTrainConfig {
+            cost: self.cost.fit(1).cost,
+            batch: self.batch.unwrap_or(usual.batch),
+            learning_rate: self.learning_rate.map_or(usual.learning_rate.clone(), Into::into),
+            ..usual
+        }
+    }
+
+    /// Refuses options that contradict each other or would be ignored.
+    ///
+    /// # Errors
+    /// When there are some; the message names them.
+    pub fn check(&self) -> Result<()> {
+        let Self { optimizer, learning_rate, batch, .. } = self;
+        let searches = matches!(optimizer, OptimizerArg::Lbfgs | OptimizerArg::Cg);
+        ensure!(
+            learning_rate.is_none() || !searches,
+            "--learning-rate: {} searches for the length of each step; leave it out, or give --optimizer gd or adam",
+            optimizer.words()
+        );
+        let minibatches = *optimizer == OptimizerArg::Adam;
+        ensure!(
+            batch.is_none() || minibatches,
+            "--batch: {} takes all rows at once; leave it out, or give --optimizer adam",
+            optimizer.words()
+        );
+        ensure!(
+            !minibatches || !self.cost.fit(1).double,
+            "--precision f64: minibatches are computed in f32; give --precision f32, or another --optimizer"
+        );
+        Ok(())
+    }
+}
 
 /// What the cost weighs, and how it is computed.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
@@ -179,10 +319,14 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub settings: Settings,
     /// Iterations, which are no epochs: each computes the gradient from all rows at least once.
-    /// Default: 400, of L-BFGS. With --resume, a larger number extends the run, even a finished
+    /// Default: 400. Not with --optimizer adam, which has --epochs. With --resume, a larger number extends the run, even a finished
     /// one, to N iterations in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
+    /// Epochs: passes over the training rows. Of --optimizer adam alone. Default: 100. With
+    /// --resume, a larger number extends the run, even a finished one, to N epochs in all.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub epochs: Option<usize>,
     /// How rows reach the device.
     #[command(flatten)]
     pub feed: FeedArgs,
@@ -250,10 +394,21 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_tutorial() {
         let train = parse(&[]).unwrap().train;
-        assert_eq!(train.settings.cost.fit(400), SparseAutoencoderLbfgsTrainConfig::default());
+        let fit = train.settings.fit(FullBatchOptimizer::Lbfgs);
+        assert_eq!(fit, SparseAutoencoderLbfgsTrainConfig::default());
+        assert_eq!(train.settings.minibatches(), SparseAutoencoderTrainConfig::default());
+        assert_eq!(train.settings.optimizer.of_all_rows(), Some(FullBatchOptimizer::default()));
+        assert_eq!(Start::from(train.settings.start), Start::default());
         assert_eq!((train.settings.hidden, train.settings.iterations), (25, 400));
         let text = serde_json::to_string(&train.settings).unwrap();
         assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), train.settings);
+        // Runs from before there was a choice were made by L-BFGS from a uniform start.
+        let mut before: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for name in ["optimizer", "start", "epochs"] {
+            assert!(before.as_object_mut().unwrap().remove(name).is_some(), "{name}");
+        }
+        let read = serde_json::from_value::<Settings>(before).unwrap();
+        assert_eq!(Settings { epochs: EPOCHS, ..read }, train.settings);
     }
 
     #[test]
@@ -267,6 +422,16 @@ mod tests {
             let err = parse(&flags).unwrap_err();
             assert!(err.to_string().contains(text), "{flags:?}: {err}");
             assert_eq!(err.exit_code(), 2);
+        }
+        let err = parse(&["--start-from", "runs/a", "--start", "gaussian"]).unwrap_err();
+        assert!(err.to_string().contains("cannot be used with"), "{err}");
+        for (flags, text) in [
+            (["--optimizer", "cg", "--learning-rate", "1"], "--learning-rate: conjugate gradient searches"),
+            (["--optimizer", "gd", "--batch", "9"], "--batch: gradient descent takes all rows at once"),
+            (["--optimizer", "adam", "--precision", "f64"], "--precision f64: minibatches"),
+        ] {
+            let err = parse(&flags).unwrap().train.settings.check().unwrap_err();
+            assert!(err.to_string().starts_with(text), "{flags:?}: {err}");
         }
         let err = parse(&["--resume", "runs/a", "--hidden", "9"]).unwrap_err();
         assert!(err.to_string().contains("cannot be used with"), "{err}");

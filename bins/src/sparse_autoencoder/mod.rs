@@ -4,11 +4,15 @@
 //! |---|---|
 //! | [`args`] | the command line |
 //! | `train` | the command `train`, and what the family says of itself |
+//! | `start` | the weights that it starts from |
+//! | `finish` | what it leaves |
 //! | `evaluate` | the command `evaluate` |
 //! | `self_taught` | the command `self-taught` |
 pub mod args;
 mod evaluate;
+mod finish;
 mod self_taught;
+mod start;
 mod train;
 
 use crate::patch_rows::{encode, reconstruct};

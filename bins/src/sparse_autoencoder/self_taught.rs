@@ -4,7 +4,8 @@
 //! the 500 test digits of `mnist-sample`, so that the advantage that they show there is optimistic;
 //! other settings that were tried gave features no better than pixels, or worse.
 use super::args::SelfTaughtArgs;
-use super::train::{START, filters};
+use super::finish::filters;
+use super::start::START;
 use crate::report::Outcome;
 use crate::self_taught;
 use anyhow::Result;

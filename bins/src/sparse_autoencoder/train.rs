@@ -1,31 +1,32 @@
-//! The command `train`: a sparse autoencoder from all rows, by L-BFGS.
-use super::args::{Settings, TrainArgs};
-use crate::patch_rows::{Family, Input, Usual, write_filters};
+//! The command `train`: a sparse autoencoder from all rows at once, or from minibatches.
+use super::args::{OptimizerArg, Settings, TrainArgs};
+use super::finish::{Made as Training, finish};
+use super::start::{Given, first_model, keep};
+use crate::patch_rows::{Family, Input, Usual};
 use crate::report::Outcome;
 use crate::rows::{Reads, Rows, SplitArg};
 use crate::run_folder::RunFolder;
-use crate::session::card::scale_of;
-use crate::session::{Asked, Card, Kind, Made, Nothing, Picture, Run, Trained, check_more};
-use anyhow::Result;
-use candle::Device;
-use chandlery::pictures::curves::{self, Curve, Panel};
+use crate::session::{Asked, Ended, Epochs, Kind, Made, Nothing, Run, Session, check_more};
+use anyhow::{Result, ensure};
+use candle::{DType, Device, Tensor};
+use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::sparse_autoencoder::{
-    CostParts, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainer,
+    Cost, CostParts, FullBatchOptimizer, SparseAutoencoder, SparseAutoencoderLbfgsTrainer,
+    SparseAutoencoderTrainer,
 };
-use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
+use chandlery_datasets::count;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Iterations from one line on the screen to the next.
 const SAID_EVERY: usize = 20;
-/// The place of the first weights in the random sequence of a run's seed.
-pub const START: u64 = 1 << 32;
 
-const TAGS: [&str; 3] = ["sparse-autoencoder", "feature-extraction", "unsupervised"];
+const KIND: Kind = Kind { command: "sparse-autoencoder train", folder: "sparse-autoencoder" };
 
 impl Family for SparseAutoencoder {
     type Settings = Settings;
-    const KIND: Kind = Train::KIND;
+    const KIND: Kind = KIND;
     const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: "rescale" };
 
     fn reads(&self) -> Reads {
@@ -37,7 +38,7 @@ impl Family for SparseAutoencoder {
     }
 }
 
-/// An iteration: a line of `metrics.jsonl`.
+/// An iteration over all rows: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Counted from 1.
@@ -50,61 +51,131 @@ pub struct Line {
     pub gradient_norm: f64,
 }
 
-/// The command.
-struct Train;
+/// An epoch of minibatches: a line of `metrics.jsonl`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct EpochLine {
+    /// Counted from 1.
+    pub epoch: usize,
+    /// The mean cost of its minibatches.
+    pub cost: f64,
+    /// Time of the epoch.
+    pub seconds: f64,
+}
 
-impl Run for Train {
+/// The command over all rows at once.
+struct AllRows;
+/// The command by minibatches.
+struct Minibatches;
+
+impl Run for AllRows {
     type Input = Input;
     type Settings = Settings;
     type Trainer = SparseAutoencoderLbfgsTrainer;
     type Line = Line;
     type Extra = Nothing;
-    const KIND: Kind = Kind { command: "sparse-autoencoder train", folder: "sparse-autoencoder" };
+    const KIND: Kind = KIND;
 }
 
-/// The model that training starts from.
-fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<SparseAutoencoder> {
-    let usual = SparseAutoencoder::USUAL;
-    let preparation = usual.preparation(rows, &settings.prepare, settings.seed)?;
-    let n_visible = preparation.n_outputs(rows.split.n_features())?;
-    let config = SparseAutoencoderConfig {
-        decoder: settings.decoder.into(),
-        preparation,
-        image: rows.split.image,
-        ..SparseAutoencoderConfig::new(n_visible, settings.hidden)
-    };
-    Ok(SparseAutoencoder::init(config, Philox::new(settings.seed, START), device)?)
+impl Run for Minibatches {
+    type Input = Input;
+    type Settings = Settings;
+    type Trainer = SparseAutoencoderTrainer;
+    type Line = EpochLine;
+    type Extra = Nothing;
+    const KIND: Kind = KIND;
 }
 
 /// Trains a model, or resumes that, and leaves a run folder.
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
-    let mut asked = Asked::<Train>::new(&args.session, || {
-        let iterations = args.iterations.unwrap_or(args.settings.iterations);
-        Ok((Input { rows: args.input.clone() }, Settings { iterations, ..args.settings.clone() }))
-    })?;
-    asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
+    let mut asked = Asked::<AllRows>::new(&args.session, || given(args))?;
+    let optimizer = asked.settings.optimizer;
+    let of_all_rows = optimizer.of_all_rows();
+    ensure!(
+        args.iterations.is_none() || of_all_rows.is_some(),
+        "--iterations: {} learns in epochs; give --epochs",
+        optimizer.words()
+    );
+    ensure!(
+        args.epochs.is_none() || of_all_rows.is_none(),
+        "--epochs: {} makes iterations over all rows; give --iterations",
+        optimizer.words()
+    );
     let usual = SparseAutoencoder::USUAL;
     let rows = usual.open(&asked.input.rows, Some(SplitArg::Train), asked.settings.seed)?;
     if asked.resumed().is_none() {
         asked.settings.cost.chunk = args.feed.chunk(&rows.split);
     }
-    let home = if asked.settings.cost.chunk.is_some() { Device::Cpu } else { asked.device.clone() };
-    let raw = rows.split.raw(&home)?;
-    let begin = |settings: &Settings, device: &Device| {
-        let first = first_model(settings, &rows, device)?;
-        Ok(SparseAutoencoderLbfgsTrainer::new(&first, settings.cost.fit(settings.iterations), &raw)?)
+    match of_all_rows {
+        Some(optimizer) => from_all(asked, args, optimizer, &rows),
+        None => from_minibatches(asked.by(), args, &rows),
+    }
+}
+
+/// What the command line asks for.
+fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
+    let mut settings = args.settings.clone();
+    settings.iterations = args.iterations.unwrap_or(settings.iterations);
+    settings.epochs = args.epochs.unwrap_or(settings.epochs);
+    settings.check()?;
+    if let Some(name) = &settings.start_from {
+        settings.hidden = Given::open(name)?.n_hidden();
+    }
+    Ok((Input { rows: args.input.clone() }, settings))
+}
+
+/// The rows, where the cost over all of them reads them.
+fn raw(settings: &Settings, rows: &Rows, device: &Device) -> Result<Tensor> {
+    let home = if settings.cost.chunk.is_some() { &Device::Cpu } else { device };
+    Ok(rows.split.raw(home)?)
+}
+
+/// Keeps what a run begins with, and says what is trained on what.
+fn begin<R: Run<Input = Input, Settings = Settings>>(session: &Session<R>, rows: &Rows) -> Result<()>
+where
+    R::Trainer: Trainer<Model = SparseAutoencoder>,
+{
+    let settings = &session.info.settings;
+    keep(settings, rows, &session.device, &session.folder)?;
+    let model = session.trainer.model()?;
+    let (v, h) = (model.config().n_visible, model.config().n_hidden);
+    let by = match settings.optimizer {
+        OptimizerArg::Lbfgs => String::new(),
+        optimizer => format!(", by {}", optimizer.words()),
     };
-    let mut session = asked.open(rows.of_run()?, begin, |settings, path, device| {
+    let words = format!("sparse autoencoder {v}-{h}-{v} for {} ({}){by}", rows.name, rows.words());
+    session.announce(&words, settings.seed)
+}
+
+/// A panel of curves of the lines, with a logarithmic axis.
+fn panel<L>(lines: &[L], title: &str, unit: &str, xy: fn(&L) -> (f64, f64)) -> Panel {
+    Panel::new(title, unit, title, vec![Curve::new(title, lines.iter().map(xy))]).log()
+}
+
+/// Learns from all rows in every iteration.
+fn from_all(
+    mut asked: Asked<AllRows>,
+    args: &TrainArgs,
+    optimizer: FullBatchOptimizer,
+    rows: &Rows,
+) -> Result<Outcome> {
+    asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
+    let raw = raw(&asked.settings, rows, &asked.device)?;
+    let begins = |settings: &Settings,
+                  device: &Device,
+                  folder: Option<&RunFolder>|
+     -> Result<SparseAutoencoderLbfgsTrainer> {
+        let first = first_model(settings, rows, device, folder)?;
+        Ok(SparseAutoencoderLbfgsTrainer::new(&first, settings.fit(optimizer), &raw)?)
+    };
+    let new = |settings: &Settings, device: &Device| begins(settings, device, None);
+    let mut session = asked.open(rows.of_run()?, new, |settings, path, device| {
         let (mut run, place) = SparseAutoencoderLbfgsTrainer::load(path, &raw, device)?;
-        check_more(args.iterations, run.lbfgs().iterations(), "")?;
+        check_more(args.iterations, run.descent().iterations(), "")?;
         run.set_iterations(settings.iterations)?;
         Ok((run, place))
     })?;
     let settings = session.info.settings.clone();
-    let model = session.trainer.model()?;
-    let (v, h) = (model.config().n_visible, model.config().n_hidden);
-    let words = format!("sparse autoencoder {v}-{h}-{v} for {} ({})", rows.name, rows.words());
-    session.announce(&words, settings.seed)?;
+    begin(&session, rows)?;
     let n = settings.iterations;
     let ended = session.iterations(n, None, |run, _| {
         let Some(made) = run.step()? else { return Ok(None) };
@@ -122,8 +193,87 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         return session.interrupted();
     }
     let (run, trained) = session.trained();
-    let before = begin(&settings, &trained.device)?.parts()?;
-    finish(&trained, &rows, &run.model()?, [&before, &run.parts()?])
+    let before = begins(&settings, &trained.device, Some(&trained.folder))?.parts()?;
+    let lines = &trained.place.reports;
+    let iterations = lines.last().map_or(0, |line| line.iteration);
+    let figures = json!({
+        "iterations": iterations,
+        "evaluations": lines.last().map_or(0, |line| line.evaluations),
+    });
+    let training = Training {
+        length: format!("{iterations} iterations"),
+        figures: fields(figures),
+        panels: vec![
+            panel(lines, "cost", "iteration", |line| (line.iteration as f64, line.cost)),
+            panel(lines, "norm of the gradient", "iteration", |line| {
+                (line.iteration as f64, line.gradient_norm)
+            }),
+        ],
+        note: (iterations < n)
+            .then(|| format!("no step lowers the cost any more after {iterations} iterations")),
+    };
+    finish(&trained, rows, &run.model()?, [&before, &run.parts()?], training)
+}
+
+/// Learns from minibatches in a seeded order.
+fn from_minibatches(mut asked: Asked<Minibatches>, args: &TrainArgs, rows: &Rows) -> Result<Outcome> {
+    asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, all| settings.epochs = all)?;
+    let (batch, seed) = (asked.settings.minibatches().batch, asked.settings.seed);
+    let mut feed = asked.feed(args.feed, &rows.split, ("--batch", batch), seed)?;
+    asked.settings.batch = Some(feed.config().batch);
+    let mut session = asked.open(
+        rows.of_run()?,
+        |settings, device| {
+            let first = first_model(settings, rows, device, None)?;
+            Ok(SparseAutoencoderTrainer::new(&first, settings.minibatches())?)
+        },
+        |_, path, device| Ok(SparseAutoencoderTrainer::load(path, device)?),
+    )?;
+    let settings = session.info.settings.clone();
+    begin(&session, rows)?;
+    let n = settings.epochs;
+    let epochs =
+        Epochs { feed: &mut feed, n, earlier: 0, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+    let width = n.to_string().len();
+    let ended = session.epochs(epochs, |_, metrics, pace, _| {
+        let line = EpochLine { epoch: pace.epoch + 1, cost: metrics.cost, seconds: pace.seconds };
+        let words = format!("epoch {:>width$}/{n}  cost {:>10.6}", line.epoch, line.cost);
+        Ok(Ended { line, words, stop: false })
+    })?;
+    if ended == Outcome::Interrupted {
+        return session.interrupted();
+    }
+    let (trainer, trained) = session.trained();
+    let model = trainer.model()?;
+    drop(trainer);
+    let raw = raw(&settings, rows, &trained.device)?;
+    let parts = |model: &SparseAutoencoder| -> Result<CostParts> {
+        let (config, cost) = (model.config().clone(), settings.minibatches().cost);
+        let cost = Cost::new(config, cost, &raw, settings.cost.chunk, DType::F32, &trained.device)?;
+        Ok(cost.parts(&model.flat()?)?)
+    };
+    let first = first_model(&settings, rows, &trained.device, Some(&trained.folder))?;
+    let [before, after] = [parts(&first)?, parts(&model)?];
+    let lines = &trained.place.reports;
+    let training = Training {
+        length: format!(
+            "{} in minibatches of {}",
+            count(lines.len(), "epoch"),
+            batch.min(rows.split.n_samples())
+        ),
+        figures: fields(json!({"epochs": lines.len(), "batch": settings.batch})),
+        panels: vec![panel(lines, "cost", "epoch", |line| (line.epoch as f64, line.cost))],
+        note: None,
+    };
+    finish(&trained, rows, &model, [&before, &after], training)
+}
+
+/// The fields of an object.
+fn fields(of: Value) -> serde_json::Map<String, Value> {
+    match of {
+        Value::Object(fields) => fields,
+        _ => serde_json::Map::new(),
+    }
 }
 
 /// An iteration in one line.
@@ -133,88 +283,4 @@ fn words_of(line: &Line, n: usize) -> String {
     format!(
         "iteration {iteration:>width$}/{n}  cost {cost:>10.6}  gradient {gradient_norm:>9.2e}  {evaluations} evaluations"
     )
-}
-
-/// Draws the input of norm 1 that activates each feature most.
-pub fn filters(model: &SparseAutoencoder, folder: &RunFolder) -> Result<Option<Picture>> {
-    write_filters(&model.maximal_inputs()?, model.shape(), folder, |n| {
-        format!("the inputs of norm 1 that activate {n} features most; mid-grey is 0")
-    })
-}
-
-/// The model, pictures, curves and the model card.
-fn finish(
-    run: &Trained<Train>,
-    rows: &Rows,
-    model: &SparseAutoencoder,
-    [before, after]: [&CostParts; 2],
-) -> Result<Outcome> {
-    let (settings, lines, config) = (&run.info.settings, &run.place.reports, model.config());
-    model.save_pretrained(&run.folder.of_model("")?)?;
-    let panel = |title: &str, y: fn(&Line) -> f64| {
-        let points = lines.iter().map(|line| (line.iteration as f64, y(line)));
-        Panel::new(title, "iteration", title, vec![Curve::new(title, points)]).log()
-    };
-    let panels = [panel("cost", |line| line.cost), panel("norm of the gradient", |line| line.gradient_norm)];
-    run.folder.write("curves.svg", curves::draw(&panels)?.as_bytes())?;
-    let pictures: Vec<_> = filters(model, &run.folder)?.into_iter().collect();
-    let iterations = lines.last().map_or(0, |line| line.iteration);
-    run.report.line(&format!(
-        "cost {:.6} → {:.6}: half the squared error {:.6}, decay {:.6}, divergence {:.6}",
-        before.cost, after.cost, after.squared_error, after.decay, after.divergence
-    ))?;
-    if iterations < settings.iterations {
-        run.report.line(&format!("no step lowers the cost any more after {iterations} iterations"))?;
-    }
-    let (v, h) = (config.n_visible, config.n_hidden);
-    let results = json!({
-        "data": rows.name,
-        "n_rows": run.info.n_rows,
-        "n_visible": v,
-        "n_hidden": h,
-        "iterations": iterations,
-        "evaluations": lines.last().map_or(0, |line| line.evaluations),
-        "cost_start": before.cost,
-        "cost": after.cost,
-        "squared_error": after.squared_error,
-        "decay": after.decay,
-        "divergence": after.divergence,
-    });
-    let card = Card {
-        tags: &TAGS,
-        title: format!("Sparse autoencoder {v}-{h}-{v}"),
-        learned: format!("Learned by L-BFGS on `{}`: {}.", rows.name, rows.words()),
-        settings: format!(
-            "{iterations} iterations, weight decay {}, sparsity weight {}, target {}",
-            settings.cost.weight_decay, settings.cost.sparsity_weight, settings.cost.sparsity_target
-        ),
-        results: format!(
-            "| over all rows | initial weights | this model |\n|---|---|---|\n\
-             | cost | {:.4} | **{:.4}** |\n\
-             | half the squared error | {:.4} | {:.4} |\n\
-             | decay | {:.4} | {:.4} |\n\
-             | divergence of the mean activations | {:.4} | {:.4} |\n\n\
-             ![cost by iteration](curves.svg)",
-            before.cost,
-            after.cost,
-            before.squared_error,
-            after.squared_error,
-            before.decay,
-            after.decay,
-            before.divergence,
-            after.divergence
-        ),
-        pictures: &pictures,
-        rust: format!(
-            "use chandlery::{{Decode, Encode, Model}};\n\
-             let model = chandlery::sparse_autoencoder::SparseAutoencoder::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
-             let features = model.encode(&rows)?; // rows: [m, {}], {}",
-            config.n_inputs(),
-            scale_of(&rows.split, &config.preparation)?
-        ),
-        files: "`model.safetensors` holds `weight` `[n_hidden, n_visible]` and `bias` `[n_hidden]`, a linear layer as it stands, and \
-                `decoder_weight` `[n_visible, n_hidden]` and `visible_bias` `[n_visible]`, another."
-            .to_owned(),
-    };
-    run.finish(settings.seed, results, &card)
 }

@@ -8,10 +8,12 @@
 //!
 //! A bracket is widened until it holds such a step, and then narrowed by the minimum of the cubic
 //! through its ends. Every third narrowing takes the middle, so that the bracket cannot stall.
+//! [`backtrack`] asks for the first condition alone.
 //!
-//! Source: Nocedal and Wright, "Numerical Optimization", second edition, 2006, algorithms 3.5 and
-//! 3.6 and equation 3.59; the bounds of the extrapolation are those of Moré and Thuente, "Line
+//! Source: Nocedal and Wright, "Numerical Optimization", second edition, 2006, algorithms 3.1, 3.5
+//! and 3.6 and equation 3.59; the bounds of the extrapolation are those of Moré and Thuente, "Line
 //! search algorithms with guaranteed sufficient decrease", TOMS 20, 1994.
+use crate::check::{at_least_one, range};
 use candle::Result;
 
 /// The function along the line at one step length.
@@ -33,13 +35,24 @@ pub(super) struct Rule {
     pub evaluations: usize,
 }
 
+impl Rule {
+    /// Refuses what is out of range, in the name of the configuration `op`.
+    pub fn validate(&self, op: &str) -> Result<()> {
+        at_least_one(op, "evaluations", self.evaluations)?;
+        range(op, "sufficient_decrease", self.decrease, "in (0, 0.5)", |x| x > 0. && x < 0.5)?;
+        range(op, "curvature", self.curvature, "above sufficient_decrease and below 1", |x| {
+            x > self.decrease && x < 1.
+        })
+    }
+}
+
 /// Extrapolation by these multiples of the last stretch, at least and at most.
 const WIDEN: (f64, f64) = (1.1, 4.);
 /// A trial keeps this share of the bracket from its ends.
 const MARGIN: f64 = 0.1;
 
 impl Point {
-    fn is_finite(&self) -> bool {
+    pub fn is_finite(&self) -> bool {
         self.value.is_finite() && self.slope.is_finite()
     }
 }
@@ -78,6 +91,26 @@ pub(super) fn search(
             Some(high) if trial % 3 == 2 || !high.is_finite() => low.step + 0.5 * (high.step - low.step),
             Some(high) => interpolate(low, high),
         };
+    }
+    Ok(None)
+}
+
+/// The last point that was evaluated, when it satisfies the first condition with `c₁ = decrease`;
+/// none when none of so many evaluations did. Each trial is half as long as the last.
+pub(super) fn backtrack(
+    start: Point,
+    first: f64,
+    decrease: f64,
+    evaluations: usize,
+    mut at: impl FnMut(f64) -> Result<Point>,
+) -> Result<Option<Point>> {
+    let mut step = first;
+    for _ in 0..evaluations {
+        let point = at(step)?;
+        if point.is_finite() && point.value <= start.value + decrease * step * start.slope {
+            return Ok(Some(point));
+        }
+        step *= 0.5;
     }
     Ok(None)
 }
@@ -172,6 +205,18 @@ mod tests {
         let down = search(start, 1., RULE, |step| Ok(Point { step, value: -step, slope: -1. }))?;
         let up = search(start, 1., RULE, |step| Ok(Point { step, value: step, slope: 1. }))?;
         assert_eq!((down, up), (None, None));
+        Ok(())
+    }
+
+    #[test]
+    fn backtracking_takes_the_first_half_that_lowers_enough() -> Result<()> {
+        let at = |t: f64| Point { step: t, value: (t - 3.) * (t - 3.), slope: 2. * (t - 3.) };
+        // 16 and 8 are higher than 0; at 4 the value is 1, below 9 − 1e-4 · 4 · 6.
+        let found = backtrack(at(0.), 16., 1e-4, 30, |t| Ok(at(t)))?;
+        assert_eq!(found, Some(at(4.)));
+        assert_eq!(backtrack(at(0.), 16., 1e-4, 2, |t| Ok(at(t)))?, None);
+        let wall = |t: f64| Ok(if t > 1. { Point { value: f64::NAN, ..at(t) } } else { at(t) });
+        assert_eq!(backtrack(at(0.), 16., 1e-4, 30, wall)?, Some(at(1.)));
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Minimising the objective of [`Softmax`].
 use super::{Softmax, check_samples};
-use crate::optim::{Lbfgs, LbfgsConfig, Outcome};
+use crate::optim::{Descent, LbfgsConfig, Outcome};
 use candle::{D, DType, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -120,7 +120,7 @@ fn minimum(
     let (gradient_tolerance, decrease_tolerance) = if dtype == DType::F64 { of_f64 } else { of_f32 };
     let lbfgs = LbfgsConfig { iterations, gradient_tolerance, decrease_tolerance, ..LbfgsConfig::default() };
     let start = Tensor::zeros(n_weights + n_classes, dtype, x.device())?;
-    let mut lbfgs = Lbfgs::new(&start, lbfgs)?;
+    let mut lbfgs = Descent::new(&start, lbfgs)?;
     if let Outcome::NonFinite { evaluation } = lbfgs.minimize(objective)? {
         candle::bail!(
             "softmax.fit: the objective must be finite, got NaN or infinity at evaluation {evaluation}; check the features for NaN"

@@ -15,7 +15,7 @@
 //! | `l2`   | `l2`       | scalar                    |
 //!
 //! Source: Bishop, "Pattern Recognition and Machine Learning", 2006, section 4.3.4; minimised by
-//! [L-BFGS](crate::optim::Lbfgs) on all samples, over features that are standardised first, so that
+//! [L-BFGS](crate::optim::lbfgs) on all samples, over features that are standardised first, so that
 //! one `l2` suits features of any units.
 //!
 //! ```

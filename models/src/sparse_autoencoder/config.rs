@@ -28,6 +28,26 @@ impl From<Decoder> for Activation {
     }
 }
 
+/// How the first weights are drawn; biases are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// Uniform in `±√(6 / (n_visible + n_hidden + 1))`, as in Ng's exercise.
+    #[default]
+    Uniform,
+    /// Normal with mean 0 and standard deviation [`START_STDEV`], as in Klaus and Welles.
+    Gaussian,
+}
+
+impl Start {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The standard deviation of [`Start::Gaussian`].
+pub const START_STDEV: f64 = 0.01;
+
 /// What a [`SparseAutoencoder`](super::SparseAutoencoder) is, the content of `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SparseAutoencoderConfig {
@@ -38,6 +58,9 @@ pub struct SparseAutoencoderConfig {
     /// What the outputs are. Default sigmoid.
     #[serde(default)]
     pub decoder: Decoder,
+    /// How the first weights are drawn. Default uniform.
+    #[serde(default, skip_serializing_if = "Start::is_default")]
+    pub start: Start,
     /// What is done to raw rows before the model reads them. Default: floats as they are, bytes
     /// over 255.
     #[serde(default, skip_serializing_if = "Preparation::is_default")]
@@ -56,6 +79,7 @@ impl SparseAutoencoderConfig {
             n_visible,
             n_hidden,
             decoder: Decoder::default(),
+            start: Start::default(),
             preparation: Preparation::default(),
             image: None,
         }
@@ -75,7 +99,7 @@ impl SparseAutoencoderConfig {
         n_inputs(&self.preparation, self.n_visible)
     }
 
-    /// The largest magnitude of a random weight.
+    /// The largest magnitude of a weight that is drawn by [`Start::Uniform`].
     pub(super) fn limit(&self) -> f64 {
         (6. / (self.n_visible + self.n_hidden + 1) as f64).sqrt()
     }

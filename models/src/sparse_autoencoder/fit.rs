@@ -1,11 +1,12 @@
-//! Training over all rows at once by L-BFGS.
+//! Training over all rows at once: by L-BFGS, by conjugate gradient or by batch gradient descent.
 //!
-//! An iteration is a step along a direction of [`Lbfgs`], most often one evaluation of the [`Cost`]
-//! over all rows. A run can be looked at after each iteration, ended, written to a checkpoint and
-//! taken up again bit for bit.
+//! An iteration is a step along a direction of a [`Descent`], of L-BFGS most often one evaluation of
+//! the [`Cost`] over all rows, of conjugate gradient some two, and of gradient descent one with a
+//! fixed rate. A run can be looked at after each iteration, ended, written to a checkpoint and taken
+//! up again bit for bit.
 //!
-//! Source: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, which trains by L-BFGS for 400
-//! iterations.
+//! Sources: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, and Klaus and Welles, 2014, who
+//! train by L-BFGS for 400 iterations; the latter name the other two.
 //!
 //! ```
 //! use candle::Device::Cpu;
@@ -25,13 +26,30 @@
 use super::{Cost, CostConfig, CostParts, SparseAutoencoder, SparseAutoencoderConfig};
 use crate::check::{at_least_one, range};
 use crate::checkpoint::{self, Checkpoint};
-use crate::optim::lbfgs::{Iteration, Lbfgs, LbfgsConfig, Outcome};
+use crate::optim::{
+    ConjugateGradientConfig, Descent, GradientDescentConfig, Iteration, LbfgsConfig, Method, Outcome,
+};
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::Philox;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
+
+/// How parameters follow the gradient of the cost over all rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FullBatchOptimizer {
+    /// L-BFGS, see [`lbfgs`](crate::optim::lbfgs).
+    #[default]
+    Lbfgs,
+    /// Nonlinear conjugate gradient, see [`cg`](crate::optim::cg).
+    #[serde(rename = "cg")]
+    ConjugateGradient,
+    /// Batch gradient descent, see [`gd`](crate::optim::gd).
+    #[serde(rename = "gd")]
+    GradientDescent,
+}
 
 /// How a sparse autoencoder is trained over all rows at once.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -41,8 +59,13 @@ pub struct SparseAutoencoderLbfgsTrainConfig {
     pub cost: CostConfig,
     /// Iterations, at least 1. Default 400.
     pub iterations: usize,
+    /// How parameters follow the gradient. Default L-BFGS.
+    pub optimizer: FullBatchOptimizer,
     /// Steps that L-BFGS keeps, at least 1. Default 20.
     pub history: usize,
+    /// The fixed rate of gradient descent, above 0. Default none: each step is found by
+    /// backtracking. The others have steps of their own.
+    pub learning_rate: Option<f64>,
     /// The run ends when the norm of the gradient is at most this; at least 0. Default 0.
     pub gradient_tolerance: f64,
     /// Rows at a time on the device, at least 1; all by default. For rows that do not fit there.
@@ -56,7 +79,9 @@ impl Default for SparseAutoencoderLbfgsTrainConfig {
         Self {
             cost: CostConfig::default(),
             iterations: 400,
+            optimizer: FullBatchOptimizer::default(),
             history: 20,
+            learning_rate: None,
             gradient_tolerance: 0.,
             chunk: None,
             double: false,
@@ -73,15 +98,30 @@ impl SparseAutoencoderLbfgsTrainConfig {
         at_least_one(OP, "iterations", self.iterations)?;
         at_least_one(OP, "history", self.history)?;
         at_least_one(OP, "chunk", self.chunk.unwrap_or(1))?;
+        let rate = self.learning_rate.unwrap_or(1.);
+        range(OP, "learning_rate", rate, "above 0", |x| x > 0.)?;
         range(OP, "gradient_tolerance", self.gradient_tolerance, "at least 0", |x| x >= 0.)
     }
 
-    fn lbfgs(&self) -> LbfgsConfig {
-        LbfgsConfig {
-            history: self.history,
-            iterations: self.iterations,
-            gradient_tolerance: self.gradient_tolerance,
-            ..LbfgsConfig::default()
+    fn method(&self) -> Method {
+        let Self { iterations, history, learning_rate: rate, gradient_tolerance, .. } = *self;
+        match self.optimizer {
+            FullBatchOptimizer::Lbfgs => {
+                LbfgsConfig { history, iterations, gradient_tolerance, ..LbfgsConfig::default() }.into()
+            }
+            FullBatchOptimizer::ConjugateGradient => ConjugateGradientConfig {
+                iterations,
+                gradient_tolerance,
+                ..ConjugateGradientConfig::default()
+            }
+            .into(),
+            FullBatchOptimizer::GradientDescent => GradientDescentConfig {
+                iterations,
+                gradient_tolerance,
+                rate,
+                ..GradientDescentConfig::default()
+            }
+            .into(),
         }
     }
 
@@ -94,7 +134,7 @@ impl SparseAutoencoderLbfgsTrainConfig {
 pub struct SparseAutoencoderLbfgsTrainer {
     config: SparseAutoencoderLbfgsTrainConfig,
     cost: Cost,
-    lbfgs: Lbfgs,
+    descent: Descent,
     last: Option<Iteration>,
     outcome: Option<Outcome>,
 }
@@ -106,7 +146,7 @@ const NAME: &str = "sparse-autoencoder-lbfgs";
 struct Notes {
     model: SparseAutoencoderConfig,
     fit: SparseAutoencoderLbfgsTrainConfig,
-    state: crate::optim::lbfgs::State,
+    state: crate::optim::State,
     last: Option<Iteration>,
     n_samples: usize,
     progress: Value,
@@ -128,8 +168,8 @@ impl SparseAutoencoderLbfgsTrainer {
         let theta = model.flat()?.to_dtype(config.dtype())?;
         let of_model = model.config().clone();
         let cost = Cost::new(of_model, config.cost, rows, config.chunk, config.dtype(), device)?;
-        let lbfgs = Lbfgs::new(&theta, config.lbfgs())?;
-        Ok(Self { config, cost, lbfgs, last: None, outcome: None })
+        let descent = Descent::new(&theta, config.method())?;
+        Ok(Self { config, cost, descent, last: None, outcome: None })
     }
 
     /// The terms of the cost as it is. Waits for the device.
@@ -137,12 +177,12 @@ impl SparseAutoencoderLbfgsTrainer {
     /// # Errors
     /// When memory is short.
     pub fn parts(&self) -> Result<CostParts> {
-        self.cost.parts(self.lbfgs.x())
+        self.cost.parts(self.descent.x())
     }
 
     /// The run of the optimiser.
-    pub fn lbfgs(&self) -> &Lbfgs {
-        &self.lbfgs
+    pub fn descent(&self) -> &Descent {
+        &self.descent
     }
 
     /// How the model is trained.
@@ -194,7 +234,7 @@ impl Trainer for SparseAutoencoderLbfgsTrainer {
 
     /// Iterations made.
     fn steps(&self) -> u64 {
-        self.lbfgs.iterations() as u64
+        self.descent.iterations() as u64
     }
 
     /// Those of the last iteration.
@@ -206,16 +246,16 @@ impl Trainer for SparseAutoencoderLbfgsTrainer {
 
     /// In f32.
     fn model(&self) -> Result<SparseAutoencoder> {
-        let theta = self.lbfgs.x().to_dtype(DType::F32)?.copy()?;
+        let theta = self.descent.x().to_dtype(DType::F32)?.copy()?;
         SparseAutoencoder::from_flat(self.cost.model_config().clone(), &theta)
     }
 
     fn device(&self) -> &Device {
-        self.lbfgs.x().device()
+        self.descent.x().device()
     }
 
     fn save(&self, path: &Path, progress: &Value) -> Result<()> {
-        let (tensors, state) = self.lbfgs.stored();
+        let (tensors, state) = self.descent.stored();
         let notes = Notes {
             model: self.cost.model_config().clone(),
             fit: self.config,
@@ -229,22 +269,23 @@ impl Trainer for SparseAutoencoderLbfgsTrainer {
 }
 
 impl FullBatchTrainer for SparseAutoencoderLbfgsTrainer {
-    /// One iteration of L-BFGS, most often one evaluation of the cost; where there is none,
+    /// One iteration of the optimiser; where there is none,
     /// [`outcome`](Self::outcome) says why.
     ///
     /// Fails when the cost becomes NaN or infinite: the message names the evaluation and the
     /// iteration, and the model stays at the last iteration that was finite.
     fn step(&mut self) -> Result<Option<Iteration>> {
-        let Self { lbfgs, cost, .. } = self;
-        match lbfgs.step(&mut |theta| cost.evaluate(theta))? {
+        let Self { descent, cost, .. } = self;
+        match descent.step(&mut |theta| cost.evaluate(theta))? {
             Ok(iteration) => {
                 (self.last, self.outcome) = (Some(iteration), None);
                 Ok(self.last)
             }
             Err(Outcome::NonFinite { evaluation }) => candle::bail!(
                 "SparseAutoencoderLbfgsTrainer: the cost became NaN or infinite at evaluation {evaluation}, in iteration {}; check the \
-                 rows for NaN, and their range: sigmoid outputs want values in [0, 1]",
-                self.lbfgs.iterations() + 1
+                 rows for NaN, and their range: sigmoid outputs want values in [0, 1]{}",
+                self.descent.iterations() + 1,
+                if self.config.learning_rate.is_some() { "; a lower learning rate may help" } else { "" }
             ),
             Err(outcome) => {
                 self.outcome = Some(outcome);
@@ -256,7 +297,7 @@ impl FullBatchTrainer for SparseAutoencoderLbfgsTrainer {
     fn set_iterations(&mut self, iterations: usize) -> Result<()> {
         at_least_one("SparseAutoencoderLbfgsTrainer", "iterations", iterations)?;
         self.config.iterations = iterations;
-        self.lbfgs.set_iterations(iterations);
+        self.descent.set_iterations(iterations);
         Ok(())
     }
 
@@ -277,8 +318,8 @@ impl FullBatchTrainer for SparseAutoencoderLbfgsTrainer {
         fit.validate().map_err(refused)?;
         let (x, kept) = (checkpoint.of_trainer("x")?, checkpoint.of_trainer("rows")?);
         let cost = Cost::new(notes.model, fit.cost, rows, fit.chunk, fit.dtype(), device).map_err(refused)?;
-        let lbfgs = Lbfgs::restored(fit.lbfgs(), &x, kept, notes.state).map_err(refused)?;
-        super::cost::views(cost.model_config(), lbfgs.x()).map_err(refused)?;
-        Ok((Self { config: fit, cost, lbfgs, last: notes.last, outcome: None }, notes.progress))
+        let descent = Descent::restored(fit.method(), &x, kept, notes.state).map_err(refused)?;
+        super::cost::views(cost.model_config(), descent.x()).map_err(refused)?;
+        Ok((Self { config: fit, cost, descent, last: notes.last, outcome: None }, notes.progress))
     }
 }

@@ -17,12 +17,29 @@
 //! | `c` | `visible_bias` | `[n_visible]` |
 //! | `λ β ρ` | [`CostConfig`] | |
 //!
-//! The gradient of `J` is in [`cost`], the training over all rows by L-BFGS in [`fit`], and the
+//! The gradient of `J` is in [`cost`], the training over all rows in [`fit`], and the
 //! training by minibatches in [`train`]. [`serial`] is the same cost in plain loops.
 //!
-//! Sources: Ng, "Sparse autoencoder", CS294A lecture notes, 2011; Klaus and Welles, "Parallelizing
-//! a sparse autoencoder", whose passes over the rows these are: the mean activation first, then
-//! forward and back.
+//! Sources: Ng, "Sparse autoencoder", CS294A lecture notes, 2011; Klaus and Welles, "Optimizing
+//! propagation and sparsity enforcement for a fully connected scalable feedforward sparse
+//! autoencoder", Boston University, 2014, whose passes over the rows these are: the mean activation
+//! first, then forward and back.
+//!
+//! Departures from Klaus and Welles:
+//!
+//! - Equation 5 as printed lacks the half of the squared error that equation 6 is the gradient of; `J`
+//!   has it, as in Ng's notes.
+//! - Equations 10 and 11 sum gradients over the rows; here they are means, as those of `J` are.
+//! - A row at a time is all that their programs compute; here all rows of a chunk are one matrix, so
+//!   that a pass is five matrix products. The features of the first pass are kept for the second where
+//!   they fit, which saves a sixth of the arithmetic.
+//! - Their GPU program has a block for each row of `W` and, in another form, all of `W` in each block.
+//!   Neither is here: a block for each row reads a weight from memory for every two FLOP, and a block
+//!   has no room for a `W` of more than a few hundred units. `bench paper klaus` gives the numbers.
+//! - The first weights are uniform, Ng's, unless [`Start::Gaussian`] is chosen, which is theirs.
+//! - They call the L-BFGS of another program; here it is [`optim`](crate::optim), as are conjugate
+//!   gradient and batch gradient descent, which they name and do not run.
+//! - An activation that rounds to 0 or 1 has a finite cost here, see [`cost`].
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -47,9 +64,9 @@ pub mod fit;
 pub mod serial;
 pub mod train;
 
-pub use config::{CostConfig, Decoder, SparseAutoencoderConfig};
+pub use config::{CostConfig, Decoder, START_STDEV, SparseAutoencoderConfig, Start};
 pub use cost::{Cost, CostParts};
-pub use fit::{SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer};
+pub use fit::{FullBatchOptimizer, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer};
 pub use train::{Metrics, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer};
 
 use crate::check::{room_for, values_of};
@@ -59,7 +76,7 @@ use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::ops::sigmoid;
 use candle_nn::{Init, VarBuilder};
 use chandlery_ops::Philox;
-use chandlery_ops::core::uniform;
+use chandlery_ops::core::{normal, uniform};
 
 /// A sparse autoencoder; see the [module](self) for the equations.
 #[derive(Debug, Clone)]
@@ -72,7 +89,7 @@ pub struct SparseAutoencoder {
 }
 
 impl SparseAutoencoder {
-    /// A new autoencoder in f32: weights uniform in `±√(6 / (n_visible + n_hidden + 1))`, biases 0.
+    /// A new autoencoder in f32: weights as `config.start` says, biases 0.
     ///
     /// # Errors
     /// When `config` is out of range or the device is out of memory.
@@ -84,7 +101,10 @@ impl SparseAutoencoder {
         let what = format!("{n_visible} visible and {n_hidden} hidden units");
         room_for("SparseAutoencoder", &what, values, device)?;
         let limit = config.limit();
-        let weights = |shape, at| uniform(shape, device, at)?.affine(2. * limit, -limit);
+        let weights = |shape: (usize, usize), at| match config.start {
+            Start::Uniform => uniform(shape, device, at)?.affine(2. * limit, -limit),
+            Start::Gaussian => normal(shape, device, at)? * START_STDEV,
+        };
         Ok(Self {
             weight: weights((n_hidden, n_visible), philox)?,
             bias: Tensor::zeros(n_hidden, DType::F32, device)?,
@@ -168,7 +188,10 @@ impl Model for SparseAutoencoder {
     /// `weight`, `bias`, `decoder_weight` and `visible_bias`.
     fn build(config: SparseAutoencoderConfig, vb: &VarBuilder) -> Result<Self> {
         let (n_visible, n_hidden, limit) = (config.n_visible, config.n_hidden, config.limit());
-        let drawn = Init::Uniform { lo: -limit, up: limit };
+        let drawn = match config.start {
+            Start::Uniform => Init::Uniform { lo: -limit, up: limit },
+            Start::Gaussian => Init::Randn { mean: 0., stdev: START_STDEV },
+        };
         Ok(Self {
             weight: vb.get_with_hints((n_hidden, n_visible), "weight", drawn)?,
             bias: vb.get(n_hidden, "bias")?,

@@ -3,8 +3,8 @@ use crate::{CPU, first_line, pairs, start};
 use candle::{DType, Module, Result, Tensor};
 use chandlery::feedforward::Optimizer;
 use chandlery::sparse_autoencoder::{
-    CostConfig, SparseAutoencoder, SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer,
-    SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
+    CostConfig, FullBatchOptimizer, SparseAutoencoder, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
 };
 use chandlery::{Decode, FullBatchTrainer, LoadOptions, MinibatchTrainer, Model, Trainer};
 use std::ops::ControlFlow;
@@ -31,12 +31,23 @@ fn a_model_comes_back_to_the_bit_and_its_layers_are_linear() -> Result<()> {
 }
 
 #[test]
-fn a_run_that_is_resumed_goes_on_bit_for_bit_in_both_types_and_in_chunks() -> Result<()> {
+fn a_run_that_is_resumed_goes_on_bit_for_bit_by_every_optimiser_in_both_types_and_in_chunks() -> Result<()> {
     let (folder, rows) = (tempfile::tempdir()?, pairs(90)?);
     let path = folder.path().join("run.safetensors");
-    for (double, chunk) in [(false, None), (true, None), (false, Some(40))] {
+    let lbfgs = FullBatchOptimizer::Lbfgs;
+    for (optimizer, learning_rate, double, chunk) in [
+        (lbfgs, None, false, None),
+        (lbfgs, None, true, None),
+        (lbfgs, None, false, Some(40)),
+        (FullBatchOptimizer::ConjugateGradient, None, false, None),
+        (FullBatchOptimizer::ConjugateGradient, None, true, Some(40)),
+        (FullBatchOptimizer::GradientDescent, None, false, None),
+        (FullBatchOptimizer::GradientDescent, Some(0.1), false, None),
+    ] {
         let fit = SparseAutoencoderLbfgsTrainConfig {
             iterations: 30,
+            optimizer,
+            learning_rate,
             history: 5,
             double,
             chunk,
@@ -54,14 +65,14 @@ fn a_run_that_is_resumed_goes_on_bit_for_bit_in_both_types_and_in_chunks() -> Re
             part.save(&path, &serde_json::json!(at))?;
             let (mut again, progress) = SparseAutoencoderLbfgsTrainer::load(&path, &rows, &CPU)?;
             assert_eq!(progress, at);
-            assert_eq!(again.lbfgs().iterations(), at);
+            assert_eq!(again.descent().iterations(), at);
             again.fit()?;
             assert_eq!(
                 bits(&again.model()?.flat()?)?,
                 bits(&whole.model()?.flat()?)?,
-                "{double} {chunk:?} {at}"
+                "{optimizer:?} {double} {chunk:?} {at}"
             );
-            assert_eq!(again.lbfgs().value(), whole.lbfgs().value());
+            assert_eq!(again.descent().value(), whole.descent().value());
         }
     }
     let refused = SparseAutoencoderLbfgsTrainer::load(&path, &pairs(91)?, &CPU).map(drop);

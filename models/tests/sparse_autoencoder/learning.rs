@@ -6,8 +6,9 @@ use chandlery::Philox;
 use chandlery::feedforward::Optimizer;
 use chandlery::optim::Outcome;
 use chandlery::sparse_autoencoder::{
-    CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
-    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
+    CostConfig, FullBatchOptimizer, START_STDEV, SparseAutoencoder, SparseAutoencoderConfig,
+    SparseAutoencoderLbfgsTrainConfig, SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig,
+    SparseAutoencoderTrainer, Start,
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 
@@ -44,6 +45,65 @@ fn features_become_as_sparse_as_asked_and_give_the_rows_back_better_than_their_m
         );
         let activity = model.forward(&rows)?.mean(0)?.to_vec1::<f32>()?;
         assert!(activity.iter().all(|a| (a - 0.25).abs() < 0.1), "{activity:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn conjugate_gradient_ends_where_l_bfgs_does_and_gradient_descent_comes_closer_with_time() -> Result<()> {
+    let rows = pairs(400)?;
+    let ends = |optimizer, learning_rate, iterations| -> Result<(f64, f64)> {
+        let fit = SparseAutoencoderLbfgsTrainConfig {
+            cost: COST,
+            iterations,
+            optimizer,
+            learning_rate,
+            double: true,
+            ..SparseAutoencoderLbfgsTrainConfig::default()
+        };
+        let mut run = SparseAutoencoderLbfgsTrainer::new(&start()?, fit, &rows)?;
+        let before = run.parts()?.cost;
+        let costs: Vec<f64> = run.fit()?.iter().map(|made| made.value).collect();
+        assert!(costs.windows(2).all(|pair| pair[1] < pair[0]), "{optimizer:?}: {costs:?}");
+        Ok((before, run.parts()?.cost))
+    };
+    let (before, best) = ends(FullBatchOptimizer::Lbfgs, None, 600)?;
+    let (_, cg) = ends(FullBatchOptimizer::ConjugateGradient, None, 600)?;
+    // The cost is not convex: both come to minima, which need not be the same.
+    assert!((cg - best).abs() < 0.02 * (before - best), "{cg}, L-BFGS {best}, from {before}");
+    for rate in [None, Some(0.3)] {
+        let (_, early) = ends(FullBatchOptimizer::GradientDescent, rate, 50)?;
+        let (_, late) = ends(FullBatchOptimizer::GradientDescent, rate, 600)?;
+        assert!(
+            best < late && late < early && early < before,
+            "{rate:?}: {before} {early} {late}, best {best}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn the_start_of_the_paper_is_normal_with_a_hundredth_and_the_usual_one_uniform() -> Result<()> {
+    let config = SparseAutoencoderConfig::new(80, 60);
+    for (drawn, stdev, most) in [
+        // The standard deviation of a uniform law is its limit over √3.
+        (Start::Uniform, (6f64 / 141.).sqrt() / 3f64.sqrt(), (6f64 / 141.).sqrt()),
+        (Start::Gaussian, START_STDEV, 5. * START_STDEV),
+    ] {
+        let config = SparseAutoencoderConfig { start: drawn, ..config.clone() };
+        let model = SparseAutoencoder::init(config, Philox::new(3, 0), &crate::CPU)?;
+        let theta = model.flat()?.to_dtype(DType::F64)?;
+        let weights = theta.narrow(0, 0, 9600)?;
+        let (mean, square) = (weights.mean_all()?, weights.sqr()?.mean_all()?);
+        let (mean, square) = (mean.to_scalar::<f64>()?, square.to_scalar::<f64>()?);
+        // Of 9600 draws: the mean to 5 of its deviations, the deviation to 5 %.
+        assert!(mean.abs() < 5. * stdev / 9600f64.sqrt(), "{drawn:?}: {mean}");
+        assert!((square.sqrt() / stdev - 1.).abs() < 0.05, "{drawn:?}: {}", square.sqrt());
+        let largest = weights.abs()?.max_all()?.to_scalar::<f64>()?;
+        assert!(largest <= most && largest > 0.7 * most, "{drawn:?}: {largest}");
+        assert_eq!(theta.narrow(0, 9600, 140)?.abs()?.max_all()?.to_scalar::<f64>()?, 0., "biases");
+        let text = serde_json::to_string(model.config()).map_err(candle::Error::wrap)?;
+        assert_eq!(text.contains("start"), drawn == Start::Gaussian, "{text}");
     }
     Ok(())
 }

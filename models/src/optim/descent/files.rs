@@ -1,6 +1,8 @@
 //! Runs in files.
-use super::{Lbfgs, LbfgsConfig, State};
+use super::Descent;
 use crate::checkpoint::{self, Checkpoint};
+use crate::optim::method::Method;
+use crate::optim::state::State;
 use candle::{Device, Result, Tensor};
 use chandlery_datasets::Preparation;
 use serde::de::DeserializeOwned;
@@ -8,23 +10,23 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// The name of a run in its files.
-const NAME: &str = "lbfgs";
+const NAME: &str = "descent";
 
 #[derive(Serialize, Deserialize)]
 struct Notes<P> {
-    config: LbfgsConfig,
+    method: Method,
     state: State,
     progress: P,
 }
 
-impl Lbfgs {
+impl Descent {
     /// Writes the run to one file, with `progress` of the caller. The file appears whole.
     ///
     /// # Errors
     /// When the file is not writable.
     pub fn save(&self, path: &Path, progress: &impl Serialize) -> Result<()> {
         let (tensors, state) = self.stored();
-        let notes = Notes { config: self.config, state, progress };
+        let notes = Notes { method: self.method, state, progress };
         checkpoint::save(path, NAME, tensors, &notes, &Preparation::default())
     }
 
@@ -36,7 +38,7 @@ impl Lbfgs {
     pub fn load<P: DeserializeOwned>(path: &Path, device: &Device) -> Result<(Self, P)> {
         let (checkpoint, notes) = Checkpoint::load::<Notes<P>>(path, NAME, device)?;
         let (x, rows) = (checkpoint.of_trainer("x")?, checkpoint.of_trainer("rows")?);
-        let run = Self::restored(notes.config, &x, rows, notes.state).map_err(|e| checkpoint.refused(&e))?;
+        let run = Self::restored(notes.method, &x, rows, notes.state).map_err(|e| checkpoint.refused(&e))?;
         Ok((run, notes.progress))
     }
 
@@ -47,24 +49,23 @@ impl Lbfgs {
     }
 
     /// The run from what was stored.
-    pub(crate) fn restored(config: LbfgsConfig, x: &Tensor, rows: Tensor, state: State) -> Result<Self> {
+    pub(crate) fn restored(method: Method, x: &Tensor, rows: Tensor, state: State) -> Result<Self> {
         // Before anything of the size that the history says is allocated.
-        config.validate()?;
-        let wanted = config.history.checked_mul(2).and_then(|rows| rows.checked_add(4));
+        method.validate()?;
+        let (name, slots, history) = (method.name(), method.slots(), method.history());
+        let wanted = slots.checked_mul(2).and_then(|rows| rows.checked_add(2));
         if rows.dims() != [wanted.unwrap_or(0), x.elem_count()] || rows.dtype() != x.dtype() {
             candle::bail!(
-                "Lbfgs: rows must be as many as a history of {} has and of the type of x, got {:?} {:?}",
-                config.history,
+                "{name}: rows must be as many as a history of {history} has and of the type of x, got {:?} {:?}",
                 rows.dims(),
                 rows.dtype()
             )
         }
-        let mut run = Self::new(x, config)?;
-        let slots = config.slots();
+        let mut run = Self::new(x, method)?;
         let placed = state.pairs.iter().all(|&(slot, step)| slot < slots && step.is_finite());
-        let fits = state.products.len() == run.state.products.len() && state.pairs.len() <= config.history;
+        let fits = state.products.len() == run.state.products.len() && state.pairs.len() <= history;
         if !(placed && fits && state.next < slots && state.gradient < 2) {
-            candle::bail!("Lbfgs: the stored steps do not fit a history of {}", config.history)
+            candle::bail!("{name}: the stored steps do not fit a history of {history}")
         }
         (run.rows, run.state) = (rows, state);
         Ok(run)

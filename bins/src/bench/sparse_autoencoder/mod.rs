@@ -1,5 +1,7 @@
 //! One training pass over 10,000 rows at the eight sizes of Klaus and Welles 2014, tables 3 to 6,
 //! and the run of 400 iterations.
+pub(super) mod printed;
+
 use super::common::TimingArgs;
 use super::floor::Gpu;
 use super::table::{Column, Table, or_dash};
@@ -12,7 +14,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::sparse_autoencoder::serial::serial_cost;
 use chandlery::sparse_autoencoder::{
     Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
-    SparseAutoencoderLbfgsTrainer,
+    SparseAutoencoderLbfgsTrainer, Start,
 };
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_datasets::patches::{ImageSet, PatchSampler};
@@ -21,12 +23,11 @@ use chandlery_datasets::{DataOptions, Preparation};
 use chandlery_ops::Precision;
 use chandlery_ops::core::uniform;
 use clap::Args;
+use printed::{ROWS, SIZES, seconds_at};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Rows of a pass.
-const ROWS: usize = 10_000;
 /// FLOP of a pass that the serial loop may take, some seconds, and that a CPU may take where no
 /// size was asked for.
 const SERIAL_FLOP: f64 = 5e9;
@@ -54,28 +55,8 @@ pub struct SparseAutoencoderArgs {
     dump: Option<PathBuf>,
 }
 
-/// Seconds that the paper gives for a pass: its best serial C, Matlab, and CUDA.
-struct Known {
-    size: (usize, usize),
-    c: f64,
-    matlab: f64,
-    cuda: f64,
-}
-
-const fn known(size: (usize, usize), c: f64, matlab: f64, cuda: f64) -> Known {
-    Known { size, c, matlab, cuda }
-}
-
-const KNOWN: [Known; 8] = [
-    known((64, 32), 0.36, 0.22, 1.93),
-    known((128, 64), 1.04, 0.31, 3.66),
-    known((256, 128), 3.30, 6.34, 9.54),
-    known((512, 256), 12.6, 7.18, 15.6),
-    known((1024, 512), 56.5, 34.3, 22.9),
-    known((2048, 1024), 233., 317., 78.3),
-    known((4096, 2048), 932., 692., 307.),
-    known((8192, 4096), 3830., 3405., 1287.),
-];
+/// The code variants that a row has beside ours: the best serial C, Matlab, and CUDA.
+const BESIDE: [&str; 3] = ["serial_loop_3", "Matlab", "GPU"];
 
 /// A pass at one size.
 #[derive(Debug, Serialize)]
@@ -113,7 +94,7 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 /// FLOP of a pass: five products, and one more to estimate the mean activation before them.
-fn flop(n_visible: usize, n_hidden: usize) -> f64 {
+pub(super) fn flop(n_visible: usize, n_hidden: usize) -> f64 {
     12. * (n_visible * n_hidden) as f64 * ROWS as f64
 }
 
@@ -127,7 +108,7 @@ pub(super) fn run(args: &SparseAutoencoderArgs) -> Result<()> {
     report.line("serial: our loop on one thread; C, Matlab, CUDA: of the paper; floor: of an H200")?;
     let fits = |&(v, h): &(usize, usize)| !device.is_cpu() || flop(v, h) < CPU_FLOP;
     let sizes: Vec<(usize, usize)> = match args.size.is_empty() {
-        true => KNOWN.iter().map(|known| known.size).filter(fits).collect(),
+        true => SIZES.into_iter().filter(fits).collect(),
         false => args.size.iter().map(|size| size.units()).collect(),
     };
     let mut table = Table::new(&report, COLUMNS)?;
@@ -146,20 +127,14 @@ fn measure(
     (v, h): (usize, usize),
     precision: Precision,
 ) -> Result<Row> {
-    let model = SparseAutoencoderConfig::new(v, h);
-    let config = CostConfig { precision, ..CostConfig::default() };
-    let rows = uniform((ROWS, v), device, Philox::new(0, 0))?.affine(0.8, 0.1)?;
-    let theta = SparseAutoencoder::init(model.clone(), Philox::new(0, 1), device)?.flat()?;
-    let cost = Cost::new(model.clone(), config, &rows, None, DType::F32, device)?;
-    let Seconds { median, min, max } = time(device, args.timing.repeats, || {
-        cost.evaluate(&theta)?;
-        Ok(())
-    })?;
+    let pass = Pass::new(device, (v, h), ROWS, precision)?;
+    let Seconds { median, min, max } = time(device, args.timing.repeats, || pass.make())?;
     let serial_seconds = match flop(v, h) < SERIAL_FLOP {
-        true => Some(serial(&model, &config, &theta, &rows)?),
+        true => Some(pass.serial()?),
         false => None,
     };
-    let known = KNOWN.iter().find(|known| known.size == (v, h));
+    let [paper_c_seconds, paper_matlab_seconds, paper_cuda_seconds] =
+        BESIDE.map(|variant| seconds_at(variant, (v, h)));
     let gpu = Gpu::H200;
     let peak = match precision {
         // Numbers in two TF32 parts take three products.
@@ -176,26 +151,68 @@ fn measure(
         seconds_min: min,
         seconds_max: max,
         serial_seconds,
-        paper_c_seconds: known.map(|known| known.c),
-        paper_matlab_seconds: known.map(|known| known.matlab),
-        paper_cuda_seconds: known.map(|known| known.cuda),
+        paper_c_seconds,
+        paper_matlab_seconds,
+        paper_cuda_seconds,
         floor_seconds: flop(v, h) / peak,
         device: describe(device),
     })
 }
 
-/// Seconds of the serial loop.
-fn serial(
-    model: &SparseAutoencoderConfig,
-    config: &CostConfig,
-    theta: &Tensor,
-    rows: &Tensor,
-) -> Result<f64> {
-    let (theta, rows) = (theta.to_vec1::<f32>()?, rows.flatten_all()?.to_vec1::<f32>()?);
-    let started = Instant::now();
-    let made = serial_cost(model, config, &theta, &rows).context("the lengths must fit the sizes")?;
-    std::hint::black_box(made);
-    Ok(started.elapsed().as_secs_f64())
+/// A training pass over rows that are drawn at random: the cost and its gradient.
+pub(super) struct Pass {
+    cost: Cost,
+    theta: Tensor,
+    rows: Tensor,
+}
+
+impl Pass {
+    /// Over so many rows, in f32, at `(visible, hidden)` units.
+    pub(super) fn new(
+        device: &Device,
+        (v, h): (usize, usize),
+        n_rows: usize,
+        precision: Precision,
+    ) -> Result<Self> {
+        let model = SparseAutoencoderConfig::new(v, h);
+        let config = CostConfig { precision, ..CostConfig::default() };
+        let rows = uniform((n_rows, v), device, Philox::new(0, 0))?.affine(0.8, 0.1)?;
+        let theta = SparseAutoencoder::init(model.clone(), Philox::new(0, 1), device)?.flat()?;
+        let cost = Cost::new(model, config, &rows, None, DType::F32, device)?;
+        Ok(Self { cost, theta, rows })
+    }
+
+    /// Makes it; does not wait for the device.
+    pub(super) fn make(&self) -> Result<()> {
+        self.cost.evaluate(&self.theta)?;
+        Ok(())
+    }
+
+    /// Parameters and rows on the host.
+    pub(super) fn on_host(&self) -> Result<(Vec<f32>, Vec<f32>)> {
+        Ok((self.theta.to_vec1()?, self.rows.flatten_all()?.to_vec1()?))
+    }
+
+    /// Seconds of the serial loop.
+    fn serial(&self) -> Result<f64> {
+        let (theta, rows) = self.on_host()?;
+        let started = Instant::now();
+        let made = serial_cost(self.cost.model_config(), self.cost.config(), &theta, &rows)
+            .context("the lengths must fit the sizes")?;
+        std::hint::black_box(made);
+        Ok(started.elapsed().as_secs_f64())
+    }
+}
+
+/// The rows of a run: patches of photographs of 8x8 pixels, `[10_000, 64]`, and the model that it
+/// begins with.
+pub(super) fn patches(device: &Device, start: Start) -> Result<(Tensor, SparseAutoencoder)> {
+    let images = ImageSet::open("natural-images", &DataOptions::default())?;
+    let split = PatchSampler::new(images, 8usize, ROWS, 0)?.into_split()?;
+    let preparation = Preparation::fit(&split, &[StepConfig::Rescale], 0)?;
+    let rows = preparation.apply(&split.raw(device)?)?;
+    let config = SparseAutoencoderConfig { start, ..SparseAutoencoderConfig::new(64, 25) };
+    Ok((rows, SparseAutoencoder::init(config, Philox::new(0, 1), device)?))
 }
 
 /// The run of 400 iterations.
@@ -216,11 +233,7 @@ struct TrainingRow {
 fn train(args: &SparseAutoencoderArgs) -> Result<()> {
     let device = args.timing.common.open_device()?;
     let report = Report::new(args.timing.common.json);
-    let images = ImageSet::open("natural-images", &DataOptions::default())?;
-    let split = PatchSampler::new(images, 8usize, ROWS, 0)?.into_split()?;
-    let preparation = Preparation::fit(&split, &[StepConfig::Rescale], 0)?;
-    let rows = preparation.apply(&split.raw(&device)?)?;
-    let first = SparseAutoencoder::init(SparseAutoencoderConfig::new(64, 25), Philox::new(0, 1), &device)?;
+    let (rows, first) = patches(&device, Start::default())?;
     if let Some(folder) = &args.dump {
         std::fs::create_dir_all(folder).with_context(|| format!("--dump {}", folder.display()))?;
         arrays::write_one(&folder.join("rows.npy"), &rows)?;
@@ -238,8 +251,8 @@ fn train(args: &SparseAutoencoderArgs) -> Result<()> {
     let row = TrainingRow {
         model: "sparse-autoencoder",
         rows: ROWS,
-        iterations: run.lbfgs().iterations(),
-        evaluations: run.lbfgs().evaluations(),
+        iterations: run.descent().iterations(),
+        evaluations: run.descent().evaluations(),
         seconds: median,
         seconds_min: min,
         seconds_max: max,
