@@ -76,3 +76,25 @@ fn klaus_and_welles_are_reproduced() {
         ],
     );
 }
+
+#[test]
+fn t_sne_of_cuml() {
+    reproduce(
+        "cuml",
+        &[
+            "table-1",
+            "table-2",
+            "table-3",
+            "sizes",
+            "pca",
+            "table-4",
+            "error",
+            "optimisation-1",
+            "optimisation-3",
+            "outliers",
+            "figure-3",
+            "figure-4",
+            "figure-7",
+        ],
+    );
+}

@@ -6,7 +6,7 @@ use super::timing::{Seconds, time};
 use crate::device::describe;
 use crate::options::at_least_one;
 use crate::report::Report;
-use crate::tsne::args::DescentArgs;
+use crate::tsne::descent::DescentArgs;
 use anyhow::{Context, Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::evaluation::layout as quality;
@@ -211,7 +211,8 @@ const COLUMNS: &[Column<Row>] = &[
     Column("first", 8, |row| format!("{:.3}", row.first_seconds)),
     Column("knn", 8, |row| format!("{:.4}", row.stages.neighbours)),
     Column("recall", 7, |row| or_dash(row.recall, 4)),
-    Column("affin.", 7, |row| format!("{:.4}", row.stages.affinities)),
+    Column("perpl.", 7, |row| format!("{:.4}", row.stages.perplexity)),
+    Column("symm.", 7, |row| format!("{:.4}", row.stages.symmetrisation)),
     Column("start", 7, |row| format!("{:.4}", row.stages.start)),
     Column("descent", 8, |row| format!("{:.4}", row.stages.descent)),
     Column("KL", 7, |row| or_dash(row.kl, 4)),

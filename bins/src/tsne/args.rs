@@ -1,12 +1,11 @@
 //! The command line of `tsne`.
 use super::choices::StartArg;
+use super::descent::DescentArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::args::used::UseArgs;
-use crate::choices::{MethodArg, MetricArg, SplitsArg};
+use crate::choices::{MetricArg, SplitsArg};
 use crate::completions::CompletionsArgs;
-use crate::options::{
-    Common, DataArgs, RowsArgs, above_zero, at_least_one, below_one, not_negative, whole_number,
-};
+use crate::options::{Common, DataArgs, RowsArgs, above_zero, at_least_one, not_negative};
 use crate::session::SessionArgs;
 use chandlery::tsne::{Metric, Start, TransformConfig, TsneConfig};
 use chandlery_datasets::preparation::StepConfig;
@@ -24,7 +23,7 @@ Examples:
 /// The same of `train`.
 const TRAIN: &str = "\
 Examples:
-  tsne train --data mnist --animation
+  tsne train --data mnist --animation --thumbnails
   tsne train --dims 3 --perplexity 10,50
   tsne train --data DATA --prepare pca=50 --metric cosine --exaggeration 4
   tsne train --resume runs/TSNE --iterations 1000";
@@ -64,69 +63,6 @@ pub enum Command {
     Evaluate(EvaluateArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
-}
-
-/// The layout, and how it is found; of `train` and of `bench tsne`.
-#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
-pub struct DescentArgs {
-    /// Dimensions of the layout, 2 or 3.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = two_or_three)]
-    pub dims: usize,
-    /// How repulsion is found.
-    #[arg(long, value_enum, default_value_t)]
-    pub method: MethodArg,
-    /// How coarse the tree of --method barnes-hut is: from 0 (every pair) to 1.
-    #[arg(long, value_name = "THETA", default_value_t = 0.5, value_parser = zero_to_one)]
-    pub theta: f64,
-    /// Largest distance between nodes of the grid of --method fft, in units of the layout, above 0.
-    #[arg(long, value_name = "DISTANCE", default_value_t = 0.5, value_parser = above_zero)]
-    pub node_distance: f64,
-    /// Number of early iterations, which use --early-exaggeration.
-    #[arg(long, value_name = "N", default_value_t = 250, value_parser = whole_number)]
-    pub early_iterations: usize,
-    /// Factor on the attraction in the early iterations, above 0.
-    #[arg(long, value_name = "FACTOR", default_value_t = 12., value_parser = above_zero)]
-    pub early_exaggeration: f64,
-    /// Factor on the attraction, above 0. In the iterations after the early ones; above 1 makes
-    /// clusters denser.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1., value_parser = above_zero)]
-    pub exaggeration: f64,
-    /// Learning rate, above 0. Default: the number of rows divided by --early-exaggeration in the
-    /// early iterations, by --exaggeration after them.
-    #[arg(long, value_name = "RATE", value_parser = above_zero)]
-    pub learning_rate: Option<f64>,
-    /// Momentum in the early iterations, at least 0 and below 1.
-    #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
-    pub early_momentum: f64,
-    /// Momentum, at least 0 and below 1. In the iterations after the early ones.
-    #[arg(long, value_name = "MOMENTUM", default_value_t = 0.8, value_parser = below_one)]
-    pub momentum: f64,
-    /// Degrees of freedom A of the kernel (1 + d^2/A)^-A, above 0; below 1 shows finer clusters.
-    /// Scikit-learn's kernel (1 + d^2/V)^(-(V + 1)/2) is that of A = (V + 1)/2 in another unit of
-    /// length.
-    #[arg(long, value_name = "ALPHA", default_value_t = 1., value_parser = above_zero)]
-    pub degrees_of_freedom: f64,
-}
-
-impl DescentArgs {
-    /// The same as the library takes it, with so many iterations after the early ones.
-    pub fn config(&self, iterations: usize) -> TsneConfig {
-        TsneConfig {
-            n_dims: self.dims,
-            method: self.method.method(),
-            theta: self.theta as f32,
-            node_distance: self.node_distance as f32,
-            early_iterations: self.early_iterations,
-            early_exaggeration: self.early_exaggeration,
-            iterations,
-            exaggeration: self.exaggeration,
-            learning_rate: self.learning_rate,
-            early_momentum: self.early_momentum,
-            momentum: self.momentum,
-            degrees_of_freedom: self.degrees_of_freedom as f32,
-            ..TsneConfig::default()
-        }
-    }
 }
 
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
@@ -184,6 +120,10 @@ pub struct Settings {
     /// Draw the layout during the descent, and write an animation, history.gif.
     #[arg(long)]
     pub animation: bool,
+    /// Draw rows that are images at their points, thumbnails.png, PIXELS wide or high, 4 to 512; one
+    /// that would cover another is left out.
+    #[arg(long, value_name = "PIXELS", num_args = 0..=1, require_equals = true, default_missing_value = "32", value_parser = clap::value_parser!(u32).range(4..=512))]
+    pub thumbnails: Option<u32>,
     /// Skip the measures of quality, whose time grows with the square of the number of rows. The
     /// divergence is then the approximation that --method computes during the descent.
     #[arg(long)]
@@ -334,16 +274,8 @@ pub struct EvaluateArgs {
     pub common: Common,
 }
 
-fn two_or_three(text: &str) -> Result<usize, String> {
-    at_least_one(text).ok().filter(|n| matches!(n, 2 | 3)).ok_or_else(|| "must be 2 or 3".to_owned())
-}
-
 fn one_or_more(text: &str) -> Result<f64, String> {
     above_zero(text).ok().filter(|&x| x >= 1.).ok_or_else(|| "must be a number of at least 1".to_owned())
-}
-
-fn zero_to_one(text: &str) -> Result<f64, String> {
-    not_negative(text).ok().filter(|&x| x <= 1.).ok_or_else(|| "must be a number from 0 to 1".to_owned())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`args`] | the command line |
+//! | [`args`], [`descent`] | the command line |
 //! | `choices` | the names of starts |
 //! | `rows` | the rows that are laid out |
 //! | `train` | the command `train` |
@@ -14,6 +14,7 @@
 pub mod args;
 mod card;
 mod choices;
+pub mod descent;
 mod evaluate;
 mod figures;
 mod given;

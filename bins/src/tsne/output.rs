@@ -5,19 +5,23 @@ use super::rows::Rows;
 use crate::arrays;
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use candle::Tensor;
 use chandlery::pictures::page::sprites::Sprites;
 use chandlery::pictures::page::values::Values;
 use chandlery::pictures::page::{LeftOut, Page};
-use chandlery::pictures::scatter::Classes;
 use chandlery::pictures::scatter::discs::{Points, draw};
-use chandlery::pictures::write_png;
+use chandlery::pictures::scatter::{Classes, thumbnails};
+use chandlery::pictures::{can_draw, write_png};
+use chandlery_datasets::count;
 
 /// Width and height of the scatter, in pixels.
 const SIDE: u32 = 1200;
+/// The same of the picture of images.
+const THUMBNAILS_SIDE: u32 = 2000;
 /// The names of the files.
 const SCATTER: &str = "scatter.png";
+const THUMBNAILS: &str = "thumbnails.png";
 const PAGE: &str = "page.html";
 const ARRAYS: [&str; 3] = ["layout.npy", "layout.csv", "layout.safetensors"];
 
@@ -89,4 +93,33 @@ pub fn write_pictures(
     let by = if classes.labelled { ", coloured by label" } else { "" };
     let caption = format!("the layout{by}; `{PAGE}` shows it in a browser, with what each point is");
     Ok(Picture { file: SCATTER.to_owned(), caption })
+}
+
+/// Refuses rows that are no images, where images of them are asked for.
+pub fn check_thumbnails(settings: &Settings, rows: &Rows) -> Result<()> {
+    let are_images = rows.raw().is_some() && rows.image.as_ref().is_some_and(can_draw);
+    ensure!(
+        settings.thumbnails.is_none() || are_images,
+        "--thumbnails: rows of {} are no images of 1 or 3 channels; leave it out",
+        rows.name
+    );
+    Ok(())
+}
+
+/// Draws rows at their points, `pixels` large.
+pub fn write_thumbnails(
+    folder: &RunFolder,
+    rows: &Rows,
+    classes: &Classes,
+    layout: &Tensor,
+    pixels: u32,
+) -> Result<Option<Picture>> {
+    let (Some(raw), Some(shape)) = (rows.raw(), rows.image) else { return Ok(None) };
+    let positions = values(layout)?;
+    let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes };
+    let title = format!("t-SNE of {}", rows.name);
+    let (picture, shown) = thumbnails::draw(&points, raw, shape, &title, THUMBNAILS_SIDE, pixels)?;
+    write_png(&picture, &folder.file(THUMBNAILS)?)?;
+    let caption = format!("{} at their points, of {}", count(shown, "row"), count(rows.n(), "row"));
+    Ok(Some(Picture { file: THUMBNAILS.to_owned(), caption }))
 }

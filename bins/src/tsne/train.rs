@@ -52,6 +52,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
     let centre = asked.settings.takes_centre().then(Centre::default);
     let rows = Rows::open(&asked.input.data, asked.settings.split, centre.as_ref(), &asked.device)?;
+    output::check_thumbnails(&asked.settings, &rows)?;
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
     let mut session = asked.open(
         session::Rows { data: &rows.name, n: rows.n(), fingerprint: rows.fingerprint.clone() },
@@ -196,7 +197,8 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
         "layout_seconds": layout_seconds,
         "stage_seconds": {
             "neighbours": stages.neighbours,
-            "affinities": stages.affinities,
+            "perplexity": stages.perplexity,
+            "symmetrisation": stages.symmetrisation,
             "start": stages.start,
             "descent": stages.descent,
             "measures": measure_seconds,
@@ -228,7 +230,7 @@ fn measure(made: &TsneTrainer, embedding: &Embedding, rows: &Rows) -> Result<(f6
     measured(kl, read, rows.labels.as_deref(), layout, embedding.config().metric)
 }
 
-/// Curves, scatter, page, and the animation where it was asked for.
+/// Curves, scatter, page, and thumbnails and the animation where they were asked for.
 fn draw(
     run: &Trained<Train>,
     rows: &Rows,
@@ -240,6 +242,9 @@ fn draw(
     folder.write("curves.svg", learning_curves(lines)?.as_bytes())?;
     let spinner = Spinner::new("drawing");
     let mut pictures = vec![output::write_pictures(folder, rows, classes, layout, settings, figures)?];
+    if let Some(pixels) = settings.thumbnails {
+        pictures.extend(output::write_thumbnails(folder, rows, classes, layout, pixels)?);
+    }
     drop(spinner);
     if settings.animation {
         let checks = lines.iter().map(|line| line.progress.iteration);

@@ -39,7 +39,7 @@ fn read(path: &Path) -> Tensor {
 fn digits_are_laid_out_by_class_with_pictures_a_page_and_figures() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let made = TSNE.json(folder.path(), &tiny(&["--animation", "--out", "run"]));
+    let made = TSNE.json(folder.path(), &tiny(&["--animation", "--thumbnails=24", "--out", "run"]));
     assert_eq!((made["n_rows"].as_u64(), made["n_dims"].as_u64()), (Some(300), Some(2)));
     assert_eq!((made["iterations"].as_u64(), made["method"].as_str()), (Some(150), Some("exact")));
     // One of ten classes is right by chance.
@@ -48,7 +48,7 @@ fn digits_are_laid_out_by_class_with_pictures_a_page_and_figures() {
     let last = lines.last().unwrap();
     assert!((number(&made, "kl") - number(last, "kl")).abs() < 1e-4 * number(last, "kl"), "{made} {last}");
     assert!(number(last, "kl") < number(&lines[0], "kl"));
-    let stages = ["neighbours", "affinities", "start", "descent"];
+    let stages = ["neighbours", "perplexity", "symmetrisation", "start", "descent"];
     let sum: f64 = stages.iter().map(|stage| number(&made, &format!("stage_seconds/{stage}"))).sum();
     assert!(
         (sum - number(&made, "layout_seconds")).abs() < 1e-9 && sum <= number(&made, "seconds"),
@@ -56,6 +56,7 @@ fn digits_are_laid_out_by_class_with_pictures_a_page_and_figures() {
     );
 
     assert_eq!(picture_size(&run.join("scatter.png")), (1200, 1200));
+    assert_eq!(picture_size(&run.join("thumbnails.png")), (2000, 2000));
     let gif = GifDecoder::new(BufReader::new(File::open(run.join("history.gif")).unwrap())).unwrap();
     assert_eq!(gif.into_frames().count(), 1 + lines.len(), "the start and every check");
     let table = std::fs::read_to_string(run.join("layout.csv")).unwrap();
@@ -63,7 +64,7 @@ fn digits_are_laid_out_by_class_with_pictures_a_page_and_figures() {
     assert_eq!(read(&run.join("layout.npy")).dims(), [300, 2]);
     has(
         &run.join("README.md"),
-        &["# t-SNE of mnist-sample in 2 dimensions", "300 rows of 784", "scatter.png"],
+        &["# t-SNE of mnist-sample in 2 dimensions", "300 rows of 784", "scatter.png", "thumbnails.png"],
     );
     has(&run.join("page.html"), &["\"n\":300", "\"labelled\":true", "data:image/png;base64"]);
     let embedding = Embedding::from_pretrained(&run, &LoadOptions::default()).unwrap();
@@ -256,6 +257,8 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     write_npy(&folder.path().join("one.npy"), [1, 2], &[1., 2.]);
     refused(&["--data", "one.npy"], "rows must be at least 2, got 1");
     refused(&["--data", "one.npy", "--split", "test"], "--split test: one.npy has no test rows");
+    TSNE.refuse(folder.path(), &["--thumbnails=3"], "3 is not in 4..=512");
+    refused(&["--data", "one.npy", "--thumbnails"], "--thumbnails: rows of one.npy are no images");
     let mut values = [0.5; 100];
     values[7] = f32::NAN;
     write_npy(&folder.path().join("nan.npy"), [50, 2], &values);

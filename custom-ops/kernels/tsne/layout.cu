@@ -5,7 +5,8 @@
 //   gain       = gradient * velocity > 0 ? 0.8 gain : gain + 0.2, kept in its range
 //   velocity   = momentum velocity - rate gain gradient, shortened to the largest step
 //   room       = y + velocity                                  layout_move, with sums over the rows of a block in `work`
-//   y          = room - mean(room)                             layout_centre
+//   y          = room - mean(room)                             layout_centre; |y| beyond `most`: y = most with its
+//                                                              sign, velocity = 0, gain = 1
 //
 // arrays   layout, velocity, gains, room, forces: [n, D] float; offsets [n + 1], columns, values:
 //          the graph; rates: [3] float work: [4 BLOCKS] double, then six floats for each 1024 rows,
@@ -113,7 +114,8 @@ __device__ double sum_of_parts(const double* parts, unsigned count, double* shar
 
 // boxes: [blocks, 6], the least of y and of -y.
 template <int D>
-__device__ void centre(float* layout, float* boxes, const float* room, const double* work, unsigned parts, size_t n) {
+__device__ void centre(float* layout, float* boxes, float* velocity, float* gains, const float* room, const double* work,
+                       unsigned parts, size_t n, float most) {
   __shared__ double shared[WARPS];
   __shared__ float floats[WARPS];
   float mean[D], low[D], high[D];
@@ -126,7 +128,12 @@ __device__ void centre(float* layout, float* boxes, const float* room, const dou
   for (size_t i = first + threadIdx.x; i < end; i += THREADS) {
 #pragma unroll
     for (int k = 0; k < D; k++) {
-      const float y = room[i * D + k] - mean[k];
+      float y = room[i * D + k] - mean[k];
+      if (fabsf(y) > most) {
+        y = copysignf(most, y);
+        velocity[i * D + k] = 0.f;
+        gains[i * D + k] = 1.f;
+      }
       layout[i * D + k] = y;
       low[k] = fminf(low[k], y), high[k] = fminf(high[k], -y);
     }
@@ -186,9 +193,9 @@ __device__ void divergence(double* parts, const unsigned* offsets, const unsigne
                    s);                                                                                                 \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
-      layout_centre_##D(float* layout, float* boxes, const float* room, const double* work, const unsigned parts,      \
-                        const size_t n) {                                                                              \
-    centre<D>(layout, boxes, room, work, parts, n);                                                                    \
+      layout_centre_##D(float* layout, float* boxes, float* velocity, float* gains, const float* room,                 \
+                        const double* work, const unsigned parts, const size_t n, const float most) {                  \
+    centre<D>(layout, boxes, velocity, gains, room, work, parts, n, most);                                             \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       layout_divergence_##D(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,      \

@@ -11,8 +11,8 @@ pub use affinities::{
 };
 pub use curve_order::{curve_order, curve_order_reference};
 pub use layout::{
-    LayoutFigures, LayoutState, LayoutStep, layout_divergence, layout_divergence_reference, layout_step_,
-    layout_step_reference,
+    AttractionForm, LayoutFigures, LayoutState, LayoutStep, attraction, attraction_reference,
+    layout_divergence, layout_divergence_reference, layout_step_, layout_step_reference, one_direction,
 };
 pub use neighbours::{
     ApproximateNeighbours, Metric, Neighbours, knn, knn_approximate, knn_of, knn_of_reference, knn_reference,

@@ -1,8 +1,9 @@
 use crate::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::tsne::{
-    LayoutState, LayoutStep, Repulsion, RepulsionMethod, layout_divergence, layout_divergence_reference,
-    layout_step_, layout_step_reference, repulsion_reference,
+    AttractionForm, LayoutState, LayoutStep, Repulsion, RepulsionMethod, attraction, attraction_reference,
+    layout_divergence, layout_divergence_reference, layout_step_, layout_step_reference, one_direction,
+    repulsion_reference,
 };
 
 /// A state in motion, with rates, of `n` points.
@@ -64,8 +65,13 @@ fn the_gradient_is_that_of_the_divergence() -> Result<()> {
         let (forces, total) = (state.layout.zeros_like()?, Tensor::zeros(1, DType::F64, &CPU)?);
         let exact = Repulsion::new(RepulsionMethod::Exact, 14, d, alpha, &CPU)?;
         exact.repulsion_(&forces, &total, &state.layout)?;
-        let step =
-            LayoutStep { degrees_of_freedom: alpha, smallest_gain: 1., largest_gain: 1., largest_step: 1e9 };
+        let step = LayoutStep {
+            degrees_of_freedom: alpha,
+            smallest_gain: 1.,
+            largest_gain: 1.,
+            largest_step: 1e9,
+            ..LayoutStep::default()
+        };
         layout_step_(&state, &graph, &forces, &total, &step)?;
         let h = 1e-5;
         for (at, velocity) in flat(&state.velocity)?.into_iter().enumerate() {
@@ -103,6 +109,27 @@ fn the_divergence_is_that_of_plain_loops_in_f64() -> Result<()> {
 }
 
 #[test]
+fn attraction_from_each_end_and_for_both_at_once_is_that_of_plain_loops() -> Result<()> {
+    for (n, k, d, alpha) in [(2, 1, 2, 1.), (9, 8, 3, 0.5), (301, 17, 2, 1.), (1500, 40, 3, 2.)] {
+        let (_, graph) = graph(n, k)?;
+        let layout = (gaussian(n, d, 6)? * 5.)?;
+        let want = flat(&attraction_reference(&graph, &layout, f64::from(alpha))?)?;
+        let once = one_direction(&graph)?;
+        assert_eq!(2 * once.columns.elem_count(), graph.columns.elem_count());
+        for got in on_threads(|| {
+            let each = flat(&attraction(&graph, &layout, alpha, AttractionForm::EachEnd)?)?;
+            let both = flat(&attraction(&once, &layout, alpha, AttractionForm::BothEnds)?)?;
+            candle::Result::Ok([each, both])
+        }) {
+            let [each, both] = got?;
+            assert_near(&format!("each end, {n}×{d}"), &each, &want, 1e-5);
+            assert_near(&format!("both ends, {n}×{d}"), &both, &want, 1e-5);
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn no_point_moves_further_than_the_largest_step() -> Result<()> {
     let (_, graph) = graph(50, 9)?;
     let state = state(50, 2, [1e6, 0.5, 12.])?;
@@ -111,6 +138,46 @@ fn no_point_moves_further_than_the_largest_step() -> Result<()> {
     layout_step_(&state, &graph, &forces.to_dtype(DType::F32)?, &Tensor::new(&[total], &CPU)?, &step)?;
     let lengths = flat(&state.velocity.sqr()?.sum(1)?.sqrt()?)?;
     assert!(lengths.iter().all(|&length| length < 0.250_001) && lengths.iter().any(|&length| length > 0.249));
+    Ok(())
+}
+
+#[test]
+fn what_lies_beyond_the_largest_coordinate_is_put_back_at_rest() -> Result<()> {
+    let (_, graph) = graph(50, 9)?;
+    let (forces, total) = repulsion_reference(&state(50, 2, [1e4, 0.5, 12.])?.layout, 1.)?;
+    let (forces, total) = (forces.to_dtype(DType::F32)?, Tensor::new(&[total], &CPU)?);
+    let after = |largest_coordinate: f32| -> Result<LayoutState> {
+        let state = state(50, 2, [1e4, 0.5, 12.])?;
+        let step = LayoutStep { largest_step: f32::INFINITY, largest_coordinate, ..LayoutStep::default() };
+        layout_step_(&state, &graph, &forces, &total, &step)?;
+        Ok(state)
+    };
+    let (free, kept) = (after(f32::INFINITY)?, after(3.)?);
+    let of = |state: &LayoutState| Ok::<_, candle::Error>((flat(&state.layout)?, flat(&state.velocity)?));
+    let ((free_y, free_v), (kept_y, kept_v)) = (of(&free)?, of(&kept)?);
+    let gains = flat(&kept.gains)?;
+    let (mut back, mut as_before) = (0, 0);
+    for i in 0..free_y.len() {
+        if free_y[i].abs() > 3. {
+            assert_eq!((kept_y[i], kept_v[i], gains[i]), (3f64.copysign(free_y[i]), 0., 1.), "{i}");
+            back += 1;
+        } else {
+            assert_eq!((kept_y[i], kept_v[i]), (free_y[i], free_v[i]), "{i}");
+            as_before += 1;
+        }
+    }
+    assert!(back > 5 && as_before > 5, "{back} put back, {as_before} as before");
+    let want = layout_step_reference(
+        &state(50, 2, [1e4, 0.5, 12.])?,
+        &graph,
+        &forces,
+        total.to_vec1::<f64>()?[0],
+        &LayoutStep { largest_step: f32::INFINITY, largest_coordinate: 3., ..LayoutStep::default() },
+    )?;
+    assert_near("layout", &kept_y, &flat(&want.layout)?, 2e-5);
+    assert_near("velocity", &kept_v, &flat(&want.velocity)?, 2e-5);
+    assert_near("gains", &gains, &flat(&want.gains)?, 2e-5);
+    assert_near("figures", &flat(&kept.figures)?, &flat(&want.figures)?, 2e-5);
     Ok(())
 }
 

@@ -55,6 +55,24 @@ fn every_pair_is_summed_as_in_f64() -> Result<()> {
 }
 
 #[test]
+fn stages_of_a_call_have_its_bits_and_names() -> Result<()> {
+    let layout = (gaussian(3000, 2, 3)? * 8.)?;
+    for (method, names) in [
+        (EXACT, &["pairs"][..]),
+        (tree(0.5), &["sorting", "tree and summary", "traversal"]),
+        (grid(128), &["sorting", "spreading", "FFT", "interpolation"]),
+    ] {
+        let repulsion = Repulsion::new(method, 3000, 2, 1., &CPU)?;
+        let (forces, total) = (layout.zeros_like()?, Tensor::zeros(1, DType::F64, &CPU)?);
+        let stages = repulsion.repulsion_stages_(&forces, &total, &layout)?;
+        assert_eq!(stages.iter().map(|stage| stage.0).collect::<Vec<_>>(), names);
+        assert!(stages.iter().all(|stage| stage.1 > 0.), "{stages:?}");
+        assert_eq!((flat(&forces)?, total.to_vec1::<f64>()?[0]), run(method, &layout, 1.)?, "{method:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn the_error_of_the_tree_falls_with_theta() -> Result<()> {
     for (d, alpha) in [(2, 1.), (3, 1.), (2, 0.6)] {
         let layout = (gaussian(1500, d, 2)? * 8.)?;

@@ -123,6 +123,17 @@ pub fn can_draw(shape: &ImageShape) -> bool {
     matches!(shape.channels, 1 | 3)
 }
 
+/// How raw rows are shaded: bytes, and floats in [0, 1], as they are; others are stretched over the
+/// range of each.
+pub(super) fn shades_of(rows: &Tensor) -> Result<Shades> {
+    if rows.dtype() == DType::U8 {
+        return Ok(Shades::Unit);
+    }
+    let value = |t: Result<Tensor>| t?.to_dtype(DType::F32)?.to_scalar::<f32>();
+    let unit = value(rows.min_all())? >= 0. && value(rows.max_all())? <= 1.;
+    Ok(if unit { Shades::Unit } else { Shades::MinMax })
+}
+
 /// Pixels that a tile should be wide, about.
 const TILE_PIXELS: usize = 56;
 

@@ -3,7 +3,7 @@ use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, prepared};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
-use chandlery_ops::tsne::{Metric, RepulsionMethod, grid_sides};
+use chandlery_ops::tsne::{LayoutStep, Metric, RepulsionMethod, grid_sides};
 use serde::{Deserialize, Serialize};
 
 /// The fewest nodes of a side of a grid on a GPU, where fewer take no less time: they leave
@@ -101,6 +101,12 @@ pub struct TsneConfig {
     /// al. 2019). It is the kernel of openTSNE; that of scikit-learn, `(1 + d²/ν)^−((ν + 1)/2)`, is
     /// the same for `α = (ν + 1)/2` but for the unit of the layout.
     pub degrees_of_freedom: f32,
+    /// What becomes of points that a step is too large for. None, the default: no point moves by
+    /// more than 5 units of the layout in a step. A number above 0: steps have no limit, and a
+    /// coordinate beyond this one, to either side, is put back to it at rest, as by Han-Chen (2019),
+    /// who does not say how large it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub push_back: Option<f32>,
     /// Where points begin. Default PCA.
     pub start: Start,
     /// The descent ends when the norm of the gradient is at most this; at least 0. Default 1e-7.
@@ -151,6 +157,7 @@ impl Default for TsneConfig {
             early_momentum: 0.8,
             momentum: 0.8,
             degrees_of_freedom: 1.,
+            push_back: None,
             start: Start::default(),
             gradient_tolerance: 1e-7,
             preparation: Preparation::default(),
@@ -198,6 +205,7 @@ impl TsneConfig {
         range(OP, "early_momentum", self.early_momentum, "in [0, 1)", |x| (0. ..1.).contains(&x))?;
         range(OP, "momentum", self.momentum, "in [0, 1)", |x| (0. ..1.).contains(&x))?;
         range(OP, "degrees_of_freedom", self.degrees_of_freedom.into(), "above 0", |x| x > 0.)?;
+        range(OP, "push_back", self.push_back.unwrap_or(1.).into(), "above 0", |x| x > 0.)?;
         range(OP, "gradient_tolerance", self.gradient_tolerance, "at least 0", |x| x >= 0.)?;
         at_least_one(OP, "iterations in all", self.iterations_in_all())
     }
@@ -312,6 +320,15 @@ impl TsneConfig {
             Method::Exact => RepulsionMethod::Exact,
             Method::BarnesHut => RepulsionMethod::Tree { theta: self.theta },
             Method::Fft => RepulsionMethod::Grid { nodes: self.nodes(span, device) },
+        }
+    }
+
+    /// The settings of a step that are the same in all.
+    pub(super) fn step(&self) -> LayoutStep {
+        let step = LayoutStep { degrees_of_freedom: self.degrees_of_freedom, ..LayoutStep::default() };
+        match self.push_back {
+            None => step,
+            Some(most) => LayoutStep { largest_step: f32::INFINITY, largest_coordinate: most, ..step },
         }
     }
 

@@ -83,9 +83,14 @@ pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Resu
 /// The affinities of neighbours at the perplexities of a configuration, or at their number where
 /// that is less.
 pub(super) fn affinities_of(config: &TsneConfig, neighbours: &Neighbours) -> Result<Affinities> {
+    symmetrize(&neighbours.indices, &conditional_of(config, neighbours)?)
+}
+
+/// The same before they are made symmetric: `p_j|i`, f32 `[n, k]`.
+pub(super) fn conditional_of(config: &TsneConfig, neighbours: &Neighbours) -> Result<Tensor> {
     let k = neighbours.indices.dim(1)? as f64;
     let perplexities: Vec<f64> = config.perplexities().into_iter().map(|p| p.min(k)).collect();
-    symmetrize(&neighbours.indices, &perplexity_search(&neighbours.distances, &perplexities)?)
+    perplexity_search(&neighbours.distances, &perplexities)
 }
 
 /// Whether the first and the last of distances, ascending, may be one but for rounding to f32: of

@@ -6,7 +6,7 @@ mod seconds;
 use super::config::{Phase, noted};
 use super::embedding::Known;
 use super::given::CheckedNeighbours;
-use super::neighbours::{affinities_of, search};
+use super::neighbours::{conditional_of, search};
 use super::order::Ordered;
 use super::start::start;
 use super::{Affinities, Embedding, Method, Neighbours, TsneConfig, order};
@@ -14,7 +14,7 @@ use crate::Philox;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::core::{Replay, set_scalars_};
-use chandlery_ops::tsne::{LayoutState, LayoutStep, Repulsion, RepulsionMethod, layout_step_};
+use chandlery_ops::tsne::{LayoutState, Repulsion, RepulsionMethod, layout_step_, symmetrize};
 pub use seconds::StageSeconds;
 use seconds::timed;
 use serde::{Deserialize, Serialize};
@@ -166,7 +166,9 @@ impl TsneTrainer {
         mut seconds: StageSeconds,
     ) -> Result<Self> {
         let device = neighbours.indices.device().clone();
-        let affinities = timed(&mut seconds.affinities, &device, || affinities_of(&config, neighbours))?;
+        let p = timed(&mut seconds.perplexity, &device, || conditional_of(&config, neighbours))?;
+        let affinities = timed(&mut seconds.symmetrisation, &device, || symmetrize(&neighbours.indices, &p))?;
+        drop(p);
         let n = affinities.n();
         let layout = timed(&mut seconds.start, &device, || start(&config, philox, n, read, &device))?;
         Self::at(config, philox, affinities, &layout, seconds)
@@ -304,7 +306,7 @@ impl TsneTrainer {
         self.repulsion = Some((method, repulsion.clone()));
         let (state, graph) = (self.state.clone(), self.points.graph.clone());
         let (forces, total) = (self.forces.clone(), self.total.clone());
-        let step = LayoutStep { degrees_of_freedom: alpha, ..LayoutStep::default() };
+        let step = self.config.step();
         let replay = Replay::new(&device, move || {
             repulsion.repulsion_(&forces, &total, &state.layout)?;
             layout_step_(&state, &graph, &forces, &total, &step)

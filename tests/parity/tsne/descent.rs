@@ -1,13 +1,14 @@
 //! Steps and divergences are those of the references, and a run has the same bits again.
 use super::{CPU, config, graph, layout, on, rows};
-use candle::{Result, Tensor};
+use candle::{DType, Result, Tensor};
 use chandlery::tsne::{Method, TsneTrainer, measure};
 use chandlery::{FullBatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, set_scalars_};
 use chandlery_ops::tsne::{
-    Affinities, LayoutState, LayoutStep, layout_divergence, layout_divergence_reference, layout_step_,
-    layout_step_reference, symmetrize, symmetrize_reference,
+    Affinities, AttractionForm, LayoutState, LayoutStep, attraction, attraction_reference, layout_divergence,
+    layout_divergence_reference, layout_step_, layout_step_reference, one_direction, symmetrize,
+    symmetrize_reference,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 use std::ops::ControlFlow;
@@ -25,8 +26,15 @@ fn steps_and_divergences_are_those_of_the_references() -> Result<()> {
         let affinities =
             if n < 1000 { symmetrize_reference(&indices, &p)? } else { symmetrize(&indices, &p)? };
         let y = layout(n, d, 10.)?;
-        for alpha in [1f32, 0.5] {
-            let step = LayoutStep { degrees_of_freedom: alpha, largest_step: 0.05, ..LayoutStep::default() };
+        for (alpha, largest_step, largest_coordinate) in
+            [(1f32, 0.05, f32::INFINITY), (0.5, 0.05, f32::INFINITY), (1., f32::INFINITY, 9.)]
+        {
+            let step = LayoutStep {
+                degrees_of_freedom: alpha,
+                largest_step,
+                largest_coordinate,
+                ..LayoutStep::default()
+            };
             let (forces, total) = (normal((n, d), &CPU, Philox::new(90, 8))?, 50.);
             for device in devices()? {
                 let (state, there) = (LayoutState::new(&y.to_device(&device)?)?, on(&affinities, &device)?);
@@ -66,6 +74,31 @@ fn steps_and_divergences_are_those_of_the_references() -> Result<()> {
                 let got = layout_divergence(&there, &state.layout, &totals, alpha)?.to_vec1::<f64>()?[0];
                 let want = layout_divergence_reference(&there, &state.layout, total, alpha.into())?;
                 assert!((got - want).abs() <= 1e-5 * want.abs().max(1.), "divergence {got} for {want}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn attraction_of_both_forms_is_that_of_the_reference() -> Result<()> {
+    for (n, d, k) in [(2, 2, 1), (33, 3, 9), (257, 2, 40), (5000, 3, 3)] {
+        let (indices, p) = if n < 1000 { graph(n, 4, k, 3f64.min(k as f64))? } else { ring(n, k)? };
+        let affinities = symmetrize(&indices, &p)?;
+        let once = one_direction(&affinities)?;
+        let y = layout(n, d, 10.)?;
+        for alpha in [1f32, 0.5] {
+            let want = attraction_reference(&affinities, &y, alpha.into())?.to_dtype(DType::F32)?;
+            // Of sums whose terms cancel: a share of the largest.
+            let least = 1e-5 * want.abs()?.max_all()?.to_scalar::<f32>()?;
+            for device in devices()? {
+                let there = y.to_device(&device)?;
+                for (graph, form) in
+                    [(&affinities, AttractionForm::EachEnd), (&once, AttractionForm::BothEnds)]
+                {
+                    let got = attraction(&on(graph, &device)?, &there, alpha, form)?;
+                    assert_close(&format!("{form:?} of {n}"), &got.to_device(&CPU)?, &want, 1e-4, least)?;
+                }
             }
         }
     }

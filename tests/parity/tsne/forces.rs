@@ -4,7 +4,7 @@ use candle::{DType, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 use chandlery_ops::tsne::{Repulsion, RepulsionMethod, repulsion_at, repulsion_reference};
-use chandlery_tests::devices;
+use chandlery_tests::{assert_same_bits, devices};
 
 /// The largest error of forces over the largest force, and that of the total.
 fn errors(repulsion: &Repulsion, y: &Tensor, want: &(Tensor, f64)) -> Result<(f64, f64)> {
@@ -49,6 +49,31 @@ fn a_tree_is_as_good_as_its_theta() -> Result<()> {
                 assert!(force <= limit || n == 1, "{what}: forces are off by {force}");
                 assert!(total <= limit || n == 1, "{what}: the total is off by {total}");
             }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_stages_of_a_call_are_told_on_every_device() -> Result<()> {
+    let y = layout(5000, 2, 40.)?;
+    for device in devices()? {
+        let there = y.to_device(&device)?;
+        for method in [
+            RepulsionMethod::Exact,
+            RepulsionMethod::Tree { theta: 0.5 },
+            RepulsionMethod::Grid { nodes: 128 },
+        ] {
+            let repulsion = Repulsion::new(method, 5000, 2, 1., &device)?;
+            let (forces, total) = (there.ones_like()?, Tensor::zeros(1, DType::F64, &device)?);
+            repulsion.repulsion_(&forces, &total, &there)?;
+            let (want, want_total) = (forces.copy()?, total.to_vec1::<f64>()?);
+            let stages = repulsion.repulsion_stages_(&forces, &total, &there)?;
+            let of = |name: &str| stages.iter().any(|&(stage, seconds)| stage == name && seconds > 0.);
+            let last = ["pairs", "traversal", "interpolation"];
+            assert!(last.iter().any(|name| of(name)), "{method:?}, {:?}: {stages:?}", device.location());
+            assert_same_bits("forces", &forces.to_device(&CPU)?, &want.to_device(&CPU)?)?;
+            assert_eq!(total.to_vec1::<f64>()?, want_total);
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! The launches of `kernels/tsne/layout.cu`.
+//! The launches of `kernels/tsne/layout.cu` and `kernels/tsne/attraction.cu`.
+use super::attraction::{Attraction, AttractionForm};
 use super::divergence::{Divergence, ROWS};
 use super::step::{BLOCKS, STRETCH, Step};
 use crate::core::cuda::Gpu;
@@ -58,9 +59,10 @@ impl Step {
         }
         let (room, sums) = (room.slice(..), sums.slice(..));
         let launch = gpu.launch(OP, FILE, &format!("layout_centre_{d}"))?.write(&mut layout);
-        let launch = launch.write(&mut boxes).read(&room).read(&sums).count(blocks).num(n);
-        // SAFETY: (2 × float*, const float*, const double*, unsigned, size_t): as above; six floats
-        // for each stretch stand in `boxes`, by `LayoutState::new`.
+        let launch = launch.write(&mut boxes).write(&mut velocity).write(&mut gains).read(&room);
+        let launch = launch.read(&sums).count(blocks).num(n).num(self.step.largest_coordinate);
+        // SAFETY: (4 × float*, const float*, const double*, unsigned, size_t, float): as above; six
+        // floats for each stretch stand in `boxes`, by `LayoutState::new`.
         unsafe { launch.blocks(stretches, THREADS).go() }?;
         let boxes = boxes.slice(..);
         let launch = gpu.launch(OP, FILE, "layout_figures")?.write(&mut figures).read(&sums);
@@ -85,5 +87,29 @@ impl Divergence {
         // float): offsets [n + 1] and columns, which the kernel bounds by the number of edges and
         // n, layout [n, n_dims], a part for each ROWS rows, at least one.
         unsafe { launch.blocks(self.n.div_ceil(ROWS).max(1), THREADS).go() }
+    }
+}
+
+/// Of kernels/tsne/attraction.cu: rows of a block that has a warp for each.
+const WARPS: usize = 8;
+
+impl Attraction {
+    pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([forces], [offsets, columns, values, layout]) = io.parts()?;
+        let (mut forces, offsets) = (forces.elements::<f32>()?, offsets.elements::<u32>()?);
+        let (columns, values) = (columns.elements::<u32>()?, values.elements::<f32>()?);
+        let layout = layout.elements::<f32>()?;
+        let form = match self.form {
+            AttractionForm::EachEnd => "each_end",
+            AttractionForm::BothEnds => "both_ends",
+        };
+        let name = format!("attraction_{form}_{}", self.n_dims);
+        let launch = gpu.launch("attraction", "attraction", &name)?.write(&mut forces).read(&offsets);
+        let launch = launch.read(&columns).read(&values).read(&layout).num(self.n);
+        let launch = launch.count(columns.len()).num(self.degrees_of_freedom);
+        // SAFETY: (float*, 2 × const unsigned*, 2 × const float*, size_t, unsigned, float): forces
+        // and layout [n, n_dims], offsets [n + 1] and columns, which the kernel bounds by the number
+        // of edges and n; a warp for each row.
+        unsafe { launch.blocks(self.n.div_ceil(WARPS), THREADS).go() }
     }
 }

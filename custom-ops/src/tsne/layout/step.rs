@@ -1,12 +1,9 @@
 //! Gains, momentum and recentring.
-#![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
-use super::edges::{Edges, LANES};
+use super::attraction::attraction_of;
 use crate::core::check::{expect, expect_points, matrix};
-use crate::core::fused::{fma, fused};
 use crate::core::op::{Io, Kernel, operands, same_device};
 use crate::tsne::affinities::Affinities;
 use candle::{CpuStorage, DType, Result, Tensor};
-use multiversion::multiversion;
 use rayon::prelude::*;
 
 const OP: &str = "layout_step_";
@@ -24,13 +21,22 @@ pub struct LayoutStep {
     pub smallest_gain: f32,
     /// See [`smallest_gain`](Self::smallest_gain).
     pub largest_gain: f32,
-    /// The longest move of a point in a step, in units of the layout.
+    /// The longest move of a point in a step, in units of the layout; infinite: no limit.
     pub largest_step: f32,
+    /// A coordinate of the new layout beyond this, to either side, is put back to it, and its
+    /// velocity becomes 0 and its gain 1; infinite: none is.
+    pub largest_coordinate: f32,
 }
 
 impl Default for LayoutStep {
     fn default() -> Self {
-        Self { degrees_of_freedom: 1., smallest_gain: 0.01, largest_gain: 100., largest_step: 5. }
+        Self {
+            degrees_of_freedom: 1.,
+            smallest_gain: 0.01,
+            largest_gain: 100.,
+            largest_step: 5.,
+            largest_coordinate: f32::INFINITY,
+        }
     }
 }
 
@@ -208,6 +214,11 @@ pub fn layout_step_reference(
     for k in 0..d {
         let mean = next.iter().map(|y| y[k]).sum::<f64>() / n as f64;
         next.iter_mut().for_each(|y| y[k] -= mean);
+        let most = f64::from(step.largest_coordinate);
+        for (i, y) in next.iter_mut().enumerate().filter(|(_, y)| y[k].abs() > most) {
+            y[k] = most.copysign(y[k]);
+            (velocity[i][k], gains[i][k]) = (0., 1.);
+        }
         figures[1 + k] = next.iter().map(|y| y[k]).fold(f64::INFINITY, f64::min);
         figures[4 + k] = next.iter().map(|y| y[k]).fold(f64::NEG_INFINITY, f64::max);
     }
@@ -315,9 +326,15 @@ impl Step {
         for k in 0..D {
             (figures[1 + k], figures[4 + k]) = (f64::INFINITY, f64::NEG_INFINITY);
         }
-        for (point, room) in layout.iter_mut().zip(room) {
+        let most = self.step.largest_coordinate;
+        let moving = velocity.iter_mut().zip(gains);
+        for ((point, room), (velocity, gains)) in layout.iter_mut().zip(room).zip(moving) {
             for k in 0..D {
                 point[k] = room[k] - mean[k];
+                if point[k].abs() > most {
+                    point[k] = most.copysign(point[k]);
+                    (velocity[k], gains[k]) = (0., 1.);
+                }
                 figures[1 + k] = figures[1 + k].min(point[k].into());
                 figures[4 + k] = figures[4 + k].max(point[k].into());
             }
@@ -333,7 +350,7 @@ impl Step {
     ) -> [f32; D] {
         let edges = rows.offsets[i] as usize..rows.offsets[i + 1] as usize;
         let (columns, values) = (&rows.columns[edges.clone()], &rows.values[edges]);
-        let attraction = attraction(points, points[i], columns, values, 1. / self.step.degrees_of_freedom);
+        let attraction = attraction_of(points, points[i], columns, values, 1. / self.step.degrees_of_freedom);
         std::array::from_fn(|k| 4. * (rows.rates[2] * attraction[k] - force[k] * rows.scale))
     }
 
@@ -355,27 +372,4 @@ impl Step {
             velocity.iter_mut().for_each(|v| *v *= step.largest_step / length);
         }
     }
-}
-
-/// `Σ p (own − point) / (1 + |own − point|² / α)` over the edges of a point, in lanes.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn attraction<const D: usize>(
-    points: &[[f32; D]],
-    own: [f32; D],
-    columns: &[u32],
-    values: &[f32],
-    inverse_alpha: f32,
-) -> [f32; D] {
-    const FUSED: bool = fused!();
-    let mut sums = [[0f32; LANES]; D];
-    for (columns, values) in columns.chunks(LANES).zip(values.chunks(LANES)) {
-        let edges = Edges::new::<FUSED>(points, own, columns, values);
-        for l in 0..LANES {
-            let pull = edges.values[l] / fma::<f32, FUSED>(edges.squares[l], inverse_alpha, 1.);
-            for k in 0..D {
-                sums[k][l] = fma::<f32, FUSED>(pull, edges.differences[k][l], sums[k][l]);
-            }
-        }
-    }
-    sums.map(|lanes| lanes.iter().sum())
 }

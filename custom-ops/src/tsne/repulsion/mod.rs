@@ -22,6 +22,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod reference;
+mod stages;
 
 use crate::core::check::{expect, expect_points};
 use crate::core::op::{Io, Kernel, operands};
@@ -81,6 +82,8 @@ pub struct Repulsion {
     device: Device,
     /// Made by the first call on the CPU that needs it.
     grid: Mutex<Option<cpu::Grid>>,
+    /// Of a call whose stages are timed.
+    stages: Mutex<Option<stages::Stages>>,
     #[cfg(feature = "cuda")]
     work: Option<cuda::Work>,
 }
@@ -127,6 +130,7 @@ impl Repulsion {
             degrees_of_freedom,
             device: device.clone(),
             grid: Mutex::new(None),
+            stages: Mutex::new(None),
             #[cfg(feature = "cuda")]
             work: match device {
                 Device::Cuda(_) => Some(cuda::Work::new(method, n, n_dims, device)?),

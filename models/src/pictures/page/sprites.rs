@@ -1,9 +1,10 @@
 //! Rows as small pictures, many to a PNG, in base64.
 use super::LeftOut;
+use crate::pictures::tiles::shades_of;
 use crate::pictures::{Shades, can_draw, mosaic};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use candle::{DType, Device, Error, Result, Tensor};
+use candle::{Device, Error, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{DynamicImage, GrayImage};
@@ -60,15 +61,6 @@ impl Sprites {
     }
 }
 
-fn shades_of(rows: &Tensor) -> Result<Shades> {
-    if rows.dtype() == DType::U8 {
-        return Ok(Shades::Unit);
-    }
-    let value = |t: candle::Result<Tensor>| t?.to_dtype(DType::F32)?.to_scalar::<f32>();
-    let unit = value(rows.min_all())? >= 0. && value(rows.max_all())? <= 1.;
-    Ok(if unit { Shades::Unit } else { Shades::MinMax })
-}
-
 fn png(rows: &Tensor, shape: ImageShape, columns: usize, shades: Shades) -> Result<Vec<u8>> {
     let mut atlas = mosaic(rows, shape, columns, shades, 1)?;
     // Sixteen levels take half the bytes of all.
@@ -93,6 +85,7 @@ fn png(rows: &Tensor, shape: ImageShape, columns: usize, shades: Shades) -> Resu
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use candle::DType;
 
     fn decoded(png: &str) -> DynamicImage {
         image::load_from_memory(&STANDARD.decode(png).unwrap()).unwrap()

@@ -16,15 +16,16 @@ pub struct Points<'a> {
     pub classes: &'a Classes,
 }
 
-/// A point on the picture: centre in pixels, depth from 0 (far) to 1, class.
-struct Disc {
-    at: [f64; 2],
-    depth: f64,
-    class: u32,
+/// A point on the picture: which it is, centre in pixels, depth from 0 (far) to 1, class.
+pub(super) struct Disc {
+    pub index: usize,
+    pub at: [f64; 2],
+    pub depth: f64,
+    pub class: u32,
 }
 
 /// Where the plot lies on the picture, in pixels.
-struct Frame {
+pub(super) struct Frame {
     left: f64,
     top: f64,
     side: f64,
@@ -44,23 +45,8 @@ const NAME_CHARS: usize = 14;
 /// When no point is finite, there are not as many classes as points, `n_dims` is neither 2 nor 3,
 /// or `side` is below 200.
 pub fn draw(points: &Points<'_>, title: &str, side: u32) -> Result<RgbImage> {
-    let Points { positions, n_dims, classes } = *points;
-    ensure!(matches!(n_dims, 2 | 3), "scatter: points must have 2 or 3 dimensions, got {n_dims}");
-    ensure!(
-        positions.len() == n_dims * classes.of.len(),
-        "scatter: there must be {n_dims} coordinates for each of {} points, got {}",
-        classes.of.len(),
-        positions.len()
-    );
-    ensure!(side >= 200, "scatter: the side must be at least 200 pixels, got {side}");
-    let letters = if side >= 1000 { Letters::Large } else { Letters::Small };
-    let legend = legend_width(classes, letters);
-    let mut picture = RgbImage::from_pixel(side, side, Rgb([255; 3]));
-    let (_, line) = letters.size_of(title);
-    write_text(&mut picture, (MARGIN, MARGIN / 2), title, letters, INK);
-    let room = (side as i32 - 2 * MARGIN - line).min(side as i32 - 2 * MARGIN - legend).max(100);
-    let top = MARGIN + line + (side as i32 - 2 * MARGIN - line - room) / 2;
-    let frame = Frame { left: f64::from(MARGIN), top: f64::from(top), side: f64::from(room) };
+    let Points { n_dims, classes, .. } = *points;
+    let (mut picture, frame) = canvas(points, title, side)?;
     let discs = placed(points, &frame)?;
     let opacity = if discs.len() > 20_000 { 0.5 } else { 0.7 };
     let spacing = frame.side / (discs.len() as f64).sqrt();
@@ -70,24 +56,54 @@ pub fn draw(points: &Points<'_>, title: &str, side: u32) -> Result<RgbImage> {
         let RGBColor(r, g, b) = colour(disc.class as usize);
         blend_disc(&mut picture, disc.at, radius, [r, g, b], opacity * fog);
     }
-    if classes.labelled {
-        write_legend(&mut picture, side as i32 - legend, top, classes, letters);
-        if n_dims == 2 && classes.names.len() <= MOST_NAMES {
-            write_names(&mut picture, &discs, &frame, classes, letters);
-        }
+    if classes.labelled && n_dims == 2 && classes.names.len() <= MOST_NAMES {
+        write_names(&mut picture, &discs, &frame, classes, letters_for(side));
     }
     Ok(picture)
 }
 
+/// Letters of a picture of this side.
+fn letters_for(side: u32) -> Letters {
+    if side >= 1000 { Letters::Large } else { Letters::Small }
+}
+
+/// A white picture with the title and, where there are labels, the legend; and where the plot lies.
+///
+/// # Errors
+/// As [`draw`], but for points that are not finite.
+pub(super) fn canvas(points: &Points<'_>, title: &str, side: u32) -> Result<(RgbImage, Frame)> {
+    let Points { positions, n_dims, classes } = *points;
+    ensure!(matches!(n_dims, 2 | 3), "scatter: points must have 2 or 3 dimensions, got {n_dims}");
+    ensure!(
+        positions.len() == n_dims * classes.of.len(),
+        "scatter: there must be {n_dims} coordinates for each of {} points, got {}",
+        classes.of.len(),
+        positions.len()
+    );
+    ensure!(side >= 200, "scatter: the side must be at least 200 pixels, got {side}");
+    let letters = letters_for(side);
+    let legend = legend_width(classes, letters);
+    let mut picture = RgbImage::from_pixel(side, side, Rgb([255; 3]));
+    let (_, line) = letters.size_of(title);
+    write_text(&mut picture, (MARGIN, MARGIN / 2), title, letters, INK);
+    let room = (side as i32 - 2 * MARGIN - line).min(side as i32 - 2 * MARGIN - legend).max(100);
+    let top = MARGIN + line + (side as i32 - 2 * MARGIN - line - room) / 2;
+    if classes.labelled {
+        write_legend(&mut picture, side as i32 - legend, top, classes, letters);
+    }
+    Ok((picture, Frame { left: f64::from(MARGIN), top: f64::from(top), side: f64::from(room) }))
+}
+
 /// The finite points in the frame, in the order of drawing: in space the farthest first, else
 /// shuffled so that the last class does not cover the others.
-fn placed(points: &Points<'_>, frame: &Frame) -> Result<Vec<Disc>> {
-    let rows = points.positions.chunks_exact(points.n_dims).zip(&points.classes.of);
-    let finite = rows.filter(|(row, _)| row.iter().all(|x| x.is_finite()));
-    let seen: Vec<([f64; 3], u32)> = finite.map(|(row, &class)| (seen_from_aside(row), class)).collect();
+pub(super) fn placed(points: &Points<'_>, frame: &Frame) -> Result<Vec<Disc>> {
+    let rows = points.positions.chunks_exact(points.n_dims).zip(&points.classes.of).enumerate();
+    let finite = rows.filter(|(_, (row, _))| row.iter().all(|x| x.is_finite()));
+    let seen: Vec<(usize, [f64; 3], u32)> =
+        finite.map(|(i, (row, &class))| (i, seen_from_aside(row), class)).collect();
     ensure!(!seen.is_empty(), "scatter: there must be at least 1 finite point, got none");
     let range = |axis: usize| {
-        let values = seen.iter().map(|(at, _)| at[axis]);
+        let values = seen.iter().map(|(_, at, _)| at[axis]);
         values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
     };
     let [x, y, z] = [0, 1, 2].map(range);
@@ -97,7 +113,8 @@ fn placed(points: &Points<'_>, frame: &Frame) -> Result<Vec<Disc>> {
     let middle = |centre: f64, low: f64, high: f64, at: f64| centre + (at - (low + high) / 2.) * scale;
     let mut discs: Vec<Disc> = seen
         .iter()
-        .map(|&(at, class)| Disc {
+        .map(|&(index, at, class)| Disc {
+            index,
             at: [
                 middle(frame.left + frame.side / 2., x.0, x.1, at[0]),
                 // The second coordinate grows upwards.

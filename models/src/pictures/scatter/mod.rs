@@ -1,9 +1,10 @@
 //! Points coloured by class, with a legend: as one SVG with axes, which suits some thousands; as
-//! pixels ([`discs`]), for any number, in the plane or in space; and as an animation of many such
-//! pictures ([`animation`]).
+//! pixels ([`discs`]), for any number, in the plane or in space; as images of the rows that they
+//! stand for ([`thumbnails`]); and as an animation of many pictures ([`animation`]).
 pub mod animation;
 mod classes;
 pub mod discs;
+pub mod thumbnails;
 
 pub use classes::Classes;
 

@@ -8,11 +8,13 @@ use std::time::Instant;
 pub struct StageSeconds {
     /// The search for neighbours.
     pub neighbours: f64,
-    /// Perplexities and the symmetric graph.
-    pub affinities: f64,
+    /// The search for the precision of each row that gives the perplexity.
+    pub perplexity: f64,
+    /// The symmetric graph.
+    pub symmetrisation: f64,
     /// The first layout.
     pub start: f64,
-    /// The iterations.
+    /// The iterations: forces and integration, which are one recorded step.
     pub descent: f64,
 }
 
@@ -28,7 +30,7 @@ pub(super) fn timed<T>(seconds: &mut f64, device: &Device, stage: impl FnOnce() 
 impl StageSeconds {
     /// Seconds of all stages.
     pub fn total(self) -> f64 {
-        self.neighbours + self.affinities + self.start + self.descent
+        self.neighbours + self.perplexity + self.symmetrisation + self.start + self.descent
     }
 }
 
@@ -39,7 +41,8 @@ impl std::ops::Add for StageSeconds {
     fn add(self, other: Self) -> Self {
         Self {
             neighbours: self.neighbours + other.neighbours,
-            affinities: self.affinities + other.affinities,
+            perplexity: self.perplexity + other.perplexity,
+            symmetrisation: self.symmetrisation + other.symmetrisation,
             start: self.start + other.start,
             descent: self.descent + other.descent,
         }

@@ -61,27 +61,32 @@ impl Grid {
         }
     }
 
-    /// Writes the forces on points within the bounds and returns the total. The points are in the
-    /// plane.
+    /// Writes the forces on points within the bounds and returns the total; `ended` hears of the end
+    /// of each stage. The points are in the plane.
     pub(super) fn repulsion<const D: usize>(
         &mut self,
         forces: &mut [[f32; D]],
         points: &[[f32; D]],
         bounds: &Bounds<D>,
+        ended: impl Fn(&'static str),
     ) -> f64 {
         let h = side_of(bounds.span()) / (self.nodes - 4) as f64;
         let centre = bounds.centre();
         let inverse = (1. / h) as f32;
         self.sort(|i| std::array::from_fn(|k| (points[i][k] - centre[k]) * inverse), points.len());
+        ended("sorting");
         self.spread();
+        ended("spreading");
         let filled = self.filled_rows();
         self.convolution.run(&mut self.grid, h, &filled);
+        ended("FFT");
         let (pushes, total) = self.collect();
         let h = h as f32;
         forces.par_iter_mut().zip(&self.places).with_min_len(CHUNK).for_each(|(force, &place)| {
             let push = pushes[place as usize];
             *force = std::array::from_fn(|k| h * push[k]);
         });
+        ended("interpolation");
         total
     }
 

@@ -28,14 +28,21 @@ impl Repulsion {
             forces.fill([f32::NAN; D]);
             return f64::NAN;
         };
+        let ended = |stage| self.ended(stage);
         match self.method {
-            RepulsionMethod::Exact => exact::repulsion(forces, points, alpha),
-            RepulsionMethod::Tree { theta } => tree::repulsion(forces, points, &bounds, theta, alpha),
+            RepulsionMethod::Exact => {
+                let total = exact::repulsion(forces, points, alpha);
+                ended("pairs");
+                total
+            }
+            RepulsionMethod::Tree { theta } => {
+                tree::repulsion(forces, points, &bounds, [theta, alpha], ended)
+            }
             RepulsionMethod::Grid { nodes } => {
                 // A panic elsewhere leaves nothing that the next call would not overwrite.
                 let mut grid = self.grid.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 let grid = grid.get_or_insert_with(|| Grid::new(nodes, alpha));
-                grid.repulsion(forces, points, &bounds)
+                grid.repulsion(forces, points, &bounds, ended)
             }
         }
     }

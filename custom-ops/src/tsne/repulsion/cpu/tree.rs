@@ -18,15 +18,16 @@ const LEAF: usize = 8;
 /// Points below which a cell's children are built on one thread.
 const GRAIN: usize = 4096;
 
-/// Writes the forces and returns the total.
+/// Writes the forces and returns the total; `ended` hears of the end of each stage.
 pub(super) fn repulsion<const D: usize>(
     forces: &mut [[f32; D]],
     points: &[[f32; D]],
     bounds: &Bounds<D>,
-    theta: f32,
-    alpha: f32,
+    [theta, alpha]: [f32; 2],
+    ended: impl Fn(&'static str),
 ) -> f64 {
-    let tree = Tree::new(points, bounds);
+    let tree = Tree::new(points, bounds, &ended);
+    ended("tree and summary");
     let walk = Walk { tree: &tree, theta_square: theta * theta, alpha };
     let mut sorted = vec![[0f32; D]; points.len()];
     let totals: Vec<f64> = sorted
@@ -44,6 +45,7 @@ pub(super) fn repulsion<const D: usize>(
     forces.par_iter_mut().zip(&places).with_min_len(super::CHUNK).for_each(|(force, &place)| {
         *force = sorted[place as usize];
     });
+    ended("traversal");
     totals.iter().sum()
 }
 
@@ -75,7 +77,7 @@ const fn bits<const D: usize>() -> u32 {
 }
 
 impl<const D: usize> Tree<D> {
-    fn new(points: &[[f32; D]], bounds: &Bounds<D>) -> Self {
+    fn new(points: &[[f32; D]], bounds: &Bounds<D>, ended: impl Fn(&'static str)) -> Self {
         let side = bounds.span().max(f64::from(f32::MIN_POSITIVE));
         let scale = (1u64 << bits::<D>()) as f64 / side;
         let mut keys: Vec<(u64, u32)> = vec![(0, 0); points.len()];
@@ -88,6 +90,7 @@ impl<const D: usize> Tree<D> {
         let order: Vec<u32> = keys.iter().map(|&(_, i)| i).collect();
         let points = order.iter().map(|&i| points[i as usize]).collect();
         let keys = keys.into_iter().map(|(key, _)| key).collect();
+        ended("sorting");
         let builder = Builder { keys, points, side };
         let cells = builder.cell(0..order.len()).0;
         Self { cells, points: builder.points, order }

@@ -174,6 +174,7 @@ impl Repulsion {
             // [n], of which starts and ranks give each point a place of its own, the others as
             // above.
             unsafe { launch.blocks(n.div_ceil(POINTS), THREADS).go() }?;
+            self.ended_on_gpu("sorting")?;
             let placed = placed.slice(..);
             let lanes = if nodes > MOST_CROWDED { 4 } else { 32 };
             let launch = start(&format!("grid_charges_{lanes}"))?.write(&mut charges).read(&counts);
@@ -181,6 +182,7 @@ impl Repulsion {
             // SAFETY: (float*, 2 × const unsigned*, const float2*, unsigned): charges [3, nodes,
             // nodes], the others as above; `lanes` threads a node.
             unsafe { launch.blocks(lanes * nodes * nodes / POINTS, THREADS).go() }?;
+            self.ended_on_gpu("spreading")?;
         }
         {
             let place = place.slice(..);
@@ -210,13 +212,15 @@ impl Repulsion {
         // SAFETY: (float2*, float*, 3 × const float2*): potentials of four floats a node; blocks
         // for `nodes` lines of each.
         unsafe { of_rows.of(launch.read(&turns), nodes, 2).go() }?;
+        self.ended_on_gpu("FFT")?;
         let (potentials, place) = (potentials.slice(..), place.slice(..));
         let launch =
             start("grid_gather")?.write(&mut forces).write(&mut blocks).read(&potentials).read(&place);
         // SAFETY: (float*, double*, const float4*, const float*, const float*, size_t, unsigned):
         // forces and layout [n, 2], a part for each block; a thread for each point.
         unsafe { launch.read(&layout).num(n).count(nodes).blocks(n.div_ceil(POINTS), THREADS).go() }?;
-        add_totals(gpu, total, &blocks.slice(..), n.div_ceil(POINTS))
+        add_totals(gpu, total, &blocks.slice(..), n.div_ceil(POINTS))?;
+        self.ended_on_gpu("interpolation")
     }
 }
 

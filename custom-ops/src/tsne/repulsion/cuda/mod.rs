@@ -104,7 +104,8 @@ impl Repulsion {
                     &layout,
                     true,
                 )?;
-                add_totals(gpu, total, &blocks.slice(..), self.n.div_ceil(POINTS))
+                add_totals(gpu, total, &blocks.slice(..), self.n.div_ceil(POINTS))?;
+                self.ended_on_gpu("pairs")
             }
             Of::Grid(grid) => self.launch_grid(gpu, grid.nodes, io),
             Of::Tree(tree) => self.launch_tree(gpu, tree, io),

@@ -107,6 +107,7 @@ impl Repulsion {
             count = count.div_ceil(BUILD);
             std::mem::swap(&mut tops, &mut others);
         }
+        self.ended_on_gpu("tree and summary")?;
         let (sorted, nodes) = (sorted.slice(..), nodes.slice(..));
         let launch =
             start(&format!("tree_interact_{d}"))?.write(&mut forces).write(&mut blocks).read(&sorted);
@@ -115,6 +116,7 @@ impl Repulsion {
         // 2 × float): forces [n, d], a part for each block, the others as above; a block for each
         // PLACES places.
         unsafe { launch.num(self.degrees_of_freedom).blocks(n.div_ceil(PLACES), THREADS).go() }?;
-        add_totals(gpu, total, &blocks.slice(..), n.div_ceil(PLACES))
+        add_totals(gpu, total, &blocks.slice(..), n.div_ceil(PLACES))?;
+        self.ended_on_gpu("traversal")
     }
 }
