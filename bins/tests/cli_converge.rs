@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{DAE, DBN_ON_CPU, DICTIONARY_ON_CPU, Program, SPARSE_CODING, has, metrics, weights};
+use common::{
+    DAE, DBN_ON_CPU, DICTIONARY_ON_CPU, Program, SPARSE_AUTOENCODER, SPARSE_CODING, has, metrics, weights,
+};
 use std::path::Path;
 
 const ROWS: [&str; 2] = ["--max-rows", "120"];
@@ -12,7 +14,9 @@ const ROWS: [&str; 2] = ["--max-rows", "120"];
 fn trainings() -> Vec<(&'static Program, Vec<&'static str>, usize)> {
     let dictionary = ["train", "--data", "mnist-sample", "--atoms", "12", "--nonzero", "2"];
     let (dictionary, batch) = (dictionary.to_vec(), ["--batch", "20"]);
+    let sparse_autoencoder = ["train", "--data", "mnist-sample", "--hidden", "9", "--optimizer", "adam"];
     vec![
+        (&SPARSE_AUTOENCODER, [&sparse_autoencoder[..], &batch].concat(), 1),
         (&DAE, [&["train", "--hidden", "9,6"][..], &batch].concat(), 2),
         (&DBN_ON_CPU, [&["train", "--hidden", "9,6"][..], &batch].concat(), 2),
         (&DBN_ON_CPU, [&["up-down", "base", "--top-epochs", "9"][..], &batch].concat(), 2),
@@ -56,7 +60,7 @@ fn training_ends_after_epochs_without_an_improvement_and_says_so() {
         assert_eq!(lines(at, &out), 3 * parts, "{training:?}");
     }
     has(
-        &at.join("run0/README.md"),
+        &at.join("run1/README.md"),
         &["9 epochs per layer at most, until the loss improved by less than 2 of itself"],
     );
 }
@@ -125,4 +129,6 @@ fn a_tolerance_out_of_range_and_a_patience_without_one_are_refused() {
         "must be a whole number of at least 1",
     );
     DAE.refuse(folder.path(), &["train", "--resume", "run", "--tolerance", "0.1"], "cannot be used with");
+    let err = SPARSE_AUTOENCODER.fail(folder.path(), &["train", "--tolerance", "0.1"], 1);
+    assert!(err.contains("--tolerance: L-BFGS makes iterations over all rows"), "{err}");
 }

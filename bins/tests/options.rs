@@ -64,7 +64,7 @@ const EXCEPT: [(&[&str], Differ, &str); 9] = [
         "one number, or several",
     ),
     (
-        &["basis", "chunk-bytes", "dump", "layers", "max-rows", "skip-measures"],
+        &["hidden-unit", "optimizer", "patch", "pursuit", "split", "start", "start-from"],
         Values,
         "the words for the same choice that a model, or a command on images, knows",
     ),

@@ -1,4 +1,5 @@
 //! The command line of `sparse-autoencoder`.
+use crate::args::converge::ConvergeArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::completions::CompletionsArgs;
 use crate::options::{above_zero, at_least_one, inside_zero_one, not_negative};
@@ -200,6 +201,10 @@ pub struct Settings {
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["start", "hidden"])]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_from: Option<String>,
+    /// When training by minibatches ends before its last epoch.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub converge: ConvergeArgs,
     /// Iterations over all rows, from the option `--iterations` of [`TrainArgs`].
     #[arg(skip = ITERATIONS)]
     pub iterations: usize,
@@ -253,6 +258,11 @@ impl Settings {
         ensure!(
             batch.is_none() || minibatches,
             "--batch: {} takes all rows at once; leave it out, or give --optimizer adam",
+            optimizer.words()
+        );
+        ensure!(
+            self.converge.tolerance.is_none() || minibatches,
+            "--tolerance: {} makes iterations over all rows, and ends where no step lowers the cost; leave it out, or give --optimizer adam",
             optimizer.words()
         );
         ensure!(

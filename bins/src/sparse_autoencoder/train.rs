@@ -232,13 +232,14 @@ fn from_minibatches(mut asked: Asked<Minibatches>, args: &TrainArgs, rows: &Rows
     let settings = session.info.settings.clone();
     begin(&session, rows)?;
     let n = settings.epochs;
+    let until = settings.converge.rule();
     let epochs =
-        Epochs { feed: &mut feed, n, earlier: 0, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+        Epochs { feed: &mut feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
     let width = n.to_string().len();
     let ended = session.epochs(epochs, |_, metrics, pace, _| {
         let line = EpochLine { epoch: pace.epoch + 1, cost: metrics.cost, seconds: pace.seconds };
         let words = format!("epoch {:>width$}/{n}  cost {:>10.6}", line.epoch, line.cost);
-        Ok(Ended { line, words, stop: false })
+        Ok(Ended { loss: line.cost, line, words, stop: false })
     })?;
     if ended == Outcome::Interrupted {
         return session.interrupted();

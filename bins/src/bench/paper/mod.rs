@@ -6,7 +6,7 @@
 //! | `document` | tables, figures and headlines as text, Markdown and JSON            |
 //! | `cell`     | what stands in a table, and the size from which one form is faster  |
 //! | others     | one source each: `SECTIONS`, and `run`, which makes them            |
-#![allow(dead_code)] // Until all papers are here.
+
 mod cell;
 mod cuml;
 mod document;
@@ -31,7 +31,6 @@ use std::io::{Error, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-#[allow(unused_imports)] // Until all papers are here.
 pub(super) use cell::{Cell, break_even};
 pub(super) use document::{Headline, Table};
 
