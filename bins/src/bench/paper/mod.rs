@@ -175,11 +175,6 @@ impl Paper<'_> {
         wanted
     }
 
-    /// Says what is under way.
-    pub fn say(&self, text: &str) -> Result<()> {
-        self.report.line(text)
-    }
-
     /// Adds a table, and prints it.
     pub fn table(&mut self, table: Table) -> Result<()> {
         self.report.line(&table.text())?;

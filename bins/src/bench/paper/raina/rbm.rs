@@ -237,7 +237,7 @@ fn table2(paper: &mut Paper, places: &[Place], timed: &Timed) -> Result<()> {
     ))?;
     let [same, best] = timed.headline(places);
     let claim = "RBM 4096x11008: GPU over the fastest CPU";
-    paper.headline(headline(claim, TABLE2[3].1.factor(), same, best));
+    paper.headline(headline(claim, TABLE2[3].1.speedup, same, best));
     Ok(())
 }
 
@@ -253,7 +253,7 @@ fn figure(paper: &mut Paper, places: &[Place], layers: &[(usize, RbmConfig)], ti
         at(times, last).into_iter().zip(&slow).map(|(fast, slow)| factor(fast, *slow)).collect()
     };
     let mut curves = vec![
-        curve("paper".to_owned(), TABLE2.iter().map(|row| Some(row.1.factor())).collect()),
+        curve("paper".to_owned(), TABLE2.iter().map(|row| Some(row.1.speedup)).collect()),
         curve(format!("as printed: {}", over(places)), of(&timed.printed)),
     ];
     if with_gpu(places) {
@@ -287,7 +287,7 @@ fn table3(paper: &mut Paper, places: &[Place]) -> Result<()> {
     ))?;
     let [same, best] = timed.headline(places);
     let claim = "Overlapping patches 36864x92928: GPU over the fastest CPU";
-    paper.headline(headline(claim, TABLE3[1].1.factor(), same, best));
+    paper.headline(headline(claim, TABLE3[1].1.speedup, same, best));
     Ok(())
 }
 

@@ -21,7 +21,7 @@ pub(super) fn of_paper(printed: &[Printed]) -> Vec<Vec<Cell>> {
         row(&gpu, |one| one.gpu),
         [Cell::text("paper: speed-up")]
             .into_iter()
-            .chain(printed.iter().map(|one| Cell::factor(one.factor())))
+            .chain(printed.iter().map(|one| Cell::factor(one.speedup)))
             .collect(),
     ]
 }
