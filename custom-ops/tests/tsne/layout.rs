@@ -144,10 +144,10 @@ fn no_point_moves_further_than_the_largest_step() -> Result<()> {
 #[test]
 fn what_lies_beyond_the_largest_coordinate_is_put_back_at_rest() -> Result<()> {
     let (_, graph) = graph(50, 9)?;
-    let (forces, total) = repulsion_reference(&state(50, 2, [1e4, 0.5, 12.])?.layout, 1.)?;
+    let (forces, total) = repulsion_reference(&state(50, 2, [50., 0.5, 12.])?.layout, 1.)?;
     let (forces, total) = (forces.to_dtype(DType::F32)?, Tensor::new(&[total], &CPU)?);
     let after = |largest_coordinate: f32| -> Result<LayoutState> {
-        let state = state(50, 2, [1e4, 0.5, 12.])?;
+        let state = state(50, 2, [50., 0.5, 12.])?;
         let step = LayoutStep { largest_step: f32::INFINITY, largest_coordinate, ..LayoutStep::default() };
         layout_step_(&state, &graph, &forces, &total, &step)?;
         Ok(state)
@@ -168,7 +168,7 @@ fn what_lies_beyond_the_largest_coordinate_is_put_back_at_rest() -> Result<()> {
     }
     assert!(back > 5 && as_before > 5, "{back} put back, {as_before} as before");
     let want = layout_step_reference(
-        &state(50, 2, [1e4, 0.5, 12.])?,
+        &state(50, 2, [50., 0.5, 12.])?,
         &graph,
         &forces,
         total.to_vec1::<f64>()?[0],
