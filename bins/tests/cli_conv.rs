@@ -73,7 +73,7 @@ fn filters_may_lie_apart_and_must_end_at_the_border() {
     assert_eq!((grid.stride, grid.n_pooled()), (4, 9 * 6));
     let refused =
         "layer 1: filters of 9x9 every 4 must end with the grid: its height must be 25 or 29, got 28";
-    fails(folder.path(), &layers("conv:9x6/stride4"), refused);
+    fails(folder.path(), &[&layers("conv:9x6/stride4")[..], &["--overwrite"]].concat(), refused);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn layers_that_do_not_fit_are_refused_with_what_does() {
     DBN.refuse(
         folder.path(),
         &["--layers", "conv:9x4/2"],
-        "must be dense:N, N, patch:WINDOW/STRIDExHIDDEN or conv:SIZExFILTERS[/same][/poolN]",
+        "must be dense:N, N, patch:WINDOW/STRIDExHIDDEN or conv:SIZExFILTERS[/strideN][/same][/poolN]",
     );
     let args = ["--max-rows", "100", "--layers", "conv:9x4", "--hidden-unit", "rectified"];
     fails(folder.path(), &args, "hidden units of a convolution must be bernoulli, got rectified");

@@ -157,7 +157,10 @@ fn sampled_reconstructions_are_another_training_that_resumes_to_the_same_bits() 
     DBN.succeed(folder.path(), &["train", "--resume", "stopped", "--device", "cpu"]);
     assert!(weights(&folder.path().join("stopped")) == sampled, "another network after a resume");
     // Chains that persist draw them anyway.
-    assert!(trained("chains", &["--sample-visible"]) == trained("chains-too", &[]), "PCD draws always");
+    assert!(
+        trained("chains", &["--persistent", "--sample-visible"]) == trained("chains-too", &["--persistent"]),
+        "PCD draws always"
+    );
 }
 
 #[test]
@@ -379,7 +382,7 @@ fn a_run_whose_data_has_changed_is_not_resumed() {
     write_npy(&path, &refs[..30]);
     assert_eq!(
         DBN.fail(folder.path(), &["--resume", "run"], 1),
-        "dbn: --resume run: x.npy had 40 rows at the start of the run, and now has 30"
+        "dbn: --resume run: x.npy had 40 rows at the start of the run, by run/run.json, and now has 30"
     );
 }
 

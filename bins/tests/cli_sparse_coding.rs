@@ -79,7 +79,7 @@ fn a_run_that_was_stopped_anywhere_ends_in_the_same_bits_and_can_be_extended() {
 fn every_solver_and_every_update_of_the_basis_learn_about_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let objective = |more: &[&str]| {
-        let name = more.concat();
+        let name = ["run", &more.concat()].concat();
         let result = SPARSE_CODING.json(folder.path(), &tiny(&[more, &["--out", &name]].concat()));
         let model = SparseCoding::from_pretrained(
             folder.path().join(&name).display().to_string(),

@@ -17,7 +17,7 @@ enum Differ {
 use Differ::{Details, Meaning, Values};
 
 /// Options whose declarations differ, and why they must.
-const EXCEPT: [(&[&str], Differ, &str); 9] = [
+const EXCEPT: [(&[&str], Differ, &str); 10] = [
     (
         &[
             "atoms",
@@ -48,6 +48,7 @@ const EXCEPT: [(&[&str], Differ, &str); 9] = [
         Details,
         "the same number in the terms of each cost",
     ),
+    (&["rule"], Details, "a model has one that suits it, images have ak-svd"),
     (
         &["basis", "chunk-bytes", "dump", "layers", "max-rows", "skip-measures"],
         Details,

@@ -268,9 +268,10 @@ impl<R: Run> Asked<R> {
             Some(Resumed { folder, version, mut command, directory, n_rows, fingerprint, extended }) => {
                 ensure!(
                     n_rows == rows.n,
-                    "{} had {} at the start of the run, and now has {}",
+                    "{} had {} at the start of the run, by {}, and now has {}",
                     rows.data,
                     count(n_rows, "row"),
+                    folder.join(info::FILE).display(),
                     rows.n
                 );
                 if let Some(what) = fingerprint.difference(&rows.fingerprint) {

@@ -1,12 +1,9 @@
 //! The attraction of a layout by itself: from each end of an edge, and for both ends at once.
-#![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
-use super::edges::{Edges, LANES};
+use super::edges::attraction_of;
 use crate::core::check::aligned_points;
-use crate::core::fused::{fma, fused};
 use crate::core::op::{Io, Kernel, not_recording, operands};
 use crate::tsne::affinities::Affinities;
 use candle::{CpuStorage, DType, Device, Result, Tensor};
-use multiversion::multiversion;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -210,27 +207,4 @@ impl Attraction {
         }
         (0..D).for_each(|k| add(i, k, own[k]));
     }
-}
-
-/// `Σ p (own − point) / (1 + |own − point|² / α)` over the edges of a point, in lanes.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-pub(super) fn attraction_of<const D: usize>(
-    points: &[[f32; D]],
-    own: [f32; D],
-    columns: &[u32],
-    values: &[f32],
-    inverse_alpha: f32,
-) -> [f32; D] {
-    const FUSED: bool = fused!();
-    let mut sums = [[0f32; LANES]; D];
-    for (columns, values) in columns.chunks(LANES).zip(values.chunks(LANES)) {
-        let edges = Edges::new::<FUSED>(points, own, columns, values);
-        for l in 0..LANES {
-            let pull = edges.values[l] / fma::<f32, FUSED>(edges.squares[l], inverse_alpha, 1.);
-            for k in 0..D {
-                sums[k][l] = fma::<f32, FUSED>(pull, edges.differences[k][l], sums[k][l]);
-            }
-        }
-    }
-    sums.map(|lanes| lanes.iter().sum())
 }

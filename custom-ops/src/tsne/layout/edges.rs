@@ -1,6 +1,7 @@
 //! Edges of a point side by side.
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
-use crate::core::fused::fma;
+use crate::core::fused::{fma, fused};
+use multiversion::multiversion;
 
 pub(super) const LANES: usize = 16;
 
@@ -53,4 +54,27 @@ impl<const D: usize> Edges<D> {
             self.differences[k][lane] = own[k] - other[k];
         }
     }
+}
+
+/// `Σ p (own − point) / (1 + |own − point|² / α)` over the edges of a point, in lanes.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+pub(super) fn attraction_of<const D: usize>(
+    points: &[[f32; D]],
+    own: [f32; D],
+    columns: &[u32],
+    values: &[f32],
+    inverse_alpha: f32,
+) -> [f32; D] {
+    const FUSED: bool = fused!();
+    let mut sums = [[0f32; LANES]; D];
+    for (columns, values) in columns.chunks(LANES).zip(values.chunks(LANES)) {
+        let edges = Edges::new::<FUSED>(points, own, columns, values);
+        for l in 0..LANES {
+            let pull = edges.values[l] / fma::<f32, FUSED>(edges.squares[l], inverse_alpha, 1.);
+            for k in 0..D {
+                sums[k][l] = fma::<f32, FUSED>(pull, edges.differences[k][l], sums[k][l]);
+            }
+        }
+    }
+    sums.map(|lanes| lanes.iter().sum())
 }

@@ -1,5 +1,5 @@
 //! Gains, momentum and recentring.
-use super::attraction::attraction_of;
+use super::edges::attraction_of;
 use crate::core::check::{expect, expect_points, matrix};
 use crate::core::op::{Io, Kernel, operands, same_device};
 use crate::tsne::affinities::Affinities;
