@@ -50,7 +50,15 @@ pub fn make(paper: &mut Paper) -> Result<()> {
         table.note("`--chunk-rows` of dictionary-learning, `Pursuit::chunk` of the library; DᵀD is computed once for all chunks");
         paper.table(table)?;
         let curves = places.iter().zip(points).map(|(place, points)| Curve::new(place.name(), points));
-        panels.push(Panel::new(format!("Batch-OMP, {size}"), "log2 of m̃", "ms", curves.collect()).log());
+        panels.push(
+            Panel::new(
+                format!("Batch-OMP, {size}"),
+                "log2 of the signals coded at once",
+                "ms",
+                curves.collect(),
+            )
+            .log(),
+        );
     }
     paper.figure(
         "signals-at-once",

@@ -23,7 +23,8 @@ pub fn make(paper: &mut Paper) -> Result<()> {
     let patches = by_patches(paper)?;
     let found = by_recovery(paper)?;
     let [seconds, errors] = patches;
-    let panel = |title: &str, y: &str, curves| Panel::new(title, "log2 of ñ", y, curves);
+    let panel =
+        |title: &str, y: &str, curves| Panel::new(title, "log2 of the atoms updated at once", y, curves);
     let panels = [
         panel("an iteration, 256 atoms", "ms", seconds).log(),
         panel("error, 256 atoms", "RMSE, grey levels", errors),
