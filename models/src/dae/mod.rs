@@ -34,7 +34,7 @@
 //! | biases are `b'` (hidden) and `b` (visible) in Algorithm 1, and `b` and `b'` in Algorithm 2 | those of Algorithm 2 |
 //! | `M`, which divides the update (2), is the number of all observations in equation 1 | the rows `B` of the minibatch, also of one that is not full |
 //! | epochs until the loss converges, with no rule | [`Convergence`](crate::Convergence) |
-//! | artificial views (section 2.3), with no algorithm | [`views`]: the chain that corrupts and reconstructs again and again |
+//! | artificial views (section 2.3), with no algorithm | [`views()`]: the chain that corrupts and reconstructs again and again |
 //! | first weights and biases are random, by no law that is said | weights are uniform, as wide as the number of units says; biases are 0 |
 //! | six kernels of tiled products in f64 | many steps in one kernel, or four kernels on tensor cores, in f32 |
 //!

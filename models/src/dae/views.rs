@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `x` | `x`, prepared rows | `[batch, n_inputs]` |
 //! | `xᵗ` | entry `t − 1` of the result | `[batch, n_inputs]` |
-//! | `z` | [`Decode::reconstruct_prepared`](crate::Decode::reconstruct_prepared) of the network | |
+//! | `z` | [`crate::Decode::reconstruct_prepared`] of the network | |
 //!
 //! The chain is one of Markov, which walks over rows that look like those of the training: with the
 //! noise of the training its share of visits to a row tends to the density of the data as training
