@@ -62,14 +62,30 @@ pub fn row_dots(x: &Tensor, picks: &[usize]) -> Result<Tensor> {
     if segments == 1 { parts.squeeze(0) } else { add_segments(&parts) }
 }
 
-/// The same computed with candle's own ops.
+/// The same by plain loops whose sums are compensated, so that they are those of no processor's
+/// order: what a matrix product rounds depends on its lanes.
 ///
 /// # Errors
 /// When `x` is no matrix or a pick is not a row.
 pub fn row_dots_reference(x: &Tensor, picks: &[usize]) -> Result<Tensor> {
-    let x = x.to_dtype(DType::F64)?;
-    let rows = picks.iter().map(|&pick| x.get(pick)?.unsqueeze(0)).collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&rows, 0)?.matmul(&x.t()?)
+    let wide = x.to_dtype(DType::F64)?;
+    let rows = wide.to_vec2::<f64>()?;
+    let mut dots = Vec::with_capacity(picks.len() * rows.len());
+    for &pick in picks {
+        let pick = wide.get(pick)?.to_vec1::<f64>()?;
+        dots.extend(rows.iter().map(|row| compensated(pick.iter().zip(row).map(|(a, b)| a * b))));
+    }
+    Tensor::from_vec(dots, (picks.len(), rows.len()), x.device())
+}
+
+/// A sum with what its additions rounded off added in the end (Neumaier 1974).
+fn compensated(terms: impl Iterator<Item = f64>) -> f64 {
+    let (sum, lost) = terms.fold((0., 0.), |(sum, lost): (f64, f64), x| {
+        let next = sum + x;
+        let (large, small) = if sum.abs() >= x.abs() { (sum, x) } else { (x, sum) };
+        (next, lost + ((large - next) + small))
+    });
+    sum + lost
 }
 
 /// The sum of the segments, `[segments, picks, rows]` to `[picks, rows]`: the upper half is added

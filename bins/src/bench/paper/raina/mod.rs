@@ -35,7 +35,8 @@ pub(super) fn run(paper: &mut Paper) -> Result<()> {
 
 /// A call that takes longer on a CPU is made once after the first; seconds.
 const SLOW: f64 = 0.2;
-/// Calls in a run on a GPU, at least: they are recorded in groups.
+/// Calls in a run on a GPU, at least, as steps are recorded in groups; fewer where they take more
+/// than a second.
 const LEAST: usize = 64;
 
 /// Seconds of one of `calls`, which makes so many: the median of `repeats` runs of about 0.2 s, or
@@ -52,7 +53,7 @@ fn seconds_of_one(device: &Device, repeats: u32, mut calls: impl FnMut(usize) ->
     if device.is_cpu() && one >= SLOW {
         return Ok(one);
     }
-    let least = if device.is_cpu() { 1 } else { LEAST };
+    let least = if device.is_cpu() { 1 } else { ((1. / one) as usize).clamp(1, LEAST) };
     let n = ((SLOW / one.max(1e-9)).ceil() as usize).clamp(least, 100_000);
     Ok(time(device, repeats, || calls(n))?.median / n as f64)
 }
