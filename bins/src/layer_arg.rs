@@ -9,8 +9,8 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A layer: `dense:N`, a bare `N`, `patch:WINDOW/STRIDExHIDDEN` or
-/// `conv:SIZExFILTERS[/strideN][/same][/poolN]`. As text, which run folders hold too, it is what [`FromStr`]
-/// reads.
+/// `conv:SIZExFILTERS[/strideN][/same][/poolN]`. As text, which run folders hold too, it is what
+/// [`FromStr`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum LayerArg {

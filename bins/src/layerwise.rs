@@ -7,8 +7,8 @@ use chandlery::layerwise::{LayerwiseTrainer, MetricsOf, StackLayer};
 use chandlery_datasets::Feed;
 
 /// Trains the epochs that are left, `n` for each layer. `probe` reads what a layer is measured on,
-/// and `line` gives what an epoch came to, for files and for people, and its loss; a layer ends where
-/// that converges by `until`.
+/// and `line` gives what an epoch came to, for files and for people, and its loss; a layer ends
+/// where that converges by `until`.
 ///
 /// # Errors
 /// As [`Session::epochs`], and those of `probe` and `line`.

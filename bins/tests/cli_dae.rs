@@ -269,7 +269,8 @@ fn views_of_rows_are_those_of_the_library_with_their_labels() {
     let want = dae.reconstruct_prepared(&raw).unwrap();
     let apart = (first - &want).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
     assert!(apart < 1e-6, "{apart}");
-    // The same seed gives the same bits, another gives others; a longer chain begins with a shorter one.
+    // The same seed gives the same bits, another gives others; a longer chain begins with a shorter
+    // one.
     let of = |more: &[&str]| {
         DAE.succeed(folder.path(), &[&args[..], more].concat());
         load("views/views.safetensors")["features"].to_vec2::<f32>().unwrap()

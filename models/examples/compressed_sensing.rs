@@ -1,5 +1,5 @@
-//! Compressed sensing: image patches of 64 pixels from 32 random sums of them, by the few atoms that
-//! explain the sums.
+//! Compressed sensing: image patches of 64 pixels from 32 random sums of them, by the few atoms
+//! that explain the sums.
 //!
 //! ```sh
 //! cargo run -p chandlery --example compressed_sensing
@@ -49,7 +49,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         println!("{name}: {:.1} % of the power is wrong", 100. * share);
         left.push(share);
     }
-    // Without atoms, the shortest patch with these sums: a projection, which keeps half of the power.
+    // Without atoms, the shortest patch with these sums: a projection, which keeps half of the
+    // power.
     println!("without atoms {:.0} %", 100. * (1. - SUMS as f64 / (SIDE * SIDE) as f64));
     assert!(left[1] < left[0] && left[1] < 0.35);
     Ok(())

@@ -93,9 +93,11 @@ pub struct Settings {
     /// Number of hidden units. One number for each layer, lowest layer first; several make a stack.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "500", value_parser = at_least_one)]
     pub hidden: Vec<usize>,
-    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a share P to 0, flip:P turns a share P of the
-    /// values x to 1 - x, gaussian:S adds noise of standard deviation S, none adds none. P is from 0 to 1. On the inputs of a layer, in training only: one for all layers, or one for each,
-    /// lowest first; the inputs of the lowest layer are the prepared rows.
+    /// Noise: salt-and-pepper:P sets a share P of the values to 0 or 1 at random, masking:P sets a
+    /// share P to 0, flip:P turns a share P of the values x to 1 - x, gaussian:S adds noise of
+    /// standard deviation S, none adds none. P is from 0 to 1. On the inputs of a layer, in
+    /// training only: one for all layers, or one for each, lowest first; the inputs of the lowest
+    /// layer are the prepared rows.
     #[arg(long, value_name = "NOISE,…", value_delimiter = ',', default_value = "salt-and-pepper:0.3", value_parser = noise)]
     pub corruption: Vec<String>,
     /// Give the decoder weights of its own, in place of the transposed weights of the encoder.

@@ -207,8 +207,8 @@ where
 
 impl<R: Run> Session<R> {
     /// Makes the iterations over all rows that are left, up to `n` or to the convergence `until`;
-    /// `step` makes some, or none when there are none left to make. An interrupt ends the loop after
-    /// such a step, with a checkpoint.
+    /// `step` makes some, or none when there are none left to make. An interrupt ends the loop
+    /// after such a step, with a checkpoint.
     ///
     /// # Errors
     /// When a step fails, or the disk refuses.

@@ -329,8 +329,8 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub settings: Settings,
     /// Iterations, which are no epochs: each computes the gradient from all rows at least once.
-    /// Default: 400. Not with --optimizer adam, which has --epochs. With --resume, a larger number extends the run, even a finished
-    /// one, to N iterations in all.
+    /// Default: 400. Not with --optimizer adam, which has --epochs. With --resume, a larger number
+    /// extends the run, even a finished one, to N iterations in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
     /// Epochs: passes over the training rows. Of --optimizer adam alone. Default: 100. With

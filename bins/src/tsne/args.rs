@@ -120,8 +120,8 @@ pub struct Settings {
     /// Draw the layout during the descent, and write an animation, history.gif.
     #[arg(long)]
     pub animation: bool,
-    /// Draw rows that are images at their points, thumbnails.png, PIXELS wide or high, 4 to 512; one
-    /// that would cover another is left out.
+    /// Draw rows that are images at their points, thumbnails.png, PIXELS wide or high, 4 to 512;
+    /// one that would cover another is left out.
     #[arg(long, value_name = "PIXELS", num_args = 0..=1, require_equals = true, default_missing_value = "32", value_parser = clap::value_parser!(u32).range(4..=512))]
     pub thumbnails: Option<u32>,
     /// Skip the measures of quality, whose time grows with the square of the number of rows. The

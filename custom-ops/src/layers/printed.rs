@@ -22,13 +22,16 @@
 //!
 //! Source: Kumar and Giaquinto, "Parallelizing denoising autoencoders", sections 3.2 and 3.3.
 //! Departure: they add to the weights that other observations are reading; here the update of a
-//! minibatch is summed apart and then added, so that the result is that of Algorithm 1 on a minibatch.
+//! minibatch is summed apart and then added, so that the result is that of Algorithm 1 on a
+//! minibatch.
 use super::denoising_steps::DenoisingParams;
+use crate::core::atomic::{add, atomics};
 use crate::core::check::{expect, matrix};
+use crate::core::math::sigmoid;
 use crate::core::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
 
 const NAIVE: &str = "naive_denoising_step_";
 const TILED: &str = "tiled_product_";
@@ -151,16 +154,6 @@ struct Naive {
     rate: f32,
 }
 
-/// Adds as hardware does that has no adder in its memory: again until no other came between.
-fn add(to: &AtomicU32, x: f32) {
-    // The closure never refuses.
-    let _ = to.fetch_update(Relaxed, Relaxed, |bits| Some((f32::from_bits(bits) + x).to_bits()));
-}
-
-fn sigmoid(x: f32) -> f32 {
-    1. / (1. + (-x).exp())
-}
-
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
@@ -195,12 +188,9 @@ impl Kernel for Naive {
         let (values, sums) = (values.elements::<f32>()?, sums.elements::<f32>()?);
         let (rows, corrupted) = (rows.elements::<f32>()?, corrupted.elements::<f32>()?);
         let (old, n): (&[f32], usize) = (values, self.n_visible);
-        // SAFETY: an AtomicU32 has the size, alignment and valid bits of an f32, and `sums` is
-        // borrowed as mutable for as long as the atomics live, so that nobody else reaches it.
-        let atomics =
-            unsafe { std::slice::from_raw_parts(sums.as_mut_ptr().cast::<AtomicU32>(), sums.len()) };
+        let shared = atomics(sums);
         let observations = rows.par_chunks_exact(n).zip(corrupted.par_chunks_exact(n));
-        observations.for_each(|(x, noisy)| self.observation(old, atomics, x, noisy));
+        observations.for_each(|(x, noisy)| self.observation(old, shared, x, noisy));
         for (value, sum) in values.iter_mut().zip(sums) {
             *value += self.rate * *sum;
             *sum = 0.;
@@ -220,8 +210,8 @@ impl Kernel for Naive {
             launch.num(self.n_visible).num(self.n_hidden).num(self.bias_at).num(self.visible_bias_at);
         let shared = 2 * (self.n_visible + self.n_hidden) * size_of::<f32>();
         let threads = self.n_visible.next_multiple_of(32).min(THREADS) as u32;
-        // SAFETY: (float*, float*, 2 × const float*, 4 × size_t): values and sums hold W, b and c at
-        // these places, rows and corrupted [batch, n_visible], all checked by
+        // SAFETY: (float*, float*, 2 × const float*, 4 × size_t): values and sums hold W, b and c
+        // at these places, rows and corrupted [batch, n_visible], all checked by
         // `naive_denoising_step_`; a block for each row has the shared floats of y, LH, x̃ and LN.
         unsafe { launch.blocks(self.batch, threads).shared(shared).go()? };
         let launch = gpu.launch(NAIVE, "printed", "naive_update")?;
@@ -258,8 +248,9 @@ impl Kernel for Tiled {
         let launch = gpu.launch(TILED, "printed", &format!("tiled_product_{width}"))?;
         let launch = launch.write(&mut out).read(&a).read(&b).num(rows).num(cols).num(depth);
         let grid = [rows.div_ceil(width), cols.div_ceil(width), 1];
-        // SAFETY: (float*, 2 × const float*, 3 × size_t): out is [rows, cols], a [rows, depth] and b
-        // [cols, depth], by `tiled_product_`; there is a block of width × width threads for each tile.
+        // SAFETY: (float*, 2 × const float*, 3 × size_t): out is [rows, cols], a [rows, depth] and
+        // b [cols, depth], by `tiled_product_`; there is a block of width × width threads for each
+        // tile.
         unsafe { launch.grid(grid, (width as u32, width as u32, 1)).go() }
     }
 }

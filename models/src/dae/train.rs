@@ -18,8 +18,8 @@
 //!
 //! The six modules are those of Kumar and Giaquinto; [`reference`](super::reference) has them as a
 //! serial program, which this one follows to rounding from the same draws. Departures: `update` is
-//! a part of modules 4 to 6 in the paper, which has no momentum and no decay; it launches six kernels
-//! a minibatch, where this trainer launches one for many, or four. Cost: `10 · batch` FLOP
+//! a part of modules 4 to 6 in the paper, which has no momentum and no decay; it launches six
+//! kernels a minibatch, where this trainer launches one for many, or four. Cost: `10 · batch` FLOP
 //! a weight (five products), `8 · batch` for a weight of an untied network.
 //!
 //! Many steps of a small network with the paper's units and update are one op,

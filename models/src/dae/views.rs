@@ -17,8 +17,8 @@
 //!
 //! Sources: Kumar and Giaquinto, "Parallelizing denoising autoencoders", section 2.3, who name the
 //! use and give no algorithm; Bengio, Yao, Alain and Vincent, "Generalized denoising auto-encoders
-//! as generative models", NIPS 2013, whose chain this is. Departure from the latter: a step gives the
-//! mean of the reconstruction, not a draw from it, as views are to be looked at and trained on.
+//! as generative models", NIPS 2013, whose chain this is. Departure from the latter: a step gives
+//! the mean of the reconstruction, not a draw from it, as views are to be looked at and trained on.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};

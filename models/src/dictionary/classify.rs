@@ -1,5 +1,5 @@
-//! Classification by dictionaries: one for each class; a row is of the class whose dictionary leaves
-//! least of it.
+//! Classification by dictionaries: one for each class; a row is of the class whose dictionary
+//! leaves least of it.
 //!
 //! ```text
 //! D_c    each learned from the rows of class c alone

@@ -103,8 +103,9 @@ impl DictionaryConfig {
     }
 
     /// # Errors
-    /// When a size or `chunk` is 0, `n_nonzero` above `n_atoms`, the error is negative or not finite, the
-    /// preparation gives signals of another size, or the image is not of the size of raw rows.
+    /// When a size or `chunk` is 0, `n_nonzero` above `n_atoms`, the error is negative or not
+    /// finite, the preparation gives signals of another size, or the image is not of the size of
+    /// raw rows.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "DictionaryConfig";
         at_least_one(OP, "n_atoms", self.n_atoms)?;

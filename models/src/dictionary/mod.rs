@@ -22,8 +22,8 @@
 //! groups of more atoms, which do not see each other change; NSGK, whose model is of first order; a
 //! replacement of atoms; and a greedy pursuit, which may find worse codes than those before.
 //!
-//! What images gain by it is in [`image`]: denoising, and filling in missing pixels. Dictionaries of
-//! classes tell rows apart in [`classify`].
+//! What images gain by it is in [`image`]: denoising, and filling in missing pixels. Dictionaries
+//! of classes tell rows apart in [`classify`].
 //!
 //! Rows become signals by the [preparation](DictionaryConfig::preparation) of the configuration;
 //! without one they are taken as they are, in any unit: the same ones times a power of two give the

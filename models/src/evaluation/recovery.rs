@@ -5,8 +5,9 @@
 //! d_j is found when 1 − |d_j·d̂| < .01 for some learned atom d̂
 //! ```
 //!
-//! Source: Aharon, Elad and Bruckstein, "K-SVD: an algorithm for designing overcomplete dictionaries
-//! for sparse representation", IEEE Trans. Signal Processing 54(11), 2006, section V-A.
+//! Source: Aharon, Elad and Bruckstein, "K-SVD: an algorithm for designing overcomplete
+//! dictionaries for sparse representation", IEEE Trans. Signal Processing 54(11), 2006, section
+//! V-A.
 //!
 //! ```
 //! use chandlery::evaluation::recovery::{KnownDictionary, found};

@@ -11,16 +11,16 @@
 //! | `ν` | [`ConjugateGradientConfig::restart`] | |
 //! | `g`, `p` | of the [descent](super::descent) | `[n]` |
 //!
-//! The step satisfies the strong Wolfe conditions. The first one that is tried would lower the value
-//! by as much as the last step did, were the function linear: `tₖ₋₁ gₖ₋₁·pₖ₋₁ / gₖ·pₖ`.
+//! The step satisfies the strong Wolfe conditions. The first one that is tried would lower the
+//! value by as much as the last step did, were the function linear: `tₖ₋₁ gₖ₋₁·pₖ₋₁ / gₖ·pₖ`.
 //!
 //! Memory: four vectors beside the point, against `2m + 4` of L-BFGS. An iteration costs some
 //! `40 n` FLOP beside its evaluations.
 //!
 //! Source: Nocedal and Wright, "Numerical Optimization", second edition, 2006: algorithm 5.4 with
 //! equations 5.44 and 5.45, the restart of equation 5.52, the first step of section 3.5, equation
-//! 3.59 of the search. Their `ν` is 0.1; 0.2 is that of Powell, "Restart procedures for the conjugate
-//! gradient method", Mathematical Programming 12, 1977.
+//! 3.59 of the search. Their `ν` is 0.1; 0.2 is that of Powell, "Restart procedures for the
+//! conjugate gradient method", Mathematical Programming 12, 1977.
 use super::ending::Ending;
 use super::line_search::Rule;
 use super::state::Past;

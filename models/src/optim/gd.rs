@@ -13,8 +13,8 @@
 //! | `g`, `p` | of the [descent](super::descent) | `[n]` |
 //!
 //! With a fixed rate an iteration is one evaluation, and the value may rise; a rate that is too
-//! large ends in a value that is not finite. Backtracking begins at twice the last step, so that the
-//! step can grow again.
+//! large ends in a value that is not finite. Backtracking begins at twice the last step, so that
+//! the step can grow again.
 //!
 //! Source: Nocedal and Wright, "Numerical Optimization", second edition, 2006, algorithm 3.1; the
 //! fixed rate is that of Ng, "Sparse autoencoder", CS294A lecture notes, 2011, section 2.

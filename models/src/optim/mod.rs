@@ -1,7 +1,7 @@
 //! Optimisers of smooth functions of one flat vector of parameters.
 //!
-//! A [`Descent`] minimises a function whose exact gradient is cheap, such as a cost over all rows of
-//! a data set, by one of three [`Method`]s. Models that learn from minibatches have trainers of
+//! A [`Descent`] minimises a function whose exact gradient is cheap, such as a cost over all rows
+//! of a data set, by one of three [`Method`]s. Models that learn from minibatches have trainers of
 //! their own, see [`Trainer`](crate::Trainer).
 //!
 //! | module | method |

@@ -23,8 +23,8 @@
 //! The same network with one matrix would have `n_patches` times as many weights, nearly all of
 //! them 0.
 //!
-//! Departures from the paper: its figure 2 has visible biases of each patch, here every visible unit
-//! has one; all patches of a layer are one grouped product. Its stacks and sizes are those of
+//! Departures from the paper: its figure 2 has visible biases of each patch, here every visible
+//! unit has one; all patches of a layer are one grouped product. Its stacks and sizes are those of
 //! `bench patch-rbm`.
 //!
 //! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics

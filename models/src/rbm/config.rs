@@ -86,8 +86,8 @@ pub enum RbmConnections {
     /// Those of a window of a grid of visible units: each window is seen by hidden units of its
     /// own. See [`patch_rbm`](crate::patch_rbm).
     Patches(PatchGrid),
-    /// Those of a window of a grid, by filters that lie at every place of it and give maps of hidden
-    /// units. See [`conv_rbm`](crate::conv_rbm).
+    /// Those of a window of a grid, by filters that lie at every place of it and give maps of
+    /// hidden units. See [`conv_rbm`](crate::conv_rbm).
     Filters(ConvGrid),
 }
 

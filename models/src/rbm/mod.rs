@@ -40,8 +40,8 @@
 //!
 //! Departures from Raina, Madhavan and Ng: `W` is the transpose of their `w`, so that hidden units
 //! are rows. By default the last reconstruction is a mean
-//! ([`sample_visible`](RbmTrainConfig::sample_visible) draws it, as theirs), steps have momentum and
-//! decay, and rows are binary; theirs are real-valued and whitened, with a sparsity penalty
+//! ([`sample_visible`](RbmTrainConfig::sample_visible) draws it, as theirs), steps have momentum
+//! and decay, and rows are binary; theirs are real-valued and whitened, with a sparsity penalty
 //! ([`SparsityConfig`], which acts on the hidden biases). The gradients of both phases are one
 //! product.
 //!

@@ -1,9 +1,9 @@
 //! Training over all rows at once: by L-BFGS, by conjugate gradient or by batch gradient descent.
 //!
-//! An iteration is a step along a direction of a [`Descent`], of L-BFGS most often one evaluation of
-//! the [`Cost`] over all rows, of conjugate gradient some two, and of gradient descent one with a
-//! fixed rate. A run can be looked at after each iteration, ended, written to a checkpoint and taken
-//! up again bit for bit.
+//! An iteration is a step along a direction of a [`Descent`], of L-BFGS most often one evaluation
+//! of the [`Cost`] over all rows, of conjugate gradient some two, and of gradient descent one with
+//! a fixed rate. A run can be looked at after each iteration, ended, written to a checkpoint and
+//! taken up again bit for bit.
 //!
 //! Sources: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, and Klaus and Welles, 2014, who
 //! train by L-BFGS for 400 iterations; the latter name the other two.

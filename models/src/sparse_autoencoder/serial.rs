@@ -2,10 +2,10 @@
 //! measured by.
 //!
 //! One row after the other, as the baseline program of Klaus and Welles goes (their figure 5): a
-//! pass for the mean activations, then for each row forward, back, and its share of the gradient. No
-//! blocks, no vectors, no libraries. See the [module above](super) for the equations. It is in this
-//! crate because the tests of this crate hold the fast cost to it; the other forms that the paper
-//! prints are in the program `bench`, which is held to this one.
+//! pass for the mean activations, then for each row forward, back, and its share of the gradient.
+//! No blocks, no vectors, no libraries. See the [module above](super) for the equations. It is in
+//! this crate because the tests of this crate hold the fast cost to it; the other forms that the
+//! paper prints are in the program `bench`, which is held to this one.
 use super::{CostConfig, Decoder, SparseAutoencoderConfig};
 use chandlery_ops::layers::LEAST_ACTIVATION;
 use nalgebra::{RealField, convert};

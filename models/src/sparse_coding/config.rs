@@ -26,8 +26,8 @@ pub struct SparseCodingConfig {
     /// Default 1e-4.
     #[serde(default = "tolerance")]
     pub tolerance: f64,
-    /// How activations are found, in training and after it. Default the active set. Solvers that stop
-    /// by the fall of the objective do not look at [`tolerance`](Self::tolerance).
+    /// How activations are found, in training and after it. Default the active set. Solvers that
+    /// stop by the fall of the objective do not look at [`tolerance`](Self::tolerance).
     #[serde(default, skip_serializing_if = "Solver::is_default")]
     pub solver: Solver,
     /// What makes signals of raw rows. Default: floats as they are, bytes over 255.
@@ -61,8 +61,8 @@ impl SparseCodingConfig {
     }
 
     /// # Errors
-    /// When a size is 0, `beta`, `tolerance` or `solver` is out of range, or the preparation or the image is
-    /// for rows of another width.
+    /// When a size is 0, `beta`, `tolerance` or `solver` is out of range, or the preparation or the
+    /// image is for rows of another width.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "SparseCodingConfig";
         at_least_one(OP, "n_atoms", self.n_atoms)?;

@@ -103,8 +103,8 @@ pub struct TsneConfig {
     pub degrees_of_freedom: f32,
     /// What becomes of points that a step is too large for. None, the default: no point moves by
     /// more than 5 units of the layout in a step. A number above 0: steps have no limit, and a
-    /// coordinate beyond this one, to either side, is put back to it at rest, as by Han-Chen (2019),
-    /// who does not say how large it is.
+    /// coordinate beyond this one, to either side, is put back to it at rest, as by Han-Chen
+    /// (2019), who does not say how large it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push_back: Option<f32>,
     /// Where points begin. Default PCA.

@@ -139,8 +139,8 @@ fn every_method_ends_logistic_regression_where_scipy_does() -> Result<()> {
             let mut run = Descent::new(&Tensor::zeros(5, dtype, &Cpu)?, method)?;
             let outcome = run.minimize(objective)?;
             // In f32 a value is known to 2.5e-8, which the decrease of the last step, g²/2c with
-            // gradient g and curvature c ≥ 0.01, need not reach at the tolerance of g = 1e-6: then no
-            // step satisfies the Wolfe conditions.
+            // gradient g and curvature c ≥ 0.01, need not reach at the tolerance of g = 1e-6: then
+            // no step satisfies the Wolfe conditions.
             let hidden = dtype == DType::F32 && outcome == Outcome::LineSearch;
             assert!(outcome == Outcome::Gradient || hidden, "{name}: {outcome:?}, {}", run.gradient_norm());
             assert!(distance(run.x(), &WEIGHTS)? < tolerance, "{name}: {}", run.x());

@@ -293,9 +293,9 @@ fn last_means_and_update_are_those_one_after_the_other() -> Result<()> {
             let names = ["weights", "velocity", "copy", "visible biases", "counter", "hidden biases"];
             for ((got, want), name) in got.iter().zip(&want).zip(names) {
                 let what = format!("{what}: {name}");
-                // Sums of hidden units are made in another order. The second step's means are of the
-                // biases that the first gave, and a mean that rounds to its neighbour moves a weight
-                // by up to .02 / 256, and its copy or velocity to the next one.
+                // Sums of hidden units are made in another order. The second step's means are of
+                // the biases that the first gave, and a mean that rounds to its neighbour moves a
+                // weight by up to .02 / 256, and its copy or velocity to the next one.
                 let (got, want) =
                     (got.to_device(&CPU)?.to_dtype(DType::F32)?, want.to_device(&CPU)?.to_dtype(DType::F32)?);
                 match (in_halves, name) {

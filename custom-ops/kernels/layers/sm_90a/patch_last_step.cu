@@ -1,5 +1,5 @@
-// sm_90a/patch_last_step.cu: the last means of hidden units and the update of the weights of patches
-// from them, in one launch, for bf16 states and weights in halves: patch_step_halves of
+// sm_90a/patch_last_step.cu: the last means of hidden units and the update of the weights of
+// patches from them, in one launch, for bf16 states and weights in halves: patch_step_halves of
 // cd_update.cu, for which these means need not be written, nor the weights read for them.
 //
 //   h[0] = -sigmoid(W x[0] + b)    of the negative phase, rounded to bf16
@@ -63,7 +63,8 @@ __device__ __forceinline__ void last_step(const TensorMap& h_map, const TensorMa
                                           const TensorMap& velocity_map, const TensorMap& copy_map, float* hidden_state, const float* scalars,
                                           const Numbers& n, const Grid& g) {
   using T = __nv_bfloat16;
-  // Stages: some for x alone; one for each warpgroup, for subtiles alone; and one for each for both.
+  // Stages: some for x alone; one for each warpgroup, for subtiles alone; and one for each for
+  // both.
   constexpr int STAGES = PASSING + 2 * WGS, RING = PASSING + WGS, DEPTHS = ROWS / 16;
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[STAGES], empty[STAGES], stepped_all[WGS], risen;
@@ -218,7 +219,8 @@ __device__ __forceinline__ void last_step(const TensorMap& h_map, const TensorMa
     }
 #pragma unroll
     for (int w = 0; w < WGS; ++w) parities.wait(full, PASSING + w);
-    // Rows of the minibatch by units; a lane names eight units of a row, of 16 rows and the 16 units of this warp.
+    // Rows of the minibatch by units; a lane names eight units of a row, of 16 rows and the 16
+    // units of this warp.
     unsigned char* h = at_stage(PASSING + group);
     const int of_batch = lane / 16 * 8 + lane % 8, of_units = warp % 4 * 16 + lane / 8 % 2 * 8;
 #pragma unroll

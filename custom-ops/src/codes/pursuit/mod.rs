@@ -18,8 +18,8 @@
 //!
 //! This is the inverse Cholesky form: each step reads one row of `G` and combines it with `k`
 //! earlier rows. It solves no system, and gives the error without computing the residual. Algorithm
-//! 1 of Irofti 2016 has the Cholesky form, whose steps read `k` rows of `G` and solve two triangular
-//! systems: [`bomp_cholesky`] is that, on the CPU.
+//! 1 of Irofti 2016 has the Cholesky form, whose steps read `k` rows of `G` and solve two
+//! triangular systems: [`bomp_cholesky`] is that, on the CPU.
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
@@ -61,9 +61,9 @@
 //! implementation of the K-SVD algorithm using batch orthogonal matching pursuit", Technion
 //! CS-2008-08; Zhu, Chen and Wu, "Efficient implementations for orthogonal matching pursuit",
 //! Electronics 9(9), 2020 (the form `v0`); Irofti, "Efficient dictionary learning implementation on
-//! the GPU using OpenCL", 2016 (groups of `m̃` signals, [`Pursuit::chunk`]); Bruckstein, Elad and Zibulevsky, "On the uniqueness of
-//! nonnegative sparse solutions to underdetermined systems of equations", IEEE Trans. Information
-//! Theory 54(11), 2008.
+//! the GPU using OpenCL", 2016 (groups of `m̃` signals, [`Pursuit::chunk`]); Bruckstein, Elad and
+//! Zibulevsky, "On the uniqueness of nonnegative sparse solutions to underdetermined systems of
+//! equations", IEEE Trans. Information Theory 54(11), 2008.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};

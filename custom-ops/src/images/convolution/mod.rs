@@ -6,9 +6,9 @@
 //! to the weights    g[o, k, l, c] ← alpha · Σ_{b, i, j} h[b, i, j, o] · x[b, i + k − pad, j + l − pad, c] + beta · g[o, k, l, c]
 //! ```
 //!
-//! With a stride `s` the maps have every `s`-th position in each direction: `x[b, s i + k, s j + l]`
-//! in the first and third line, and in the second the `h[b, i′, j′]` with `s i′ + k = i` and
-//! `s j′ + l = j`. That is for CPUs; a GPU refuses strides above 1.
+//! With a stride `s` the maps have every `s`-th position in each direction: `x[b, s i + k, s j +
+//! l]` in the first and third line, and in the second the `h[b, i′, j′]` with `s i′ + k = i` and `s
+//! j′ + l = j`. That is for CPUs; a GPU refuses strides above 1.
 //!
 //! Pixels beyond an image count as 0, and terms beyond a map are left out. As usual in this field
 //! the first line is called a convolution though filters are not turned. In a convolutional RBM the

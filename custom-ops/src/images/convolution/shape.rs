@@ -52,7 +52,8 @@ impl ConvolutionShape {
     }
 
     /// Checks that all sizes are at least 1, that filters without padding fit into the image, that
-    /// those with padding lie at every pixel, and that the entries of an image, of its maps and of the weights can be counted in 31 bits.
+    /// those with padding lie at every pixel, and that the entries of an image, of its maps and of
+    /// the weights can be counted in 31 bits.
     ///
     /// # Errors
     /// When one of these does not hold.

@@ -10,8 +10,9 @@ const UNITS: usize = 64;
 const PASSING: usize = 3;
 const STAGE_BYTES: usize = ROWS * 128;
 
-/// The form of the kernel for an update; none where means and update are faster one after the other:
-/// a block takes long for its tile, so that the last ones must leave few multiprocessors idle.
+/// The form of the kernel for an update; none where means and update are faster one after the
+/// other: a block takes long for its tile, so that the last ones must leave few multiprocessors
+/// idle.
 pub(super) fn form(limits: Limits, sizes: &Sizes) -> Option<LastStep> {
     let rows = ROWS - UNITS + 1..=ROWS;
     let known =

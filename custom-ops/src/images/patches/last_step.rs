@@ -17,12 +17,13 @@ const OP: &str = "patch_last_step_";
 ///
 /// Arguments and shapes are those of `patch_cd_update_`; `unit` is the kind of the hidden units.
 /// The means are of `to.copy` divided by `step.copy_scale`, or of the weights where there is no
-/// copy, and of the biases in `to.hidden_state`. `pre`, `[batch, n_patches · hidden]` f32, is scratch
-/// memory, and what plane 0 of `hidden` holds afterwards is not specified.
+/// copy, and of the biases in `to.hidden_state`. `pre`, `[batch, n_patches · hidden]` f32, is
+/// scratch memory, and what plane 0 of `hidden` holds afterwards is not specified.
 ///
 /// On GPUs of capability 9.0 one kernel does both for Bernoulli units and weights in halves, where
-/// the hidden units of a patch are a multiple of 128 or 192, there are 129 to 192 rows, and tiles of
-/// 128 or 192 units leave at most a tenth of the multiprocessors idle. It does not store the means.
+/// the hidden units of a patch are a multiple of 128 or 192, there are 129 to 192 rows, and tiles
+/// of 128 or 192 units leave at most a tenth of the multiprocessors idle. It does not store the
+/// means.
 ///
 /// Cost: that of `patch_cd_update_` and `2 · batch · n_patches · hidden · window_len` FLOP.
 ///

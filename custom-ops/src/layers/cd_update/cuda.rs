@@ -486,11 +486,11 @@ impl Fused<'_> {
         let launch = launch.write(hidden).read(scalars);
         let launch = launch.num(numbers).num(patches.grid);
         match patches.last_step {
-            // SAFETY: (5 × TensorMap, float*, const float*, Numbers, Grid): maps of the states, of the
-            // weights, the velocity and the copy, whose memory has addresses that are alive, in the
-            // blocks that the kernel takes; shapes and where views begin were checked as above, and
-            // the form was chosen by what else this kernel needs. Weights in halves have a velocity
-            // of their own.
+            // SAFETY: (5 × TensorMap, float*, const float*, Numbers, Grid): maps of the states, of
+            // the weights, the velocity and the copy, whose memory has addresses that are alive, in
+            // the blocks that the kernel takes; shapes and where views begin were checked as above,
+            // and the form was chosen by what else this kernel needs. Weights in halves have a
+            // velocity of their own.
             Some(_) => unsafe { launch.go() },
             // SAFETY: the same with an int.
             None => unsafe { launch.num(height).go() },

@@ -1,11 +1,11 @@
 //! The attraction of a layout by itself: from each end of an edge, and for both ends at once.
 use super::edges::attraction_of;
+use crate::core::atomic::{add, atomics};
 use crate::core::check::aligned_points;
 use crate::core::op::{Io, Kernel, not_recording, operands};
 use crate::tsne::affinities::Affinities;
 use candle::{CpuStorage, DType, Device, Result, Tensor};
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const OP: &str = "attraction";
 /// Rows of a task.
@@ -168,19 +168,12 @@ impl Attraction {
                 }
             }
             AttractionForm::BothEnds => {
-                let sums: Vec<AtomicU32> = (0..D * points.len()).map(|_| AtomicU32::new(0)).collect();
-                let add = |at: usize, k: usize, by: f32| {
-                    let sum = |bits| Some((f32::from_bits(bits) + by).to_bits());
-                    // There is a value to write each time.
-                    let _ = sums[D * at + k].fetch_update(Relaxed, Relaxed, sum);
-                };
+                let sums = atomics(forces.as_flattened_mut());
+                let add = |at: usize, k: usize, by: f32| add(&sums[D * at + k], by);
                 (0..points.len())
                     .into_par_iter()
                     .with_min_len(ROWS)
                     .for_each(|i| self.pulls(i, points, graph, add));
-                for (force, sums) in forces.iter_mut().zip(sums.as_chunks::<D>().0) {
-                    *force = std::array::from_fn(|k| f32::from_bits(sums[k].load(Relaxed)));
-                }
             }
         }
     }

@@ -108,8 +108,8 @@ impl Attraction {
         let launch = launch.read(&columns).read(&values).read(&layout).num(self.n);
         let launch = launch.count(columns.len()).num(self.degrees_of_freedom);
         // SAFETY: (float*, 2 × const unsigned*, 2 × const float*, size_t, unsigned, float): forces
-        // and layout [n, n_dims], offsets [n + 1] and columns, which the kernel bounds by the number
-        // of edges and n; a warp for each row.
+        // and layout [n, n_dims], offsets [n + 1] and columns, which the kernel bounds by the
+        // number of edges and n; a warp for each row.
         unsafe { launch.blocks(self.n.div_ceil(WARPS), THREADS).go() }
     }
 }

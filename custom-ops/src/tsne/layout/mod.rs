@@ -10,8 +10,8 @@
 //!
 //! `forces` and `total` are those of [`Repulsion`](crate::tsne::Repulsion). van der Maaten and
 //! Hinton, 2008; gains are Jacobs' (1988). The limit of a step is that of openTSNE (Poličar et al.,
-//! 2019); putting points back is the answer of Han-Chen, "Accelerating TSNE with GPUs", 2019, to the
-//! same fault, and off by default.
+//! 2019); putting points back is the answer of Han-Chen, "Accelerating TSNE with GPUs", 2019, to
+//! the same fault, and off by default.
 mod attraction;
 #[cfg(feature = "cuda")]
 mod cuda;

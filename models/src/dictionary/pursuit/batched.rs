@@ -1,10 +1,10 @@
-//! Subspace pursuit and projection-based OMP of many signals at once, from candle's ops, in f64: the
-//! form for GPUs.
+//! Subspace pursuit and projection-based OMP of many signals at once, from candle's ops, in f64:
+//! the form for GPUs.
 //!
-//! The rules are those of `subspace` and `projection`, whose codes these are but for rounding and the
-//! order of the atoms of a code; rounding also decides which atoms of more candidates than a signal
-//! has values depend on others. Where those go from signal to signal, each step here is one for all of them: the atoms of a signal are
-//! slots of a row, and a slot can be empty.
+//! The rules are those of `subspace` and `projection`, whose codes these are but for rounding and
+//! the order of the atoms of a code; rounding also decides which atoms of more candidates than a
+//! signal has values depend on others. Where those go from signal to signal, each step here is one
+//! for all of them: the atoms of a signal are slots of a row, and a slot can be empty.
 //!
 //! ```text
 //! S = G_JJ;  for each slot j of J:  L_j = S_j / √S_jj,  z_j = r_j / √S_jj      or nothing, where S_jj is rounding
@@ -165,7 +165,8 @@ impl Problems<'_> {
         self.gram.dim(0)
     }
 
-    /// The atoms that `corr` is largest for, but those that are `dense`, `[m, n]`, where it is not 0.
+    /// The atoms that `corr` is largest for, but those that are `dense`, `[m, n]`, where it is not
+    /// 0.
     fn most_correlated(&self, corr: &Tensor, dense: Option<&Tensor>, count: usize) -> Result<Sets> {
         let scores = corr.abs()?;
         let scores = match dense {
@@ -456,7 +457,8 @@ mod tests {
 
     #[test]
     fn zero_signals_and_dependent_atoms_leave_slots_empty() {
-        // The third atom is the sum of the first two, the fourth is zero, the fifth equals the first.
+        // The third atom is the sum of the first two, the fourth is zero, the fifth equals the
+        // first.
         let atoms: [[f64; 3]; 5] = [[1., 0., 0.], [0., 1., 0.], [1., 1., 0.], [0., 0., 0.], [1., 0., 0.]];
         let atoms = Tensor::new(&atoms, &Cpu).unwrap();
         let signals =

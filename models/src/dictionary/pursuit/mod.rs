@@ -28,8 +28,8 @@
 //! device of the signals: on all cores of the CPU, one signal after the other in each, and on a GPU
 //! subspace pursuit and projection-based OMP with candle's ops for all signals at once, over fewer
 //! than 65,536 atoms. Look-ahead OLS computes on the CPU wherever the signals are: each of its
-//! candidates has directions of its own, whose memory and traffic a GPU would need a kernel for. They
-//! have no non-negative form.
+//! candidates has directions of its own, whose memory and traffic a GPU would need a kernel for.
+//! They have no non-negative form.
 //!
 //! Sources: Dai and Milenkovic, "Subspace pursuit for compressive sensing signal reconstruction",
 //! IEEE Trans. Information Theory 55(5), 2009; Chatterjee, Sundman, Vehkaperä and Skoglund,

@@ -215,8 +215,8 @@ impl Weights {
         }
     }
 
-    /// The gradient `hᵀ x` of whole states, `[2 · batch, n_hidden]` and `[2 · batch, n_visible]`, in
-    /// f32.
+    /// The gradient `hᵀ x` of whole states, `[2 · batch, n_hidden]` and `[2 · batch, n_visible]`,
+    /// in f32.
     pub(super) fn gradient(&self, h: &Tensor, x: &Tensor) -> Result<Tensor> {
         let Form::Patches(grid) = &self.form else { return h.t()?.matmul(x) };
         let gradient = self.weight()?.zeros_like()?;

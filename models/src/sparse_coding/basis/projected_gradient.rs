@@ -11,8 +11,8 @@
 //!
 //! Sources: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
 //! processors", ICML 2009, section 6; Beck and Teboulle, "A fast iterative shrinkage-thresholding
-//! algorithm for linear inverse problems", SIAM J. Imaging Sciences 2(1), 2009, theorem 3.1, for the
-//! bound.
+//! algorithm for linear inverse problems", SIAM J. Imaging Sciences 2(1), 2009, theorem 3.1, for
+//! the bound.
 use super::spectral_gradient::diagonal;
 use super::{Statistics, UNUSED, shortened};
 use candle::Result;

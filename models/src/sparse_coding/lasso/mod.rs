@@ -19,9 +19,9 @@
 //!
 //! [`Solver::CoordinateParallel`] is the algorithm of Raina, Madhavan and Ng, "Large-scale deep
 //! unsupervised learning using graphics processors", ICML 2009, section 6, and [`Solver::PRINTED`]
-//! has its steps and its stop. Departures: a signal whose stop is reached leaves the batch, which is
-//! looked at after every tenth iteration; the fixed steps, which the paper does not list, are 1, ½,
-//! … 2⁻¹⁰. The default here is another algorithm ([`Solver::ActiveSet`]), and stops by the gap.
+//! has its steps and its stop. Departures: a signal whose stop is reached leaves the batch, which
+//! is looked at after every tenth iteration; the fixed steps, which the paper does not list, are 1,
+//! ½, … 2⁻¹⁰. The default here is another algorithm ([`Solver::ActiveSet`]), and stops by the gap.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Each edge is then looked at once instead of twice, but what it adds to its other end may be
-//! written by several threads at the same time: it needs atomic additions, and the order of a sum is
-//! not the same in every run.
+//! written by several threads at the same time: it needs atomic additions, and the order of a sum
+//! is not the same in every run.
 use super::data::clusters;
 use super::stages::step_seconds;
 use super::{SEED, best, table};

@@ -4,8 +4,8 @@ use crate::bench::tsne::Rows;
 use anyhow::Result;
 use candle::Tensor;
 
-/// Digits with their labels, on the CPU: the first `n` of the set that the library brings, `[n, 784]`
-/// u8, in which classes take turns.
+/// Digits with their labels, on the CPU: the first `n` of the set that the library brings, `[n,
+/// 784]` u8, in which classes take turns.
 pub(super) fn digits(n: usize) -> Result<(Tensor, Tensor)> {
     let (rows, labels) = Rows::Set("mnist-sample".to_owned()).make()?;
     let labels = labels.ok_or_else(|| anyhow::anyhow!("mnist-sample has no labels"))?;

@@ -2,8 +2,8 @@
 //! seconds", RAPIDS, 2019.
 //!
 //! The tables of the source are pictures, of which its text says the figures that stand in
-//! [`KNOWN`]. The faithful form is Barnes-Hut, whose points are pushed back where a step throws them
-//! far out; ours is FFT interpolation with a limit on steps.
+//! [`KNOWN`]. The faithful form is Barnes-Hut, whose points are pushed back where a step throws
+//! them far out; ours is FFT interpolation with a limit on steps.
 //!
 //! | section | what |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Whole runs, from rows in host memory to a layout in host memory: tables 1 to 3, the time by rows,
-//! and the help of PCA.
+//! Whole runs, from rows in host memory to a layout in host memory: tables 1 to 3, the time by
+//! rows, and the help of PCA.
 use super::data::clusters;
 use super::{KNOWN, Known, SEED, best, faithful, table};
 use crate::bench::paper::{Cell, Headline, Paper, break_even};

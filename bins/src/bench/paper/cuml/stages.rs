@@ -2,8 +2,8 @@
 //!
 //! The search, the perplexities, the symmetric graph and the start are those of the run. Forces and
 //! integration are one recorded step there; here they are called again and again on the layout that
-//! the run has made, and the device is waited for after each. What a step takes without edges is the
-//! integration, and what it takes more with them the attraction.
+//! the run has made, and the device is waited for after each. What a step takes without edges is
+//! the integration, and what it takes more with them the attraction.
 use super::data::clusters;
 use super::{SEED, best, faithful, table};
 use crate::bench::paper::{Cell, Paper};

@@ -7,7 +7,8 @@
 //!
 //! An edge is written twice, once from each end; both stand in the coordinates, and are not added
 //! where both ends know each other. The plain form writes the pairs one after the other and sorts
-//! them by row into other arrays; [`symmetrize`] merges both ends into one entry of compressed rows.
+//! them by row into other arrays; [`symmetrize`] merges both ends into one entry of compressed
+//! rows.
 use super::data::clusters;
 use super::{SEED, table};
 use crate::bench::paper::{Cell, Paper};
@@ -30,8 +31,8 @@ struct Pairs {
     values: Tensor,
 }
 
-/// Entry `2e` is edge `e`, entry `2e + 1` its reverse, from `indices` u32 and `p` f32, `[n, k]`; then
-/// both are sorted by row.
+/// Entry `2e` is edge `e`, entry `2e + 1` its reverse, from `indices` u32 and `p` f32, `[n, k]`;
+/// then both are sorted by row.
 fn written_and_sorted(indices: &Tensor, p: &Tensor) -> Result<Pairs> {
     let (n, k) = indices.dims2()?;
     let own = Tensor::arange(0u32, n as u32, indices.device())?.unsqueeze(1)?.broadcast_as((n, k))?;

@@ -1,5 +1,5 @@
-//! Iterations as the paper prints them: algorithm 1, the whole error matrix, the update of the atoms
-//! in groups of `ñ`.
+//! Iterations as the paper prints them: algorithm 1, the whole error matrix, the update of the
+//! atoms in groups of `ñ`.
 //!
 //! Nothing is replaced and nothing measured between iterations, as in the paper.
 use crate::bench::dictionary::training::Task;

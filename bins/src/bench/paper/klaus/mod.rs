@@ -1,5 +1,5 @@
-//! Klaus and Welles, "Optimizing propagation and sparsity enforcement for a fully connected scalable
-//! feedforward sparse autoencoder", 2014.
+//! Klaus and Welles, "Optimizing propagation and sparsity enforcement for a fully connected
+//! scalable feedforward sparse autoencoder", 2014.
 //!
 //! | module       | what                                                        |
 //! |--------------|-------------------------------------------------------------|

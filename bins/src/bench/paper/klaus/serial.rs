@@ -1,5 +1,5 @@
-//! The serial programs of the paper, row after row on the CPU, in f32 with the exponential in f64 as
-//! printed.
+//! The serial programs of the paper, row after row on the CPU, in f32 with the exponential in f64
+//! as printed.
 //!
 //! | form | what | where |
 //! |---|---|---|

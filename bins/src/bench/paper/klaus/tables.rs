@@ -214,7 +214,8 @@ mod tests {
     #[test]
     fn what_is_left_out_is_left_out_by_numbers() {
         let text = left_out();
-        // 128 · 64 · 4 bytes are 32 KiB; 2.0·10¹² weights of 4 bytes at 4.3·10¹² bytes a second 1.9 s.
+        // 128 · 64 · 4 bytes are 32 KiB; 2.0·10¹² weights of 4 bytes at 4.3·10¹² bytes a second 1.9
+        // s.
         for part in ["32 KiB at 128x64", "128 KiB at 256x128", "512 KiB at 512x256", "1.9 s at 8192x4096"] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -1,5 +1,5 @@
-//! f32 against f64, an open question of the paper: seconds an epoch, and what is learned in the same
-//! epochs from the same rows and draws.
+//! f32 against f64, an open question of the paper: seconds an epoch, and what is learned in the
+//! same epochs from the same rows and draws.
 use super::{SIZE, either, heads, run_at, runs, table};
 use crate::bench::dae::{EPOCH, epoch, serial_epoch, trainer, values};
 use crate::bench::paper::{Cell, Paper};

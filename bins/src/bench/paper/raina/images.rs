@@ -95,8 +95,8 @@ mod tests {
             let square = white.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / white.len() as f64;
             assert!(mean.abs() < 1e-3 && (square - 1.).abs() < 1e-3, "{mean} {square}");
             let (raw, white) = (alike(&raw, width), alike(&white, width));
-            // Of neighbours in a flat spectrum that R's exponential cuts: the mean of cos 2πf weighted
-            // by exp(−2(|f|/f₀)⁴), 0.506.
+            // Of neighbours in a flat spectrum that R's exponential cuts: the mean of cos 2πf
+            // weighted by exp(−2(|f|/f₀)⁴), 0.506.
             assert!(raw > 0.5 && (white - 0.506).abs() < 0.1, "{raw} → {white}");
         }
         Ok(())

@@ -31,8 +31,8 @@ pub(super) const TABLE2: [([usize; 2], Printed); 4] = [
     ([4096, 11_008], row(223_741., 125_381., 1726., 72.6)),
 ];
 
-/// Table 3: the side of the images of a model of overlapping patches, 24×24 pixels every 8, with 192
-/// hidden units each.
+/// Table 3: the side of the images of a model of overlapping patches, 24×24 pixels every 8, with
+/// 192 hidden units each.
 pub(super) const TABLE3: [(usize, Printed); 2] =
     [(144, row(38_455., 32_236., 3415., 9.4)), (192, row(77_246., 65_235., 6435., 10.1))];
 

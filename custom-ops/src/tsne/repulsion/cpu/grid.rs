@@ -61,8 +61,8 @@ impl Grid {
         }
     }
 
-    /// Writes the forces on points within the bounds and returns the total; `ended` hears of the end
-    /// of each stage. The points are in the plane.
+    /// Writes the forces on points within the bounds and returns the total; `ended` hears of the
+    /// end of each stage. The points are in the plane.
     pub(super) fn repulsion<const D: usize>(
         &mut self,
         forces: &mut [[f32; D]],
