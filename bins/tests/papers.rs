@@ -9,7 +9,7 @@ use std::path::Path;
 fn reproduce(name: &str, sections: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let papers = BENCH.json(at, &["paper", name, "--quick", "--device", "cpu", "--out", "papers"]);
+    let papers = BENCH.json(at, &["paper", name, "--quick", "--device", "cpu"]);
     let [paper] = papers.as_array().unwrap().as_slice() else { panic!("{papers}") };
     let ids: Vec<&str> =
         paper["parts"].as_array().unwrap().iter().map(|part| part["id"].as_str().unwrap()).collect();
@@ -24,6 +24,8 @@ fn reproduce(name: &str, sections: &[&str]) {
     for id in sections {
         assert!(page.contains(&format!("`bench paper {name} --only {id} --quick`")), "{page}");
     }
+    let whole = std::fs::read_to_string(at.join("PAPERS.md")).unwrap();
+    assert!(whole.contains(&page.replace("](", "](papers/")), "{whole}");
 }
 
 /// A table of full rows with numbers in them, or a picture that stands in the folder.

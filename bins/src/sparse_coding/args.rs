@@ -97,7 +97,6 @@ pub struct LearnArgs {
     pub gap: f64,
     /// Update of the basis, given the activations.
     #[arg(long, value_enum, default_value_t)]
-    #[serde(alias = "rule")]
     pub basis: BasisArg,
     /// Sweeps of the update over the atoms per minibatch. With --basis lagrange-dual it takes as
     /// many iterations as it needs.
@@ -275,17 +274,6 @@ mod tests {
         assert_eq!(train.settings.epochs, EPOCHS);
         let text = serde_json::to_string(&train.settings).unwrap();
         assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), train.settings);
-    }
-
-    #[test]
-    fn settings_of_earlier_runs_name_the_update_of_the_basis_otherwise() {
-        let train = parse(&["--basis", "blocks"]).unwrap().train;
-        let mut value = serde_json::to_value(&train.settings).unwrap();
-        let object = value.as_object_mut().unwrap();
-        object.remove("basis");
-        object.remove("solver");
-        object.insert("rule".to_owned(), "block-coordinate".into());
-        assert_eq!(serde_json::from_value::<Settings>(value).unwrap(), train.settings);
     }
 
     #[test]

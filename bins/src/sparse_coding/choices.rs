@@ -67,7 +67,6 @@ pub enum BasisArg {
     SpectralGradient,
     /// Updates one atom at a time to its optimum.
     #[default]
-    #[serde(alias = "block-coordinate")]
     Blocks,
     /// The optimal basis, by the Lagrange dual on the CPU; slow above a few hundred atoms.
     LagrangeDual,

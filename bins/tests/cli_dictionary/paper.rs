@@ -5,7 +5,7 @@ use serde_json::Value;
 #[test]
 fn every_figure_and_table_of_the_paper_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    let args = ["paper", "irofti", "--quick", "--repeats", "1", "--device", "cpu", "--out", "papers"];
+    let args = ["paper", "irofti", "--quick", "--repeats", "1", "--device", "cpu"];
     BENCH.succeed(folder.path(), &args);
     let at = |name: &str| folder.path().join("papers").join(name);
     let made: Value = serde_json::from_str(&std::fs::read_to_string(at("irofti.json")).unwrap()).unwrap();

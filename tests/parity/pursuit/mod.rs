@@ -4,6 +4,7 @@
 mod codes;
 mod constrained;
 mod forms;
+mod many;
 mod rules;
 
 use candle::{DType, Device, Result, Tensor};

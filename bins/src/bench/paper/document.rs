@@ -3,6 +3,9 @@ use super::cell::Cell;
 use serde::Serialize;
 use std::fmt::Write;
 
+/// Where pictures and the pages of single papers stand, beside the page of all.
+pub(super) const FOLDER: &str = "papers";
+
 /// A table.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::bench) struct Table {
@@ -165,7 +168,10 @@ impl Document {
         let mut text =
             format!("## {}\n\nOn {}, CPU of {} threads.\n\n", self.title, self.device, self.threads);
         if !self.headlines.is_empty() {
-            text.push_str(&headlines(&[self]));
+            let line = |Headline { claim, paper, same, best }: &Headline| {
+                format!("| {claim} | {paper} | {same} | {best} |\n")
+            };
+            text.push_str(&headlines(&self.headlines.iter().map(line).collect::<String>()));
         }
         for part in &self.parts {
             let quick = if self.quick { " --quick" } else { "" };
@@ -200,26 +206,25 @@ fn heading(id: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The table of what papers are known for.
-fn headlines(documents: &[&Document]) -> String {
-    let mut text =
-        "| Claim | the paper | the same algorithm here | our best |\n|---|---:|---:|---:|\n".to_owned();
-    for Headline { claim, paper, same, best } in documents.iter().flat_map(|document| &document.headlines) {
-        let _ = writeln!(text, "| {claim} | {paper} | {same} | {best} |"); // Writing to a String cannot fail.
-    }
-    text.push('\n');
-    text
+/// The lines above the headlines.
+const HEADS: &str = "| Claim | the paper | the same algorithm here | our best |\n|---|---:|---:|---:|\n";
+
+/// The table of what papers are known for, of lines that each end.
+fn headlines(lines: &str) -> String {
+    format!("{HEADS}{lines}\n")
 }
 
-/// All papers on one page.
-pub(super) fn whole(documents: &[Document]) -> String {
+/// All papers on one page: their own pages are `made`, and their pictures stand in [`FOLDER`].
+pub(super) fn whole(made: &[String]) -> String {
+    let lines = |page: &String| {
+        let rest = page.split_once(HEADS)?.1;
+        Some(rest.split("\n\n").next()?.to_owned() + "\n")
+    };
     let mut text = "# The papers, reproduced\n\nEach table has the paper's own numbers, the same algorithm on this machine, and our best. \
-                    `bench paper all` wrote this page.\n\n"
+                    `bench paper all` makes this page, and `bench paper NAME` its part of it.\n\n"
         .to_owned();
-    text.push_str(&headlines(&documents.iter().collect::<Vec<_>>()));
-    for document in documents {
-        text.push_str(&document.markdown());
-    }
+    text.push_str(&headlines(&made.iter().filter_map(lines).collect::<String>()));
+    made.iter().for_each(|page| text.push_str(&page.replace("](", &format!("]({FOLDER}/"))));
     text
 }
 
@@ -243,5 +248,19 @@ mod tests {
         assert!(page.contains("### Table 1\n\n`bench paper x --only table-1 --quick` (0.0 s)\n"), "{page}");
         assert!(page.contains("| size | s |\n| --- | ---: |\n| 64x32 | 1.50 s |\n"), "{page}");
         assert!(document.has("table-1") && !document.has("table-2"));
+        document.headline(Headline {
+            claim: "faster".to_owned(),
+            paper: "2×".to_owned(),
+            same: "3×".to_owned(),
+            best: "4×".to_owned(),
+        });
+        document.add(
+            "figure-1",
+            Section::Picture(Picture { file: "x-1.png".to_owned(), caption: "times".to_owned() }),
+        );
+        let page = whole(&[document.markdown(), "## Y\n\n### Table 2\n\n".to_owned()]);
+        let line = "| faster | 2× | 3× | 4× |\n\n";
+        assert_eq!(page.matches(line).count(), 2, "{page}");
+        assert!(page.contains("![times](papers/x-1.png)") && page.ends_with("### Table 2\n\n"), "{page}");
     }
 }

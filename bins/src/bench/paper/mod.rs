@@ -27,7 +27,7 @@ use chandlery_datasets::whole::write_whole;
 use clap::{Args, ValueEnum};
 use document::{Document, Picture, Section};
 use image::RgbImage;
-use std::io::{Error, Write};
+use std::io::{Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -49,8 +49,9 @@ pub struct PaperArgs {
     /// all.
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// Folder for NAME.md, NAME.json and the pictures; all also writes PAPERS.md.
-    #[arg(long, value_name = "DIR", default_value = "papers")]
+    /// Folder for PAPERS.md, the page of all papers made there so far, and papers/, which has
+    /// NAME.md, NAME.json and the pictures.
+    #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
 }
 
@@ -77,6 +78,12 @@ struct Known {
     title: &'static str,
     sections: &'static [&'static str],
     run: fn(&mut Paper) -> Result<()>,
+}
+
+impl Known {
+    fn name(&self) -> String {
+        self.source.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 const KNOWN: &[Known] = &[
@@ -115,29 +122,39 @@ pub(super) fn run(args: &PaperArgs) -> Result<()> {
     for id in &args.only {
         ensure!(ids.contains(&id.as_str()), "--only: must be of {}, got {id:?}", ids.join(", "));
     }
-    std::fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
+    let folder = args.out.join(document::FOLDER);
+    std::fs::create_dir_all(&folder).with_context(|| format!("--out {}", args.out.display()))?;
     let device = args.timing.common.open_device()?;
     let report = Report::new(args.timing.common.json);
     report.line(&format!("on {}, medians of {} runs", describe(&device), args.timing.repeats))?;
     let mut documents = Vec::new();
     for known in chosen {
-        let name =
-            known.source.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        let document = Document::new(name, known.title, describe(&device), args.quick);
-        let mut paper = Paper { args, device: &device, report: &report, document, open: None };
+        let document = Document::new(known.name(), known.title, describe(&device), args.quick);
+        let mut paper =
+            Paper { args, folder: &folder, device: &device, report: &report, document, open: None };
         paper.report.line(&format!("\n{}", known.title))?;
         (known.run)(&mut paper)?;
         documents.push(paper.finish(known.sections)?);
     }
-    if args.paper == Source::All {
-        write(&args.out.join("PAPERS.md"), &document::whole(&documents))?;
-    }
+    let made = KNOWN.iter().map(|known| read(&folder.join(format!("{}.md", known.name()))));
+    let made = made.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
+    write(&args.out.join("PAPERS.md"), &document::whole(&made))?;
     report.finish(&documents)
+}
+
+/// The text of a file; none where there is none.
+fn read(path: &Path) -> Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Err(err) if err.kind() == ErrorKind::NotFound => Ok(None),
+        read => Ok(Some(read.with_context(|| format!("{}: cannot read", path.display()))?)),
+    }
 }
 
 /// A paper that is being reproduced.
 pub(super) struct Paper<'a> {
     args: &'a PaperArgs,
+    /// For its files.
+    folder: &'a Path,
     device: &'a Device,
     report: &'a Report,
     document: Document,
@@ -189,7 +206,7 @@ impl Paper<'_> {
     /// Adds a picture, `NAME-file.png`.
     pub fn picture(&mut self, file: &str, caption: &str, picture: &RgbImage) -> Result<()> {
         let file = format!("{}-{file}.png", self.document.name());
-        let path = self.args.out.join(&file);
+        let path = self.folder.join(&file);
         write_png(picture, &path)?;
         self.report.line(&format!("{}: {caption}", path.display()))?;
         self.add(Section::Picture(Picture { file, caption: caption.to_owned() }))
@@ -204,7 +221,14 @@ impl Paper<'_> {
         let (id, _) =
             self.open.as_ref().context("bench paper: a table was made before its section was asked for")?;
         self.document.add(id, section);
-        Ok(())
+        self.write()
+    }
+
+    /// Writes what was made so far, which stays if the rest is not made.
+    fn write(&self) -> Result<()> {
+        let at = |suffix: &str| self.folder.join(format!("{}.{suffix}", self.document.name()));
+        write(&at("md"), &self.document.markdown())?;
+        write(&at("json"), &format!("{}\n", serde_json::to_string_pretty(&self.document)?))
     }
 
     /// Ends the open section.
@@ -225,9 +249,7 @@ impl Paper<'_> {
                 self.document.name()
             );
         }
-        let at = |suffix: &str| self.args.out.join(format!("{}.{suffix}", self.document.name()));
-        write(&at("md"), &self.document.markdown())?;
-        write(&at("json"), &format!("{}\n", serde_json::to_string_pretty(&self.document)?))?;
+        self.write()?;
         Ok(self.document)
     }
 }

@@ -10,7 +10,7 @@
 //! candidates, so that the result is never worse than that of OLS. With an error target the code
 //! with the fewest atoms is the best.
 use super::path::Path;
-use super::problem::{Fit, Problem};
+use super::problem::{ERROR, Fit, Problem};
 
 pub(super) fn pursue(problem: &Problem) -> Fit {
     let mut path = Path::new(problem);
@@ -53,5 +53,6 @@ fn is_better(problem: &Problem, a: &Path, b: &Path) -> bool {
     // Without an error target, or short of it, every way is taken as long as the longest.
     let length =
         |path: &Path| if path.error() <= problem.target { path.support().len() } else { problem.s + 1 };
-    (length(a), a.error()) < (length(b), b.error())
+    let (of_a, of_b) = (length(a), length(b));
+    of_a < of_b || of_a == of_b && a.error() < b.error() - ERROR * problem.energy
 }

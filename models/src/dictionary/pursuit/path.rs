@@ -3,7 +3,7 @@
 use super::problem::{CORRELATION, Fit, PIVOT, Problem, back_substitute};
 
 /// Candidates of OLS must keep this of their norm beside the support: it is divided by.
-const LEFT: f64 = 1024. * f64::EPSILON;
+pub(super) const LEFT: f64 = 1024. * f64::EPSILON;
 
 /// The way of one signal's pursuit; a clone goes another way.
 #[derive(Clone)]

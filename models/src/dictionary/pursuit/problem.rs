@@ -12,6 +12,9 @@ const CHUNK: usize = 2048;
 pub(super) const PIVOT: f64 = 64. * f64::EPSILON;
 /// Below this, times `‖y‖`, a correlation is rounding.
 pub(super) const CORRELATION: f64 = 16. * f64::EPSILON;
+/// Below this, times `‖y‖²`, a difference of two errors is rounding: the same atoms in another order
+/// leave the same.
+pub(super) const ERROR: f64 = 4096. * f64::EPSILON;
 
 /// `D̂ D̂ᵀ` of the atoms scaled to norm 1.
 pub(super) struct Gram {

@@ -1,8 +1,8 @@
-//! Subspace pursuit and projection-based OMP of many signals at once, from candle's ops, in f64:
-//! the form for GPUs.
+//! Subspace pursuit, projection-based OMP and look-ahead OLS of many signals at once, from candle's
+//! ops, in f64: the form for GPUs.
 //!
-//! The rules are those of `subspace` and `projection`, whose codes these are but for rounding and
-//! the order of the atoms of a code; rounding also decides which atoms of more candidates than a
+//! The rules are those of `subspace`, `projection` and `look_ahead` one folder up, whose codes these
+//! are but for rounding and the order of the atoms of a code; rounding also decides which atoms of more candidates than a
 //! signal has values depend on others. Where those go from signal to signal, each step here is one
 //! for all of them: the atoms of a signal are slots of a row, and a slot can be empty.
 //!
@@ -11,8 +11,10 @@
 //!                                   S ← S − L_j L_jᵀ,  r ← r − z_j L_j         r = α⁰_J at first
 //! Lᵀ x = z,   ‖y − x D̂‖² = ‖y‖² − ‖z‖²
 //! ```
+mod look_ahead;
+mod rules;
+
 use super::problem::{CORRELATION, Operands, PIVOT, operands};
-use super::subspace::ROUNDS;
 use super::{PursuitMethod, SparseCoder};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::gather_rows_by;
@@ -26,7 +28,7 @@ const ENTRIES: usize = 1 << 25;
 pub(super) fn is_for(method: PursuitMethod, dictionary: &Tensor) -> bool {
     // Entries of the Gram matrix are counted in 32 bits.
     let few = dictionary.dims().first().is_some_and(|&n| n < 1 << 16);
-    matches!(method, PursuitMethod::SubspacePursuit | PursuitMethod::ProjectionOmp) && few
+    !matches!(method, PursuitMethod::Omp | PursuitMethod::Ols) && few
 }
 
 /// Codes the signals on the device that they are on.
@@ -37,7 +39,9 @@ pub(super) fn encode(coder: &SparseCoder, signals: &Tensor, dictionary: &Tensor)
     let turned = unit.t()?.contiguous()?;
     let gram = unit.matmul(&turned)?;
     let lengths = Tensor::new(lengths.as_slice(), device)?;
-    let at_once = coder.chunk.unwrap_or(ENTRIES / n).clamp(1, m.max(1));
+    // A way of look-ahead OLS has an array for each of its atoms.
+    let arrays = if coder.method == PursuitMethod::LookAheadOls { coder.n_nonzero.div_ceil(4) } else { 1 };
+    let at_once = coder.chunk.unwrap_or(ENTRIES / (n * arrays)).clamp(1, m.max(1));
     let mut parts = Vec::new();
     for start in (0..m).step_by(at_once) {
         let len = at_once.min(m - start);
@@ -54,8 +58,9 @@ pub(super) fn encode(coder: &SparseCoder, signals: &Tensor, dictionary: &Tensor)
             s: coder.n_nonzero,
         };
         let fits = match coder.method {
-            PursuitMethod::ProjectionOmp => projection(&problem)?,
-            _ => subspace(&problem)?,
+            PursuitMethod::ProjectionOmp => rules::projection(&problem)?,
+            PursuitMethod::LookAheadOls => look_ahead::look_ahead(&problem)?,
+            _ => rules::subspace(&problem)?,
         };
         parts.push(packed(&fits, &lengths, coder.n_nonzero, signals.dtype())?);
     }
@@ -134,6 +139,18 @@ impl Sets {
             atoms: Tensor::cat(&[&self.atoms, &others.atoms], 1)?,
             taken: Tensor::cat(&[&self.taken, &others.taken], 1)?,
         })
+    }
+
+    /// One of the slots.
+    fn slot(&self, at: usize) -> Result<Self> {
+        let one = |x: &Tensor| x.narrow(1, at, 1)?.contiguous();
+        Ok(Self { atoms: one(&self.atoms)?, taken: one(&self.taken)? })
+    }
+
+    /// These for the signals of which `is` is 1, else the others, which have as many slots.
+    fn or(&self, is: &Tensor, others: &Self) -> Result<Self> {
+        let taken = choose(is, &self.taken, &others.taken)?;
+        Ok(Self { atoms: choose(is, &self.atoms, &others.atoms)?, taken })
     }
 
     fn count(&self) -> Result<Tensor> {
@@ -245,14 +262,10 @@ impl Problems<'_> {
 impl Fits {
     /// These for the signals of which `is` is 1, else the others, which have as many slots.
     fn or(&self, is: &Tensor, others: &Self) -> Result<Self> {
-        let pick = |a: &Tensor, b: &Tensor| choose(is, a, b);
         Ok(Self {
-            sets: Sets {
-                atoms: pick(&self.sets.atoms, &others.sets.atoms)?,
-                taken: pick(&self.sets.taken, &others.sets.taken)?,
-            },
-            x: pick(&self.x, &others.x)?,
-            error: pick(&self.error, &others.error)?,
+            sets: self.sets.or(is, &others.sets)?,
+            x: choose(is, &self.x, &others.x)?,
+            error: choose(is, &self.error, &others.error)?,
         })
     }
 
@@ -272,88 +285,6 @@ impl Fits {
 /// Whether the column is 0 for all signals.
 fn is_none(column: &Tensor) -> Result<bool> {
     Ok(column.max_all()?.to_scalar::<f64>()? == 0.)
-}
-
-fn subspace(problem: &Problems) -> Result<Fits> {
-    let mut best = problem.empty(problem.s)?;
-    let mut going = problem.is_met(&best.error)?.affine(-1., 1.)?;
-    // With an error target, the smallest support that meets it.
-    let first = if problem.to_error { 1 } else { problem.s };
-    for s in first..=problem.s {
-        if is_none(&going)? {
-            break;
-        }
-        let fits = of_size(problem, s)?;
-        best = fits.widened(problem.s)?.or(&going, &best)?;
-        let full = as_number(&best.sets.count()?.ge(s as f64)?)?;
-        going = ((going * full)? * problem.is_met(&best.error)?.affine(-1., 1.)?)?;
-    }
-    Ok(best)
-}
-
-fn of_size(problem: &Problems, s: usize) -> Result<Fits> {
-    let mut best = problem.fit(&problem.most_correlated(&problem.corr, None, s)?)?;
-    let mut going = best.error.ones_like()?;
-    let nothing = problem.least.zeros_like()?.affine(1., -0.5)?;
-    for _ in 0..ROUNDS {
-        let chosen = problem.dense(&best.sets, &best.sets.taken)?;
-        let new = problem.most_correlated(&problem.correlations(&best)?, Some(&chosen), s)?;
-        let all = problem.fit(&best.sets.and(&new)?)?;
-        let scores = choose_entries(&all.sets.taken, &all.x.abs()?, -1.)?;
-        let kept = largest(&scores, &unlike(&all.sets)?, &nothing, s)?;
-        let next = problem.fit(&kept)?;
-        // More atoms at equal error are no gain.
-        going = (going * as_number(&next.error.lt(&best.error)?)?)?;
-        if is_none(&going)? {
-            break;
-        }
-        best = next.or(&going, &best)?;
-    }
-    // Of more atoms than a signal has, some are there for nothing.
-    let used = as_number(&best.x.abs()?.broadcast_gt(&problem.least)?)?;
-    let used = Sets { atoms: best.sets.atoms.clone(), taken: (&best.sets.taken * used)? };
-    let fewer = as_number(&used.count()?.lt(&best.sets.count()?)?)?;
-    if is_none(&fewer)? { Ok(best) } else { problem.fit(&used)?.or(&fewer, &best) }
-}
-
-fn projection(problem: &Problems) -> Result<Fits> {
-    let mut fits: Option<Fits> = None;
-    let mut going = problem.is_met(&problem.energy)?.affine(-1., 1.)?;
-    for k in 0..problem.s {
-        if is_none(&going)? {
-            break;
-        }
-        let (corr, chosen) = match &fits {
-            None => (problem.corr.clone(), None),
-            Some(fits) => (problem.correlations(fits)?, Some(problem.dense(&fits.sets, &fits.sets.taken)?)),
-        };
-        let candidates = problem.most_correlated(&corr, chosen.as_ref(), problem.s)?;
-        let width = candidates.width()?;
-        let wider = fits.as_ref().map_or(Ok(candidates.clone()), |fits| fits.sets.and(&candidates))?;
-        let all = problem.fit(&wider)?;
-        let new = |x: &Tensor| x.narrow(1, k, width)?.contiguous();
-        let sets = Sets { atoms: new(&all.sets.atoms)?, taken: new(&all.sets.taken)? };
-        let scores = choose_entries(&sets.taken, &new(&all.x)?.abs()?, -1.)?;
-        let nothing = problem.least.zeros_like()?.affine(1., -0.5)?;
-        let best = largest(&scores, &unlike(&sets)?, &nothing, 1)?;
-        let best = Sets { taken: (&best.taken * &going)?, ..best };
-        let grown = fits.as_ref().map_or(Ok(best.clone()), |fits| fits.sets.and(&best))?;
-        going = (going * &best.taken)?;
-        let next = problem.fit(&grown)?;
-        going = (going * problem.is_met(&next.error)?.affine(-1., 1.)?)?;
-        fits = Some(next);
-    }
-    fits.map_or_else(|| problem.empty(problem.s), |fits| fits.widened(problem.s))
-}
-
-/// The entries where `is` is 1, else `other`.
-fn choose_entries(is: &Tensor, x: &Tensor, other: f64) -> Result<Tensor> {
-    is.to_dtype(DType::U8)?.where_cond(x, &(x.zeros_like()? + other)?)
-}
-
-/// The atoms, and numbers unlike those of atoms in empty slots.
-fn unlike(sets: &Sets) -> Result<Tensor> {
-    choose_entries(&sets.taken, &sets.atoms, -1.)
 }
 
 /// Indices, values and counts of codes, `[m, s]` and `[m]`: what slots hold, without empty ones
@@ -380,94 +311,4 @@ fn packed(fits: &Fits, lengths: &Tensor, s: usize, dtype: DType) -> Result<[Tens
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::super::problem::{self, Fit, Problem};
-    use super::super::{projection, subspace};
-    use super::*;
-    use candle::Device::Cpu;
-    use chandlery_ops::Philox;
-    use chandlery_ops::codes::ErrorTarget;
-    use chandlery_ops::core::normal;
-
-    type Pursue = fn(&Problem) -> Fit;
-    const BOTH: [(PursuitMethod, Pursue); 2] = [
-        (PursuitMethod::SubspacePursuit, subspace::pursue),
-        (PursuitMethod::ProjectionOmp, projection::pursue),
-    ];
-
-    fn gaussian(rows: usize, p: usize, stream: u64) -> Tensor {
-        normal((rows, p), &Cpu, Philox::new(31, stream)).unwrap().to_dtype(DType::F64).unwrap()
-    }
-
-    /// Random walks, many of which are alike, of several lengths.
-    fn coherent(n: usize, p: usize) -> Tensor {
-        let walk = gaussian(n, p, 1).cumsum(1).unwrap();
-        let walk = walk.broadcast_sub(&walk.mean_keepdim(1).unwrap()).unwrap();
-        let lengths = Tensor::arange(1f64, n as f64 + 1., &Cpu).unwrap().unsqueeze(1).unwrap();
-        walk.broadcast_mul(&lengths).unwrap()
-    }
-
-    fn assert_same(what: &str, coder: &SparseCoder, signals: &Tensor, dictionary: &Tensor, pursue: Pursue) {
-        let want = problem::encode(coder, signals, dictionary, pursue).unwrap();
-        let got = encode(coder, signals, dictionary).unwrap();
-        let counts = |codes: &SparseCodes| codes.count.to_vec1::<u32>().unwrap();
-        assert_eq!(counts(&got), counts(&want), "{what}");
-        // Rounding decides in which order subspace pursuit leaves a support that it found twice.
-        let dense = |codes: &SparseCodes| codes.to_dense().unwrap();
-        let atoms = |codes: &SparseCodes| dense(codes).ne(0f64).unwrap().to_vec2::<u8>().unwrap();
-        assert_eq!(atoms(&got), atoms(&want), "{what}");
-        let scale = want.values.abs().unwrap().max_all().unwrap().to_scalar::<f64>().unwrap();
-        let off = (dense(&got) - dense(&want)).unwrap().abs().unwrap().max_all().unwrap();
-        // The same sums in another order, for supports whose condition is below 1e5.
-        let off = off.to_scalar::<f64>().unwrap();
-        assert!(off <= 1e-9 * scale.max(1e-300), "{what}: values are off by {off} of {scale}");
-    }
-
-    #[test]
-    fn codes_are_those_of_one_signal_after_the_other() {
-        for (method, pursue) in BOTH {
-            for (m, n, p, s) in [(1, 1, 1, 1), (40, 12, 9, 3), (70, 60, 24, 6), (33, 100, 40, 12)] {
-                let (signals, atoms) = (gaussian(m, p, 2), coherent(n, p));
-                let coder = SparseCoder::new(method, s);
-                let what = format!("{} {m}x{n}x{p}x{s}", method.name());
-                if p > 1 {
-                    assert_same(&what, &coder, &signals, &atoms, pursue);
-                }
-                assert_same(&what, &coder, &signals, &gaussian(n, p, 3), pursue);
-                let few = SparseCoder { chunk: Some(7), ..coder };
-                assert_same(&what, &few, &signals, &gaussian(n, p, 3), pursue);
-            }
-        }
-    }
-
-    #[test]
-    fn error_targets_end_each_signal_by_itself() {
-        let (signals, atoms) = (gaussian(60, 24, 4), gaussian(60, 24, 5));
-        for (method, pursue) in BOTH {
-            // Of candidates that are more than the 24 values of a signal, rounding decides which
-            // depend on others.
-            for error in [0.9, 0.4, 0.2] {
-                let coder =
-                    SparseCoder { error: Some(ErrorTarget::Relative(error)), ..SparseCoder::new(method, 10) };
-                assert_same(&format!("{} to {error}", method.name()), &coder, &signals, &atoms, pursue);
-            }
-        }
-    }
-
-    #[test]
-    fn zero_signals_and_dependent_atoms_leave_slots_empty() {
-        // The third atom is the sum of the first two, the fourth is zero, the fifth equals the
-        // first.
-        let atoms: [[f64; 3]; 5] = [[1., 0., 0.], [0., 1., 0.], [1., 1., 0.], [0., 0., 0.], [1., 0., 0.]];
-        let atoms = Tensor::new(&atoms, &Cpu).unwrap();
-        let signals =
-            Tensor::new(&[[0f64, 0., 0.], [0., 3., 0.], [2., -5., 1.], [1., 1., 0.]], &Cpu).unwrap();
-        for (method, pursue) in BOTH {
-            for s in 1..=5 {
-                let what = format!("{} of {s}", method.name());
-                assert_same(&what, &SparseCoder::new(method, s), &signals, &atoms, pursue);
-            }
-        }
-    }
-}
+mod tests;
