@@ -17,7 +17,7 @@ pub enum Method {
     SubspacePursuit,
     /// Projection-based OMP: tries some candidates and takes the one with the largest coefficient.
     ProjectionOmp,
-    /// Look-ahead OLS: tries some candidates and takes the one from which OLS ends best; CPU only,
+    /// Look-ahead OLS: tries some candidates and takes the one from which OLS ends best;
     /// by far the slowest.
     LookAheadOls,
 }

@@ -177,7 +177,7 @@ fn the_benchmark_times_what_it_is_asked_for_beside_a_peer() {
     let ran: Vec<_> =
         rows.iter().map(|r| (r["task"].as_str().unwrap(), r["device"].as_str().unwrap())).collect();
     assert_eq!(ran.len(), 4);
-    assert_eq!((ran[0], ran[1]), (("bomp", "cpu, 1 thread"), ("ols", "cpu, 1 thread")));
+    assert_eq!((ran[0], ran[1]), (("omp", "cpu, 1 thread"), ("ols", "cpu, 1 thread")));
     for row in &rows {
         assert!(number(row, "ms") > 0. && number(row, "error") < 1. && number(row, "floor_ms") > 0., "{row}");
     }

@@ -13,6 +13,7 @@ pub(super) mod training;
 use super::common::TimingArgs;
 use super::place::Place;
 use super::timing::Seconds;
+use crate::choices::Method;
 use crate::device::describe;
 use crate::report::Report;
 use anyhow::{Result, ensure};
@@ -36,6 +37,9 @@ pub struct DictionaryArgs {
         default_value = "1048576x512x64x8,262144x256x64x8,100000x512x64x8,100000x128x64x8,10240x128x64x8,8192x512x64x8"
     )]
     size: Vec<pursuit::Size>,
+    /// Pursuits, several separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Method::Omp, Method::Ols])]
+    pursuit: Vec<Method>,
     /// Skip the runs on one thread of the CPU.
     #[arg(long)]
     no_single: bool,
@@ -52,7 +56,7 @@ pub struct DictionaryArgs {
 /// What `bench dictionary` can time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Batch-OMP and OLS at the named sizes.
+    /// Batch-OMP, OLS and what else is asked for, at the named sizes.
     Pursuit,
     /// An iteration of AK-SVD, a pass of the online method.
     Training,
@@ -64,7 +68,7 @@ enum What {
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     model: &'static str,
-    /// `bomp`, `ols`, `ak-svd`, `online`, `update, even`, …
+    /// `omp`, `ols`, `ak-svd`, `online`, `update, even`, …
     task: String,
     n_signals: usize,
     n_atoms: usize,

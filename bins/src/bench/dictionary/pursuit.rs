@@ -1,4 +1,4 @@
-//! Batch-OMP and OLS at named sizes, all included: correlations, Gram matrix, pursuit and sparse
+//! Pursuits at named sizes, all included: correlations, Gram matrix, pursuit and sparse
 //! codes.
 use super::{DictionaryArgs, Row, data};
 use crate::bench::floor::Gpu;
@@ -8,7 +8,7 @@ use crate::bench::timing::time;
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
-use chandlery_ops::codes::{Pursuit, SparseCodes, bomp, ols};
+use chandlery::dictionary::pursuit::{PursuitMethod, SparseCoder};
 use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
@@ -68,10 +68,6 @@ pub fn floor(size: Size, gpu: &Gpu) -> f64 {
     arithmetic.max(cache).max(memory)
 }
 
-/// A pursuit by name.
-type Op = fn(&Tensor, &Tensor, &Pursuit) -> candle::Result<SparseCodes>;
-const OPS: [(&str, Op); 2] = [("bomp", bomp), ("ols", ols)];
-
 /// Columns of the pursuits.
 const COLUMNS: [Column<Row>; 10] = [
     Column("size", -22, |row| row.size().to_string()),
@@ -93,11 +89,11 @@ pub fn run(args: &DictionaryArgs, device: &Device, report: &Report, rows: &mut V
     for &size in &args.size {
         let data = Data::new(size)?;
         for place in Place::all(device, !args.no_single)? {
-            for (name, op) in OPS {
-                let row = measure(&place, &data, name, op, args.timing.repeats)
-                    .with_context(|| format!("{name} {size}"))?;
+            for method in args.pursuit.iter().map(|&method| PursuitMethod::from(method)) {
+                let row = measure(&place, &data, method, args.timing.repeats)
+                    .with_context(|| format!("{} {size}", method.name()))?;
                 let known = peer.iter().find(|(of, _)| *of == size).map(|&(_, ms)| ms);
-                table.add(Row { peer_ms: known.filter(|_| name == "bomp"), ..row })?;
+                table.add(Row { peer_ms: known.filter(|_| method == PursuitMethod::Omp), ..row })?;
             }
         }
     }
@@ -122,15 +118,15 @@ impl Data {
 
 /// Times one pursuit in one place; one thread, which takes long and varies little, at most three
 /// times.
-fn measure(place: &Place, data: &Data, name: &str, op: Op, repeats: u32) -> Result<Row> {
+fn measure(place: &Place, data: &Data, method: PursuitMethod, repeats: u32) -> Result<Row> {
     let (signals, atoms) = (data.signals.to_device(&place.device)?, data.atoms.to_device(&place.device)?);
-    let pursuit = Pursuit::new(data.size.s);
+    let coder = SparseCoder::new(method, data.size.s);
     let repeats = if place.pool.is_some() { repeats.min(3) } else { repeats };
     let mut codes = None;
     let ms = place
         .run(|| {
             time(&place.device, repeats, || {
-                codes = Some(op(&signals, &atoms, &pursuit)?);
+                codes = Some(coder.encode(&signals, &atoms)?);
                 Ok(())
             })
         })?
@@ -140,7 +136,7 @@ fn measure(place: &Place, data: &Data, name: &str, op: Op, repeats: u32) -> Resu
         |t: &Tensor| -> Result<f64> { Ok(t.to_dtype(DType::F64)?.sqr()?.sum_all()?.to_scalar::<f64>()?) };
     let error = (norm(&codes.residual(&signals, &atoms)?)? / norm(&signals)?).sqrt();
     let floor_ms = Some(1e3 * floor(data.size, &Gpu::H200));
-    Ok(Row { error: Some(error), floor_ms, ..Row::new(place, name.to_owned(), data.size, ms) })
+    Ok(Row { error: Some(error), floor_ms, ..Row::new(place, method.name().to_owned(), data.size, ms) })
 }
 
 /// Runs a peer's script and reads its times.
