@@ -4,17 +4,14 @@ use super::columns::{ColumnKind, Columns};
 use super::krylov;
 use super::moments::Moments;
 use super::normalize::TutorialRescale;
-use super::pca::{Pca, Principal, check_components};
+use super::pca::{Pca, Principal, by_rows, check_components};
 use super::sparse::{self, sparse_in_order};
-use super::statistics::{RowStatistics, blocks, in_order};
+use super::statistics::{MOST_ROWS, RowStatistics, blocks, in_order};
 use super::step::{Mean, Step, StepConfig};
 use super::whitening::Whitening;
 
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
-
-/// Features whose covariance is made; of more, directions are found by passes over the rows.
-const MOST_SQUARE: usize = 4096;
 
 impl Preparation {
     /// Of steps that need no fitting: scale, row sum, row mean, contrast and log1p.
@@ -30,9 +27,10 @@ impl Preparation {
     /// over at most 65,536 of them, drawn with `seed` where there are more.
     ///
     /// Principal components and whitening cost `n_samples·n_features²` multiplications, and some
-    /// `10·n_features³`, or `500·n_features²` where few are kept; those of sparse rows, and of more
-    /// than 4,096 features, cost some thousand multiplications an entry, in some 20 to 100 passes
-    /// over the rows.
+    /// `10·n_features³`, or `500·n_features²` where few are kept; few of sparse rows,
+    /// and of more than 1,024 features (4,096 where the rows take more than 1 GiB of f64), cost some
+    /// hundred to thousand multiplications an entry, in three passes over the rows, or in 20 to 100
+    /// where they take more than that.
     ///
     /// # Errors
     /// When a row cannot be read, a number of a step is out of range, or the rows do not vary where
@@ -80,8 +78,8 @@ impl Preparation {
                 split if few && split.rows.is_sparse() && self.keeps_sparse() => {
                     sparse::pca(split, self, k, seed)
                 }
-                split if few && n_features > MOST_SQUARE => {
-                    Principal::of_rows(n_features, k, |f| blocks(split, self, seed, f))
+                split if by_rows(split.n_samples().min(MOST_ROWS), n_features, k) => {
+                    Principal::of_rows(n_features, k, &Device::Cpu, |f| blocks(split, self, seed, f))
                 }
                 _ => Principal::of(&moments()?, n_components),
             }

@@ -39,8 +39,25 @@ use std::collections::HashMap;
 
 /// Residuals of directions that are found by products with the covariance, in largest variances.
 const TOLERANCE: f64 = 1e-9;
+/// The same of those that are found by products with rows that are held.
+const HELD_TOLERANCE: f64 = 1e-7;
 /// The same of those that are found by passes over the rows.
 pub(super) const PASSES_TOLERANCE: f64 = 1e-5;
+
+/// Features whose covariance is made, whatever the rows are; of more, directions are found by
+/// products with the rows.
+const MOST_SQUARE: usize = 4096;
+/// The same where the rows can be held.
+const MOST_SQUARE_HELD: usize = 1024;
+/// Values of rows that are held as f64, 1 GiB.
+const MOST_HELD: usize = 1 << 27;
+
+/// Whether the `k` directions of most variance are found faster by products with the rows than by
+/// their covariance.
+pub(super) fn by_rows(n_samples: usize, n_features: usize, k: usize) -> bool {
+    let are_held = n_samples.saturating_mul(n_features) <= MOST_HELD;
+    krylov::is_faster(n_features, k) && n_features > if are_held { MOST_SQUARE_HELD } else { MOST_SQUARE }
+}
 
 /// Directions of most variance; f64 on the CPU.
 #[derive(Debug, Clone)]
@@ -74,48 +91,57 @@ impl Principal {
         Self::found(mean, variance, components, total)
     }
 
-    /// The `k` directions of most variance by passes over rows, f32 `[_, d]`, of which each call of
-    /// `each` gives all, block by block.
+    /// The `k` directions of most variance by products with rows, f32 `[_, d]` on `device`, of which
+    /// each call of `each` gives all, block by block: three times where they fit in 1 GiB of f64,
+    /// else once for each product.
     pub(super) fn of_rows(
         d: usize,
         k: usize,
+        device: &Device,
         each: impl Fn(&mut dyn FnMut(&Tensor) -> Result<()>) -> Result<()>,
     ) -> Result<Self> {
-        let zeros = Tensor::zeros(d, DType::F64, &Device::Cpu)?;
-        // Sums are of differences to the first row, which are small where the rows are far from 0.
-        let (mut n, mut first, mut sum) = (0, None, zeros.clone());
+        // Sums over rows, and the mean in each row, are products with ones, which use all cores.
+        let ones = |rows: &Tensor| Tensor::ones((1, rows.dim(0)?), DType::F64, device);
+        let (mut n, mut sum) = (0, Tensor::zeros((1, d), DType::F64, device)?);
         each(&mut |rows| {
-            let rows = rows.to_dtype(DType::F64)?;
-            let first = match &first {
-                Some(first) => first,
-                None => first.insert(rows.narrow(0, 0, 1)?),
-            };
             n += rows.dim(0)?;
-            sum = (&sum + rows.broadcast_sub(first)?.sum(0)?)?;
+            sum = (&sum + ones(rows)?.matmul(&rows.to_dtype(DType::F64)?)?)?;
             Ok(())
         })?;
-        let first = first
-            .filter(|_| n > 1)
-            .ok_or_else(|| Error::Argument(format!("Pca: a covariance needs at least 2 rows, got {n}")))?;
-        let mean = (first.squeeze(0)? + (sum / n as f64)?)?;
-        let mut total = 0.;
+        if n < 2 {
+            return Err(Error::Argument(format!("Pca: a covariance needs at least 2 rows, got {n}")));
+        }
+        let mean = (sum / n as f64)?;
+        let centred = |rows: &Tensor| rows.to_dtype(DType::F64)? - ones(rows)?.t()?.matmul(&mean)?;
+        let are_held = n.saturating_mul(d) <= MOST_HELD;
+        let (mut held, mut total) = (Vec::new(), 0.);
         each(&mut |rows| {
-            total += rows.to_dtype(DType::F64)?.broadcast_sub(&mean)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
+            let rows = centred(rows)?;
+            let flat = rows.flatten_all()?;
+            total +=
+                flat.unsqueeze(0)?.matmul(&flat.unsqueeze(1)?)?.flatten_all()?.get(0)?.to_scalar::<f64>()?;
+            held.extend(are_held.then_some(rows));
             Ok(())
         })?;
         if !total.is_finite() {
             return Err(Error::Argument("Pca: rows must be finite; replace or drop other values".to_owned()));
         }
         let of_one = 1. / (n - 1) as f64;
-        let (variance, directions) = krylov::leading(d, k, PASSES_TOLERANCE, |v| {
+        let tolerance = if are_held { HELD_TOLERANCE } else { PASSES_TOLERANCE };
+        let (variance, directions) = krylov::leading(d, k, tolerance, |v| {
+            let v = v.to_device(device)?;
             let mut product = v.zeros_like()?;
-            each(&mut |rows| {
-                let rows = rows.to_dtype(DType::F64)?.broadcast_sub(&mean)?;
-                product = (&product + v.matmul(&rows.t()?)?.matmul(&rows)?)?;
+            let mut add = |rows: &Tensor| -> Result<()> {
+                product = (&product + v.matmul(&rows.t()?)?.matmul(rows)?)?;
                 Ok(())
-            })?;
-            Ok((product * of_one)?)
+            };
+            match are_held {
+                true => held.iter().try_for_each(add)?,
+                false => each(&mut |rows| add(&centred(rows)?))?,
+            }
+            Ok((product * of_one)?.to_device(&Device::Cpu)?)
         })?;
+        let mean = mean.squeeze(0)?.to_device(&Device::Cpu)?;
         Self::found(mean, variance, directions.flatten_all()?.to_vec1()?, total * of_one)
     }
 
@@ -194,14 +220,27 @@ impl Pca {
     /// `n_components` directions of most variance, or all.
     ///
     /// `n_samples·n_features²` multiplications for the covariance, and some `10·n_features³` for
-    /// its eigenvectors, or `500·n_features²` where few are kept.
+    /// its eigenvectors, or `500·n_features²` where few are kept. Few directions of more than 1,024
+    /// features (4,096 where the rows take more than 1 GiB of f64) cost some hundred multiplications
+    /// a value.
     ///
     /// # Errors
     /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity, or fewer
     /// than `n_components` features.
     pub fn fit(rows: &Tensor, n_components: Option<usize>) -> Result<Self> {
-        let (_, n_features) = rows_of("Pca::fit", "rows", rows, None)?;
+        let (n_samples, n_features) = rows_of("Pca::fit", "rows", rows, None)?;
         check_components("Pca", n_components, n_features)?;
+        let k = n_components.unwrap_or(n_features);
+        if by_rows(n_samples, n_features, k) {
+            let block = (8 << 20) / n_features;
+            let principal = Principal::of_rows(n_features, k, rows.device(), |f| {
+                let firsts = (0..n_samples).step_by(block.max(1));
+                firsts
+                    .map(|first| rows.narrow(0, first, block.max(1).min(n_samples - first)))
+                    .try_for_each(|rows| f(&rows?))
+            })?;
+            return Self::on(principal, rows.device());
+        }
         let mut moments = Moments::new(n_features, rows.device())?;
         moments.add(rows)?;
         Self::from_moments(&moments, n_components)
@@ -318,5 +357,48 @@ impl Pca {
 impl Module for Pca {
     fn forward(&self, rows: &Tensor) -> candle::Result<Tensor> {
         self.transform(rows).map_err(candle::Error::wrap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use chandlery_ops::Philox;
+    use chandlery_ops::core::normal;
+
+    /// Rows far from 0 whose values lie near `rank` directions, each weaker than the one before.
+    fn rows(n: usize, d: usize, rank: usize) -> Tensor {
+        let draw =
+            |shape: (usize, usize), stream| normal(shape, &Device::Cpu, Philox::new(3, stream)).unwrap();
+        let scales =
+            Tensor::new((1..=rank).map(|i| 9. / i as f32).collect::<Vec<_>>(), &Device::Cpu).unwrap();
+        let along = draw((n, rank), 0).broadcast_mul(&scales).unwrap();
+        let near = along.matmul(&draw((rank, d), 1)).unwrap();
+        ((near + (draw((n, d), 2) * 0.5).unwrap()).unwrap() + 1000.).unwrap()
+    }
+
+    #[test]
+    fn products_with_rows_find_the_directions_of_the_covariance() {
+        let (n, d, k) = (200, 1100, 8);
+        let x = rows(n, d, 12);
+        assert!(
+            by_rows(n, d, k) && !by_rows(n, 1000, k) && !by_rows(200_000, 1100, k) && by_rows(n, 5000, k)
+        );
+        let mut moments = Moments::new(d, &Device::Cpu).unwrap();
+        moments.add(&x).unwrap();
+        let want = Principal::of(&moments, Some(k)).unwrap();
+        let got = Pca::fit(&x, Some(k)).unwrap().principal;
+        let off = |a: &Tensor, b: &Tensor| {
+            let largest = |t: &Tensor| t.abs().unwrap().max_all().unwrap().to_scalar::<f64>().unwrap();
+            largest(&(a - b).unwrap()) / largest(b)
+        };
+        assert!(off(&got.mean, &want.mean) < 1e-12);
+        assert!(off(&got.variance, &want.variance) < 1e-9);
+        // Each direction of one is, to 1e-4, among those of the other.
+        let overlap = got.components.matmul(&want.components.t().unwrap()).unwrap();
+        let lost = overlap.sqr().unwrap().sum(1).unwrap().to_vec1::<f64>().unwrap();
+        assert!(lost.iter().all(|kept| (1. - kept).abs() < 1e-8), "{lost:?}");
+        assert!((got.total / want.total - 1.).abs() < 1e-9);
     }
 }

@@ -71,7 +71,7 @@ fn affords(place: &Place, quick: bool, n: usize, n_features: usize, config: &Tsn
     let by_tree = config.method == Some(Method::BarnesHut);
     let moves = MOVES[usize::from(!by_tree)];
     let work = 2. * n * searched * n_features / FLOPS + n * config.iterations_in_all() as f64 / moves;
-    work / threads <= if quick { 3. } else { 10. }
+    work / threads <= if quick { 3. } else { 5. }
 }
 
 /// Runs of one data set at the places: the faithful form and ours.

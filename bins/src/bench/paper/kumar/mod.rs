@@ -64,7 +64,7 @@ pub(super) fn run(paper: &mut Paper<'_>) -> Result<()> {
 
 /// How often, and for about how many seconds, work is timed.
 fn runs(paper: &Paper<'_>) -> (u32, f64) {
-    if paper.quick() { (1, 0.05) } else { (paper.repeats().min(3), 0.6 * RUN_SECONDS) }
+    if paper.quick() { (1, 0.05) } else { (paper.repeats().min(3), 0.2 * RUN_SECONDS) }
 }
 
 /// The longer list, or with `--quick` the shorter one.

@@ -8,6 +8,7 @@ use crate::bench::timing::time_of_one;
 use anyhow::Result;
 use candle::{DType, Device, Tensor};
 use chandlery::dae::{Dae, DaeTrainConfig};
+use chandlery::schedule::Schedule;
 use chandlery::{Philox, Precision, Trainer};
 use chandlery_ops::arrays::column_sums_;
 use chandlery_ops::core::{Draws, advance_, set_scalars_};
@@ -126,7 +127,9 @@ impl Modules {
 /// Seconds of each module, of all six in a row, and of a step of the trainer.
 fn measure(device: &Device, runs: (u32, f64), size: Size, batch: usize) -> Result<[f64; 8]> {
     let dae = trainer(size, Precision::F32, batch, device)?.model()?;
-    let config = DaeTrainConfig { batch, ..DaeTrainConfig::default() };
+    // A rate at which the weights stay what they are, however often a minibatch is seen.
+    let config =
+        DaeTrainConfig { batch, learning_rate: Schedule::constant(1e-6), ..DaeTrainConfig::default() };
     let modules = Modules::of(&dae, &config, Philox::new(0, 1))?;
     let x = synthetic_rows(batch, size.n_visible)?.to_tensor(device)?;
     modules.step(&x)?;

@@ -15,13 +15,17 @@ const GROUP: usize = 25;
 struct Work {
     a: Tensor,
     b: Tensor,
+    /// The same, each apart: of a view candle would copy all that it is of.
+    pairs: Vec<[Tensor; 2]>,
 }
 
 impl Work {
     fn new() -> Result<Self> {
         let draw =
             |stream| chandlery_ops::core::uniform((GROUP, SIDE, SIDE), &Device::Cpu, Philox::new(2, stream));
-        Ok(Self { a: draw(0)?, b: draw(1)? })
+        let (a, b) = (draw(0)?, draw(1)?);
+        let pair = |i| Ok([a.get(i)?.copy()?, b.get(i)?.copy()?]);
+        Ok(Self { pairs: (0..GROUP).map(pair).collect::<Result<_>>()?, a, b })
     }
 
     /// Products of the first `n` pairs, which are on their device.
@@ -35,8 +39,8 @@ impl Work {
     /// Products of the first `n` pairs, each of which is copied to the device, as its result is
     /// copied back.
     fn each_transferred(&self, device: &Device, n: usize) -> Result<()> {
-        for i in 0..n {
-            let (a, b) = (self.a.get(i)?.to_device(device)?, self.b.get(i)?.to_device(device)?);
+        for [a, b] in self.pairs.iter().take(n) {
+            let (a, b) = (a.to_device(device)?, b.to_device(device)?);
             let out = Tensor::zeros((SIDE, SIDE), DType::F32, device)?;
             gemm_(&out, &a, &b, Factors::OVERWRITE, Precision::F32)?;
             out.to_device(&Device::Cpu)?;
