@@ -68,7 +68,7 @@ impl Encoding<'_> {
         bar.finish();
         let (rows, features) = (count(shape.0, "row"), count(shape.1, "feature"));
         report.line(&format!("{rows} of {features} in {}", named(out)))?;
-        report.finish(&json!({
+        report.finish(json!({
             "out": out,
             "data": data,
             "n_samples": shape.0,

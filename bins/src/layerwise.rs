@@ -1,6 +1,7 @@
 //! Training of a stack of layers, one after another from the lowest.
 use crate::report::Outcome;
 use crate::session::{Ended, Epochs, Pace, Run, Session};
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use chandlery::Convergence;
 use chandlery::layerwise::{LayerwiseTrainer, MetricsOf, StackLayer};
@@ -21,7 +22,9 @@ pub fn train<L: StackLayer, R: Run<Trainer = LayerwiseTrainer<L>>, P>(
 ) -> Result<Outcome> {
     loop {
         let (layer, n_layers) = (session.trainer.layer(), session.trainer.n_layers());
+        let measuring = stages::enter(Stage::Measures);
         let probe = probe(&session.trainer)?;
+        drop(measuring);
         let label = |epoch| format!("layer {}/{n_layers} epoch {}/{n}", layer + 1, epoch + 1);
         let epochs = Epochs { feed, n, earlier: layer * n, until, label: &label };
         let ended = session.epochs(epochs, |trainer, metrics, pace, _| {

@@ -4,7 +4,7 @@
 //! `chandlery-datasets`, and writes a report. Progress goes to standard error, as a bar on a
 //! terminal and else a line a minute ([`progress`]); results go to standard output ([`report`]) and
 //! to a run folder ([`run_folder`]). All training commands start, interrupt and resume a run in the
-//! same way ([`session`]).
+//! same way ([`session`]). All say where their time went ([`stages`]).
 // Both panic when their reader has gone; [`report`] has what does not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 pub mod args;
@@ -42,4 +42,5 @@ pub mod session;
 mod sizes;
 pub mod sparse_autoencoder;
 pub mod sparse_coding;
+pub mod stages;
 pub mod tsne;

@@ -7,6 +7,7 @@ pub use crate::numbers::{
 use crate::progress::Spinner;
 pub use crate::read_args::{ColourArg, ReadArgs, located};
 use crate::report::note;
+use crate::stages::{self, Stage};
 use anyhow::Context;
 use candle::Device;
 use chandlery::feedforward::ReconstructionLoss;
@@ -55,6 +56,7 @@ impl DataArgs {
     /// # Errors
     /// When it is missing, malformed or cannot be fetched; the message names it.
     pub fn open(&self) -> anyhow::Result<Dataset> {
+        let _stage = stages::enter(Stage::Data);
         let base = self.base.as_deref();
         let (data, read) = (located(&self.data, base), self.read.located(base));
         let mut dataset = match self.cut.size() {

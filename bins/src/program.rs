@@ -3,6 +3,7 @@ use crate::interrupt;
 use crate::report::{Outcome, note, one_line};
 use crate::session::args::parse_or_exit;
 use crate::session::info::check_finished;
+use crate::stages;
 use anyhow::{Context, Result};
 use chandlery::pretrained::{self, ModelType};
 use clap::Parser;
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 /// The exit code is 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage
 /// errors exit with 2 before.
 pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> ExitCode {
+    stages::begin();
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !chandlery_datasets::panics_are_caught() {

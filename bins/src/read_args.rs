@@ -2,6 +2,7 @@
 use crate::numbers::at_least_one;
 use crate::progress::Spinner;
 use crate::report::note_later;
+use crate::stages::{self, Stage};
 use anyhow::Context;
 use chandlery_datasets::{Centre, Colour, DataOptions, Dataset, is_name};
 use clap::{Args, ValueEnum};
@@ -120,6 +121,7 @@ impl ReadArgs {
     /// The same for another `option` that names a data set. Says what was chosen or left out on the
     /// way.
     pub fn open_as(&self, option: &str, data: &str) -> anyhow::Result<Dataset> {
+        let _stage = stages::enter(Stage::Data);
         let spinner = Spinner::new(&format!("opening {data}"));
         let mut dataset =
             chandlery_datasets::open(data, &self.options()).with_context(|| format!("{option} {data}"))?;

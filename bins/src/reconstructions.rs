@@ -1,5 +1,6 @@
 //! Rows over what networks give back of them.
 use crate::rows::{self, Reads};
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::Decode;
@@ -41,6 +42,7 @@ pub fn draw_reconstructions(
     device: &Device,
     path: &Path,
 ) -> Result<usize> {
+    let _stage = stages::enter(Stage::Pictures);
     let split = split.take(n)?;
     let raw = rows::all(&split, reads.clone(), device)?;
     let preparation = &reads.preparation;

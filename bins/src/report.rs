@@ -4,8 +4,10 @@
 //! object at the end and nothing else; the lines go to standard error. So they do where `-` is the
 //! file that a command writes.
 use crate::plain::{is_users, plain, with_options};
+use crate::stages;
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use serde_json::Value;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -130,11 +132,20 @@ impl Report {
         note(text);
     }
 
-    /// Prints the final object, with `--json`; nothing otherwise.
+    /// Prints the final object, with `--json`; nothing otherwise. It has the seconds of each stage,
+    /// too ([`stages`]).
+    ///
+    /// # Errors
+    /// As [`line`](Self::line).
+    pub fn finish(&self, result: Value) -> Result<()> {
+        self.finish_as_is(&stages::with_seconds(result))
+    }
+
+    /// Prints what a benchmark found, with `--json`; nothing otherwise.
     ///
     /// # Errors
     /// As [`line`](Self::line), and when the value cannot be JSON.
-    pub fn finish(&self, result: &impl Serialize) -> Result<()> {
+    pub fn finish_as_is(&self, result: &impl Serialize) -> Result<()> {
         say_later();
         if self.json { print(&serde_json::to_string(result)?) } else { Ok(()) }
     }

@@ -7,6 +7,7 @@ use crate::options::{Common, ReadArgs, at_least_one};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report};
 use crate::run_folder::{Existing, RunFolder};
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery::Encode;
@@ -126,6 +127,7 @@ pub fn run<M: Encode<Codes = Tensor>, K>(
         name,
         (&dataset, &unlabelled),
         |seed| {
+            let _stage = stages::enter(Stage::Training);
             let _spinner = Spinner::new("learning features");
             learn(&unlabelled, seed, &device)
         },
@@ -140,7 +142,7 @@ pub fn run<M: Encode<Codes = Tensor>, K>(
     if let Some(folder) = &folder {
         report.line(&format!("{}", folder.path().display()))?;
     }
-    report.finish(&Value::Object(results))?;
+    report.finish(Value::Object(results))?;
     Ok(Outcome::Done)
 }
 

@@ -115,7 +115,7 @@ fn steady(value: &mut Value) {
                     "seconds" | "epoch_seconds" | "run_seconds" | "rows_per_second" if value.is_number() => {
                         *value = json!(0.5);
                     }
-                    "stage_seconds" | "seconds" if value.is_object() => seconds_of(value),
+                    name if value.is_object() && name.ends_with("seconds") => seconds_of(value),
                     "command" => *value = json!("dbn"),
                     "directory" => *value = Value::Null,
                     _ => steady(value),

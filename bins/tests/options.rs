@@ -1,7 +1,7 @@
 //! One name, one meaning: what all programs say of their options.
 #![allow(clippy::unwrap_used)]
-use chandlery_bins::{bench, dae, dbn, dictionary, sparse_autoencoder, sparse_coding, tsne};
-use clap::{Arg, Command, CommandFactory};
+mod common;
+use clap::{Arg, Command};
 use std::collections::BTreeMap;
 
 /// How far the declarations of an option may differ.
@@ -131,16 +131,7 @@ fn collect(said: &mut BTreeMap<String, Vec<Said>>, path: &str, command: &Command
 /// All that is said, by the name of the option.
 fn said() -> BTreeMap<String, Vec<Said>> {
     let mut said = BTreeMap::new();
-    for mut command in [
-        dbn::cli::Cli::command(),
-        dae::args::Cli::command(),
-        dictionary::args::Cli::command(),
-        sparse_autoencoder::args::Cli::command(),
-        sparse_coding::args::Cli::command(),
-        tsne::args::Cli::command(),
-        bench::Cli::command(),
-    ] {
-        command.build();
+    for command in common::programs() {
         let name = command.get_name().to_owned();
         collect(&mut said, &name, &command);
     }

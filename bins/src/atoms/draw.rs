@@ -1,4 +1,5 @@
 //! Pictures of a dictionary.
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use candle::{DType, Tensor};
 use chandlery::pictures::{Shades, mosaic, write_png};
@@ -14,6 +15,7 @@ const MOST_TILES: usize = 1024;
 ///
 /// `atoms` is `[n_atoms, n_features]`, `weight` one number an atom.
 pub fn atoms(atoms: &Tensor, weight: &[f64], tile: ImageShape, path: &Path) -> Result<usize> {
+    let _stage = stages::enter(Stage::Pictures);
     let order = by_weight(weight);
     let shown = &order[..order.len().min(MOST_TILES)];
     let rows = atoms.index_select(&Tensor::new(shown, atoms.device())?, 0)?.to_dtype(DType::F32)?;

@@ -35,7 +35,7 @@ impl<'a, R: Serialize> Table<'a, R> {
 
     /// Ends the report.
     pub fn finish(self) -> Result<()> {
-        self.report.finish(&self.rows)
+        self.report.finish_as_is(&self.rows)
     }
 }
 

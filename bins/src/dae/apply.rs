@@ -96,7 +96,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         "a row and its reconstruction from noise: squared distance {:.4}, distance {:.4}",
         errors.squared_error, errors.distance
     ))?;
-    report.finish(&json!({
+    report.finish(json!({
         "model": args.of.used.model.model,
         "data": data,
         "layers": saved::sizes(stack.config()),
@@ -127,7 +127,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         noise.corruption,
         args.picture.out.display()
     ))?;
-    report.finish(&json!({
+    report.finish(json!({
         "out": args.picture.out,
         "data": data,
         "corruption": noise.corruption.to_string(),

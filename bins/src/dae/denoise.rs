@@ -55,7 +55,7 @@ pub fn denoise(args: &DenoiseArgs) -> Result<Outcome> {
         report.line(&format!("RMSE {before:.4} with {corruption}, {after:.4} restored"))?;
     }
     report.line(&format!("{} and {COMPARISON} in {}", count(names.len(), "image"), args.out.display()))?;
-    report.finish(&json!({
+    report.finish(json!({
         "out": args.out,
         "images": names,
         "corruption": args.corruption,

@@ -4,11 +4,12 @@ use crate::reconstructions::{COLUMNS, RECONSTRUCTIONS, shades};
 use crate::rows::{self, MeasuredOn};
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::dae::StackedDae;
 use chandlery::filters::{largest_rows, patterns};
-use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::pictures::{Shades, can_draw, lines_of, mosaic, tile_zoom, write_png};
 use chandlery::{Decode, Model};
 use chandlery_datasets::{ImageShape, Split};
@@ -27,6 +28,7 @@ pub fn run_pictures(
     device: &Device,
     folder: &RunFolder,
 ) -> Result<Vec<Picture>> {
+    let _stage = stages::enter(Stage::Pictures);
     let Some(shape) = stack.config().image.filter(can_draw) else {
         return Ok(Vec::new());
     };
@@ -114,8 +116,8 @@ impl Restored {
     }
 }
 
-/// Loss and error of each layer by epoch, as SVG.
-pub fn learning_curves(reports: &[EpochReport], n_layers: usize) -> Result<String> {
+/// Loss and error of each layer by epoch.
+pub fn learning_curves(reports: &[EpochReport], n_layers: usize) -> [Panel; 2] {
     let curve = |layer: usize, name: &str, y: &dyn Fn(&EpochReport) -> Option<f64>| {
         let own = reports.iter().filter(|report| report.layer == layer);
         let points = own.filter_map(|report| Some((report.epoch as f64, y(report)?)));
@@ -126,8 +128,8 @@ pub fn learning_curves(reports: &[EpochReport], n_layers: usize) -> Result<Strin
         |layer| [curve(layer, "training", &|r| Some(r.rmse)), curve(layer, "held-out", &|r| r.held_out_rmse)];
     let errors = (1..=n_layers).flat_map(errors).collect();
     let of_input = "reconstruction of a layer's input, with noise";
-    Ok(curves::draw(&[
+    [
         Panel::new("loss in training, with noise", "epoch", "loss per row", losses),
         Panel::new(of_input, "epoch", "RMSE per value", errors),
-    ])?)
+    ]
 }

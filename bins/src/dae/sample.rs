@@ -71,7 +71,7 @@ pub fn sample(args: &SampleArgs) -> Result<Outcome> {
         if shape.is_some() { format!(", some of them in {PICTURE}") } else { String::new() },
         args.out.display()
     ))?;
-    report.finish(&json!({
+    report.finish(json!({
         "out": args.out,
         "data": data,
         "corruption": noise.corruption.to_string(),

@@ -122,13 +122,12 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    saved::save(&stack, &run.folder.of_model("")?)?;
+    run.folder.save_model("", |path| saved::save(&stack, path))?;
     let (test, measured_on) = data.measured_on();
     let corruption = corruptions(settings)?[0];
     let noise = Noise { corruption, seed: settings.seed };
     let errors = Errors::of(&stack, test, noise, &run.device)?;
-    let curves = draw::learning_curves(&run.place.reports, stack.layers().len())?;
-    run.folder.write("curves.svg", curves.as_bytes())?;
+    run.draw_curves(&draw::learning_curves(&run.place.reports, stack.layers().len()))?;
     let pictures = draw::run_pictures(&stack, (test, measured_on), noise, &run.device, &run.folder)?;
     run.report.line(&errors.words(&measured_on.count_with_warning(errors.n_samples), corruption))?;
     let rows = Rows { train: Some(&data.train), test, measured_on, n_classes: data.n_classes };

@@ -5,6 +5,7 @@ use crate::reconstructions::{COLUMNS, RECONSTRUCTIONS, draw_reconstructions, dra
 use crate::rows::{self, MeasuredOn, Reads};
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use chandlery::Philox;
 use chandlery::dbn::Dbn;
@@ -20,6 +21,7 @@ const FILTERS: usize = 100;
 /// Samples in the picture of a run, and Gibbs steps before they are taken: from test rows, since
 /// chains from random states mix too slowly to show every kind of row.
 pub const SAMPLES: (usize, usize) = (100, 100);
+
 /// Draws filters, reconstructions of test rows and samples into a run folder; nothing when rows are
 /// no images that can be drawn.
 pub fn run_pictures(
@@ -28,6 +30,7 @@ pub fn run_pictures(
     seed: u64,
     folder: &RunFolder,
 ) -> Result<Vec<Picture>> {
+    let _stage = stages::enter(Stage::Pictures);
     let _spinner = Spinner::new("drawing pictures");
     let Some(shape) = drawable(dbn.config()) else {
         return Ok(Vec::new());

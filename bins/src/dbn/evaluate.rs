@@ -43,7 +43,7 @@ fn evaluate_fine_tuned(args: &EvaluateArgs, network: &Feedforward) -> Result<Out
     let train: Vec<_> = data.not_measured().into_iter().chain(&data.held_out).collect();
     let measured = Measured::of(network, &train, test)?;
     report.line(&measured.words())?;
-    report.finish(&json!({
+    report.finish(json!({
         "model": args.model.model,
         "data": data.name,
         "layers": sizes::of_fine_tuned(network.config()),
@@ -73,7 +73,7 @@ fn evaluate_plain(args: &EvaluateArgs, dbn: &Dbn, device: &Device) -> Result<Out
     for line in likelihood.iter().flat_map(|likelihood| likelihood.lines()) {
         report.line(&line)?;
     }
-    report.finish(&json!({
+    report.finish(json!({
         "model": args.model.model,
         "data": data.name,
         "accuracy_features": evaluation.readout.as_ref().map(|r| r.accuracy_features),
@@ -98,7 +98,7 @@ fn evaluate_labelled(args: &EvaluateArgs, dbn: &LabelledDbn) -> Result<Outcome> 
     );
     let evaluation = up_down::Evaluation::of(dbn, test)?;
     report.line(&evaluation.line())?;
-    report.finish(&json!({
+    report.finish(json!({
         "model": args.model.model,
         "data": data.name,
         "layers": sizes::of_labelled(dbn.config()),

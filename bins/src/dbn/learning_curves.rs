@@ -1,7 +1,6 @@
 //! What the epochs of a run came to, and its learning curves.
-use anyhow::Result;
 use chandlery::dbn::DbnConfig;
-use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::curves::{Curve, Panel};
 use serde::{Deserialize, Serialize};
 
 /// What an epoch came to: a line of `metrics.jsonl`.
@@ -28,8 +27,8 @@ pub struct EpochReport {
     pub seconds: f64,
 }
 
-/// Learning curves of each layer as SVG.
-pub fn draw(reports: &[EpochReport], config: &DbnConfig) -> Result<String> {
+/// Learning curves of each layer.
+pub fn panels(reports: &[EpochReport], config: &DbnConfig) -> [Panel; 2] {
     let curve = |layer: usize, name: String, y: &dyn Fn(&EpochReport) -> Option<f64>| {
         let own = reports.iter().filter(|report| report.layer == layer);
         Curve::new(name, own.filter_map(|report| Some((report.epoch as f64, y(report)?))))
@@ -45,8 +44,8 @@ pub fn draw(reports: &[EpochReport], config: &DbnConfig) -> Result<String> {
     }
     let of_input = "reconstruction of a layer's input";
     let of_gap = "free energy, held-out minus training rows";
-    Ok(curves::draw(&[
+    [
         Panel::new(of_input, "epoch", "squared error per visible unit", errors),
         Panel::new(of_gap, "epoch", "nats", gaps),
-    ])?)
+    ]
 }

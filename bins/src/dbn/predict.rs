@@ -90,7 +90,7 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
         )
     });
     report.line(&format!("classes of {} in {}{right}", count(n_samples, "row"), named(&args.out)))?;
-    report.finish(&json!({
+    report.finish(json!({
         "out": args.out,
         "data": data,
         "n_samples": n_samples,

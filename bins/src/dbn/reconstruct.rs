@@ -42,7 +42,7 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
         draw_reconstructions(network, &reads, &split, shape, args.picture.n, &device, &args.picture.out)?;
         report.line(&format!("{}", args.picture.out.display()))?;
     }
-    report.finish(&json!({
+    report.finish(json!({
         "out": shape.map(|_| &args.picture.out),
         "data": data,
         "n_samples": split.n_samples(),

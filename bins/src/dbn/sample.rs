@@ -51,7 +51,7 @@ fn sample_plain(args: &SampleArgs, dbn: &Dbn) -> Result<Outcome> {
     draw_samples(dbn, shape, n, args.steps, start.as_ref(), args.seed, &args.out)?;
     drop(spinner);
     report.line(&format!("{} in {}", count(n, "sample"), args.out.display()))?;
-    report.finish(&json!({
+    report.finish(json!({
         "out": args.out,
         "n": n,
         "steps": args.steps,
@@ -103,7 +103,7 @@ fn sample_labelled(args: &SampleArgs, dbn: &LabelledDbn, device: &Device) -> Res
     drop(spinner);
     let of = args.label.map_or(count(n_classes, "class"), |label| format!("class {label}"));
     report.line(&format!("{} of {of} in {}", count(n, "sample"), args.out.display()))?;
-    report.finish(&json!({
+    report.finish(json!({
         "out": args.out,
         "n": n,
         "label": args.label,

@@ -132,8 +132,8 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    dbn.save_pretrained(&run.folder.of_model("")?)?;
-    run.folder.write("curves.svg", learning_curves::draw(&run.place.reports, dbn.config())?.as_bytes())?;
+    run.folder.save_model("", |path| dbn.save_pretrained(path))?;
+    run.draw_curves(&learning_curves::panels(&run.place.reports, dbn.config()))?;
     let (test, measured_on) = data.measured_on();
     let pictures = draw::run_pictures(&dbn, (test, measured_on), settings.seed, &run.folder)?;
     let rows = Rows { train: Some(&data.train), test, measured_on, n_classes: data.n_classes };

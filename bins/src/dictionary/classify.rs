@@ -7,6 +7,7 @@ use crate::options::{Common, ReadArgs, at_least_one};
 use crate::progress::Spinner;
 use crate::report::{Outcome, Report, of_data};
 use crate::restore::check_group;
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::dictionary::classify::ClassDictionaries;
@@ -152,7 +153,7 @@ pub fn classify(args: &ClassifyArgs) -> Result<Outcome> {
     if let Some(pixels) = told.accuracy_pixels {
         report.line(&format!("{:.2} % by a linear classifier of the rows themselves", 100. * pixels))?;
     }
-    report.finish(&json!({
+    report.finish(json!({
         "data": args.data,
         "by": args.by,
         "accuracy": told.accuracy,
@@ -182,6 +183,7 @@ const BLOCK: usize = 8192;
 
 fn by_residual(args: &ClassifyArgs, dataset: &Dataset, test: &Split, device: &Device) -> Result<Told> {
     let train = &dataset.train;
+    let stage = stages::enter(Stage::Training);
     let spinner = Spinner::new("learning a dictionary for each class");
     let labels = train.labels.as_deref().context("rows must have labels")?;
     let config = args.config(train)?;
@@ -194,7 +196,7 @@ fn by_residual(args: &ClassifyArgs, dataset: &Dataset, test: &Split, device: &De
         &args.training(),
         args.philox(),
     )?;
-    drop(spinner);
+    drop((spinner, stage));
     let _spinner = Spinner::new("telling the classes of test rows");
     let (rows, want) = (test.raw(device)?, test.labels.as_deref().context("test rows must have labels")?);
     let mut got = Vec::with_capacity(want.len());
@@ -214,10 +216,11 @@ fn by_residual(args: &ClassifyArgs, dataset: &Dataset, test: &Split, device: &De
 
 fn by_readout(args: &ClassifyArgs, dataset: &Dataset, test: &Split, device: &Device) -> Result<Told> {
     let train = &dataset.train;
+    let stage = stages::enter(Stage::Training);
     let spinner = Spinner::new("learning a dictionary");
     let config = args.config(train)?;
     let dictionary = Dictionary::fit(config, &train.raw(device)?, args.training(), args.philox())?;
-    drop(spinner);
+    drop((spinner, stage));
     let _spinner = Spinner::new("learning to classify");
     let raw = |split: &Split| split.raw(device).map_err(candle::Error::wrap);
     let codes = |split: &Split| dictionary.encode(&raw(split)?)?.to_dense();

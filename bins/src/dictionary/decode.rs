@@ -71,7 +71,7 @@ pub fn decode(args: &DecodeArgs) -> Result<Outcome> {
         seconds: Some(total),
         ..Summary::new(&out, config, "", &device)
     };
-    report.finish(&summary.with(json!({ "n_rows": n_rows, "n_images": n_images }))?)?;
+    report.finish(summary.with(json!({ "n_rows": n_rows, "n_images": n_images }))?)?;
     Ok(Outcome::Done)
 }
 

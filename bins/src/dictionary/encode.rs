@@ -115,7 +115,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         ..Summary::new(&args.out, config, unit, &device)
     };
     let own = json!({ "n_rows": n_rows, "used": figures.used, "rmse": figures.rmse });
-    report.finish(&summary.with(own)?)?;
+    report.finish(summary.with(own)?)?;
     Ok(Outcome::Done)
 }
 

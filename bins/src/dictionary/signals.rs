@@ -7,6 +7,7 @@ use crate::options::located;
 use crate::patch_rows::{DATA, InputArgs};
 use crate::progress::Progress;
 use crate::rows::{Rows, SplitArg, images, in_order};
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::dictionary::measure::{Figures, Measure};
@@ -118,6 +119,7 @@ fn is_grey_levels(split: &Split) -> bool {
 /// What makes signals of rows where no dictionary says so: grey levels where values are such, then
 /// `steps`, fitted to the rows.
 pub fn fitted(split: &Split, steps: &[StepConfig], seed: u64) -> Result<Preparation> {
+    let _stage = stages::enter(Stage::Preparation);
     let scale = is_grey_levels(split).then_some(StepConfig::Scale(255.));
     let steps: Vec<StepConfig> = scale.into_iter().chain(steps.iter().copied()).collect();
     Preparation::fit(split, &steps, seed).context("--prepare")

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::dictionary::{Dictionary, DictionaryTrainer, OnlineDictionaryTrainer};
 use chandlery::pictures::can_draw;
-use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Model, Philox};
 use chandlery_datasets::count;
 use chandlery_datasets::preparation::StepConfig;
@@ -110,14 +110,14 @@ fn from_all(asked: Asked<Batch>, signals: &Signals) -> Result<Outcome> {
         let first = first_dictionary(settings, signals, device, None)?;
         let philox = Philox::new(settings.seed, streams::TRAINER);
         let config = plan::train_config(settings, signals)?;
-        Ok(DictionaryTrainer::new(first, &signals.rows.split.raw(device)?, config, philox)?)
+        Ok(DictionaryTrainer::new(first, &signals.rows.raw(device)?, config, philox)?)
     };
     let rows = signals.rows.of_run()?;
     let mut session = asked.open(
         rows,
         |settings, device| of_data(&signals.rows.name, new(settings, device)),
         |settings, path, device| {
-            let raw = signals.rows.split.raw(device)?;
+            let raw = signals.rows.raw(device)?;
             let (mut trainer, place) = DictionaryTrainer::load(path, &raw, device)?;
             trainer.set_iterations(settings.epochs)?;
             Ok((trainer, place))
@@ -200,7 +200,7 @@ fn begin<R: Run<Input = Input, Settings = Settings>>(session: &Session<R>, signa
     // A run that was killed before it kept it does so now.
     if settings.start_from.is_some() && !session.folder.join(START).join("config.json").exists() {
         let first = first_dictionary(settings, signals, &session.device, None)?;
-        first.save_pretrained(&session.folder.of_model(START)?)?;
+        session.folder.save_model(START, |path| first.save_pretrained(path))?;
     }
     let words = format!(
         "dictionary of {} for {} ({}), codes of {}",
@@ -243,9 +243,8 @@ where
 {
     let RunInfo { settings, n_rows, .. } = &run.info;
     let reports = &run.place.reports;
-    dictionary.save_pretrained(&run.folder.of_model("")?)?;
-    let curves = learning_curves(reports, signals.unit(), settings.error.is_some())?;
-    run.folder.write("curves.svg", curves.as_bytes())?;
+    run.folder.save_model("", |path| dictionary.save_pretrained(path))?;
+    run.draw_curves(&learning_curves(reports, signals.unit(), settings.error.is_some()))?;
     let coder = dictionary.config().coder();
     let first = first_dictionary(settings, signals, &run.device, Some(run.folder.path()))?;
     let before = signals.measure(&coder, first.atoms())?;
@@ -292,8 +291,8 @@ where
     run.finish(settings.seed, results, &card)
 }
 
-/// Errors, coherence and, where codes end at an error, their lengths by epoch, as SVG.
-fn learning_curves(reports: &[EpochReport], unit: &str, to_error: bool) -> Result<String> {
+/// Errors, coherence and, where codes end at an error, their lengths by epoch.
+fn learning_curves(reports: &[EpochReport], unit: &str, to_error: bool) -> Vec<Panel> {
     let panel = |title: &str, y_label: &str, name: &str, y: &dyn Fn(&EpochReport) -> f64| {
         let points = reports.iter().map(|line| (line.epoch as f64, y(line)));
         Panel::new(title, "epoch", y_label, vec![Curve::new(name, points)])
@@ -304,5 +303,5 @@ fn learning_curves(reports: &[EpochReport], unit: &str, to_error: bool) -> Resul
         panels.push(panel("length of the codes", "atoms per code", "mean", &|line| line.mean_count));
     }
     panels.push(panel("coherence", "largest cosine of two atoms", "coherence", &|line| line.coherence));
-    Ok(curves::draw(&panels)?)
+    panels
 }

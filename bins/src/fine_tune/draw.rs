@@ -6,10 +6,11 @@ use crate::reconstructions::{RECONSTRUCTIONS, draw_reconstructions, drawable};
 use crate::rows::MeasuredOn;
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use chandlery::Model;
 use chandlery::feedforward::Feedforward;
-use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::pictures::scatter::{self, Class};
 use chandlery_datasets::Split;
 
@@ -20,11 +21,10 @@ const CODES: usize = 4000;
 pub fn pictures(
     model: &Feedforward,
     (test, of): (&Split, MeasuredOn),
-    reports: &[EpochReport],
     classify: bool,
     folder: &RunFolder,
 ) -> Result<Vec<Picture>> {
-    folder.write("curves.svg", learning_curves(reports, classify)?.as_bytes())?;
+    let _stage = stages::enter(Stage::Pictures);
     let mut pictures = Vec::new();
     if classify {
         return Ok(pictures);
@@ -34,8 +34,8 @@ pub fn pictures(
     Ok(pictures)
 }
 
-/// Loss and error by epoch, as SVG.
-fn learning_curves(reports: &[EpochReport], classify: bool) -> Result<String> {
+/// Loss and error by epoch.
+pub fn learning_curves(reports: &[EpochReport], classify: bool) -> [Panel; 2] {
     let curve = |name: &str, y: &dyn Fn(&EpochReport) -> Option<f64>| {
         Curve::new(name, reports.iter().filter_map(|report| Some((report.epoch as f64, y(report)?))))
     };
@@ -46,10 +46,10 @@ fn learning_curves(reports: &[EpochReport], classify: bool) -> Result<String> {
         curve("held-out", &|r| Some(scale * r.held_out_error?)),
     ];
     let loss = vec![curve("training", &|r| Some(r.loss))];
-    Ok(curves::draw(&[
+    [
         Panel::new("loss in training, with dropout", "epoch", "loss per row", loss),
         Panel::new("error", "epoch", unit, errors),
-    ])?)
+    ]
 }
 
 /// Test rows over what comes back from their codes; none when rows are no images that can be drawn.

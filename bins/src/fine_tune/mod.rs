@@ -210,11 +210,12 @@ fn finish<B: Base>(session: Session<FineTune<B>>, data: &Data, rows: &Rows) -> R
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    model.save_pretrained(&run.folder.of_model("")?)?;
+    run.folder.save_model("", |path| model.save_pretrained(path))?;
     let test = data.measured_on();
     let train: Vec<_> = [&rows.train].into_iter().chain(&rows.held_out).collect();
     let measured = Measured::of(&model, &train, test)?;
-    let pictures = draw::pictures(&model, test, &run.place.reports, settings.classify, &run.folder)?;
+    run.draw_curves(&draw::learning_curves(&run.place.reports, settings.classify))?;
+    let pictures = draw::pictures(&model, test, settings.classify, &run.folder)?;
     run.report.line(&measured.words())?;
     let last = run.place.reports.last();
     let mut results = json!({

@@ -6,6 +6,7 @@ use crate::rows::{Reads, Rows};
 use crate::run_folder::{RunFolder, check_writable};
 use crate::session::info::check_finished;
 use crate::session::{Kind, Picture};
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::pictures::{Shades, can_draw, mosaic, originals_over_reconstructions, tile_zoom, write_png};
@@ -99,7 +100,7 @@ pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
         write_png(&picture, &args.picture.out)?;
         report.line(&format!("{}", args.picture.out.display()))?;
     }
-    report.finish(&json!({
+    report.finish(json!({
         "out": shape.map(|_| &args.picture.out),
         "data": rows.name,
         "n_samples": n,
@@ -124,6 +125,7 @@ pub fn write_filters(
     caption: impl FnOnce(usize) -> String,
 ) -> Result<Option<Picture>> {
     let Some(shape) = shape else { return Ok(None) };
+    let _stage = stages::enter(Stage::Pictures);
     let n = filters.dim(0)?.min(MOST);
     let columns = (n as f64).sqrt().ceil() as usize;
     let picture = mosaic(&filters.narrow(0, 0, n)?, shape, columns, Shades::Symmetric, tile_zoom(shape))?;

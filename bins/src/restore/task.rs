@@ -12,6 +12,7 @@ use crate::progress::Progress;
 use crate::report::{Outcome, Report, seconds};
 use crate::run_folder::{Existing, RunFolder, check_writable, command_line};
 use crate::session::card::Made;
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::dictionary::image::colour::{from_opponent, to_opponent};
@@ -216,6 +217,7 @@ impl From<Dictionary> for ImageDictionary {
 
 /// Runs a trainer to its end.
 pub fn learn(mut trainer: ImageTrainer, iterations: usize, label: &str) -> Result<ImageDictionary> {
+    let _stage = stages::enter(Stage::Training);
     let bar = Progress::iterations(iterations as u64, 0);
     bar.label(label.to_owned());
     while trainer.step()?.is_some() {
@@ -293,13 +295,14 @@ impl Finished<'_> {
         if let (Some(fields), Value::Object(own)) = (fields.as_object_mut(), own) {
             fields.extend(own);
         }
-        let results = summary.with(fields)?;
+        let mut results = summary.with(fields)?;
         if let Some(folder) = &self.folder {
             let ImageDictionary { dictionary, energy } = of_image()?;
             folder.begin(&[])?;
-            dictionary.save_pretrained(&folder.of_model("")?)?;
+            folder.save_model("", |path| dictionary.save_pretrained(path))?;
             let tile = ImageShape::grey(self.side, self.side);
             let pictured = draw::atoms(dictionary.atoms(), &energy, tile, &folder.file("dictionary.png")?)?;
+            results = stages::with_seconds(results);
             folder.write_json("results.json", &results)?;
             let restored = RestoredImage {
                 done: self.done,
@@ -320,7 +323,7 @@ impl Finished<'_> {
             folder.write("README.md", card.text(&made).as_bytes())?;
             report.line(&format!("dictionary in {}", folder.path().display()))?;
         }
-        report.finish(&results)?;
+        report.finish(results)?;
         Ok(Outcome::Done)
     }
 }

@@ -3,6 +3,7 @@ use crate::options::{DataArgs, RowsArgs, located};
 use crate::report::note_later;
 use crate::session;
 use crate::session::info::{Input, data_of};
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use chandlery_datasets::preparation::{Preparation, RowStatistics};
 use chandlery_datasets::{Dataset, Fingerprint, KnownClasses, RowType, Split, count};
@@ -106,6 +107,7 @@ impl Data {
         };
         let of_run = run.as_ref().map(|(_, seed)| *seed);
         let seed = seed.or(of_run).unwrap_or(0);
+        let _stage = stages::enter(Stage::Data);
         let args = rows.or_those_of(run.as_ref().map(|(data, _)| data.clone()));
         let open = || {
             let dataset = of_classes(args.open()?, classes)?;
@@ -162,6 +164,7 @@ impl Data {
 
     /// Opens the data set and holds a seeded choice of rows out.
     pub fn open(args: &DataArgs, seed: u64) -> Result<Self> {
+        let _stage = stages::enter(Stage::Data);
         Self::cut(args.open()?, seed)
     }
 
@@ -197,6 +200,7 @@ impl Data {
 
     /// What a run keeps of the rows, to know them again.
     pub fn of_run(&self) -> Result<session::Rows<'_>> {
+        let _stage = stages::enter(Stage::Data);
         let splits = [&self.train].into_iter().chain(&self.held_out).chain(&self.test);
         let fingerprint = Fingerprint::of(splits, self.class_names.as_deref())?;
         Ok(session::Rows { data: &self.name, n: self.n_rows, fingerprint })

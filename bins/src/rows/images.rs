@@ -2,6 +2,7 @@
 use crate::options::ReadArgs;
 use crate::progress::Spinner;
 use crate::report::Report;
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result};
 use chandlery_datasets::is_name;
 use chandlery_datasets::patches::ImageSet;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Opens images of any sizes.
 pub fn open(data: &str, read: &ReadArgs) -> Result<ImageSet> {
+    let _stage = stages::enter(Stage::Data);
     let spinner = Spinner::new(&format!("opening {data}"));
     let set = ImageSet::open(data, &read.options()).with_context(|| format!("--data {data}"))?;
     drop(spinner);

@@ -19,6 +19,7 @@ use crate::options::{ReadArgs, RowsArgs};
 use crate::progress::Progress;
 use crate::report::of_data;
 use crate::session;
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery_datasets::patches::{PatchSampler, PatchSize};
@@ -77,6 +78,7 @@ impl Rows {
         n: usize,
         seed: u64,
     ) -> Result<Self> {
+        let _stage = stages::enter(Stage::Data);
         let images = images::open(data, read)?;
         let sampler = PatchSampler::new(images, size, n, seed).with_context(|| format!("--data {name}"))?;
         let split = sampler.into_split()?;
@@ -85,13 +87,21 @@ impl Rows {
 
     /// What a run keeps of the rows, to know them again.
     pub fn of_run(&self) -> Result<session::Rows<'_>> {
+        let _stage = stages::enter(Stage::Data);
         let fingerprint = Fingerprint::of([&self.split], None)?;
         Ok(session::Rows { data: &self.name, n: self.split.n_samples(), fingerprint })
     }
 
     /// What `steps` do to the rows, fitted to them.
     pub fn preparation(&self, steps: &[StepConfig], seed: u64) -> Result<Preparation> {
+        let _stage = stages::enter(Stage::Preparation);
         Preparation::fit(&self.split, steps, seed).context("--prepare")
+    }
+
+    /// All of them on a device, as they are stored.
+    pub fn raw(&self, device: &Device) -> Result<Tensor> {
+        let _stage = stages::enter(Stage::Data);
+        Ok(self.split.raw(device)?)
     }
 
     /// Refuses rows that a model does not read.

@@ -2,6 +2,7 @@
 //! it.
 mod manifest;
 
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use chandlery_datasets::whole::{remove_leftovers, write_whole};
 use manifest::Manifest;
@@ -151,17 +152,20 @@ impl RunFolder {
         Ok(path)
     }
 
-    /// The folder of a model that the run is about to write: `name` within it, or itself for an
-    /// empty name.
+    /// Has `save` write a model to a folder: `name` within this one, or itself for an empty name.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn of_model(&self, name: &str) -> Result<PathBuf> {
+    pub fn save_model<E>(&self, name: &str, save: impl FnOnce(&Path) -> Result<(), E>) -> Result<()>
+    where
+        anyhow::Error: From<E>,
+    {
+        let _stage = stages::enter(Stage::Files);
         let within = Path::new(name);
         for file in ["config.json", "model.safetensors"] {
             self.file(&within.join(file).to_string_lossy())?;
         }
-        Ok(self.path.join(within))
+        Ok(save(&self.path.join(within))?)
     }
 
     /// Writes a file whole, or leaves the old one.
@@ -169,6 +173,7 @@ impl RunFolder {
     /// # Errors
     /// When the disk refuses; the message names the file.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let _stage = stages::enter(Stage::Files);
         Ok(write_whole::<Error>(&self.file(name)?, |file| file.write_all(bytes))?)
     }
 
@@ -200,6 +205,7 @@ impl RunFolder {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn append_json_line(&self, name: &str, value: &impl Serialize) -> Result<()> {
+        let _stage = stages::enter(Stage::Files);
         let path = self.file(name)?;
         let mut line = serde_json::to_vec(value).with_context(|| name.to_owned())?;
         line.push(b'\n');

@@ -39,7 +39,7 @@ fn overwrite_removes_all_that_a_former_run_wrote_and_nothing_else() {
     for name in ["metrics.jsonl", "scatter.png", "history/000050.png", "run.json", "checkpoint/a"] {
         first.write(name, b"old").unwrap();
     }
-    first.of_model("start").unwrap();
+    first.save_model::<Error>("start", |_| Ok(())).unwrap();
     fs::write(dir.path().join("start/model.safetensors"), "old").unwrap();
     fs::write(dir.path().join("notes.txt"), "mine").unwrap();
     fs::write(dir.path().join("history/mine.png"), "mine").unwrap();

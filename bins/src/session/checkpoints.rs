@@ -1,6 +1,7 @@
 //! The checkpoints of a run: the last one, and the one before it in case the disk damages the last.
 use crate::report::Report;
 use crate::run_folder::RunFolder;
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result, bail};
 use chandlery::checkpoint::verify;
 use std::fs;
@@ -18,6 +19,7 @@ const NEXT: &str = "checkpoint/next.safetensors";
 /// # Errors
 /// When the disk refuses.
 pub fn write(folder: &RunFolder, write: impl FnOnce(&Path) -> candle::Result<()>) -> Result<()> {
+    let _stage = stages::enter(Stage::Checkpoints);
     let next = folder.file(NEXT)?;
     write(&next)?;
     let (last, previous) = (folder.file(CHECKPOINT)?, folder.file(PREVIOUS)?);
@@ -43,6 +45,7 @@ pub fn begin(
     write: impl FnOnce(&Path) -> candle::Result<()>,
     describe: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
+    let _stage = stages::enter(Stage::Checkpoints);
     let next = folder.join(NEXT);
     let parent = next.parent().unwrap_or(&next);
     fs::create_dir_all(parent).with_context(|| format!("{}: cannot make", parent.display()))?;
@@ -60,6 +63,7 @@ pub fn begin(
 /// # Errors
 /// When neither is whole, or `load` refuses the one that is.
 pub fn read<T>(folder: &RunFolder, report: &Report, load: impl Fn(&Path) -> Result<T>) -> Result<T> {
+    let _stage = stages::enter(Stage::Checkpoints);
     let at = || format!("--resume {}", folder.path().display());
     folder.remove_leftovers();
     let (last, previous) = (folder.join(CHECKPOINT), folder.join(PREVIOUS));

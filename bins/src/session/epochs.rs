@@ -4,6 +4,7 @@ use crate::args::converge;
 use crate::interrupt::{self, Orderly};
 use crate::progress::Progress;
 use crate::report::{Outcome, of_data};
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use chandlery::{Convergence, Converging, MinibatchTrainer, Trainer};
 use chandlery_datasets::{Feed, count};
@@ -188,7 +189,9 @@ where
             let seconds = before + started.elapsed().as_secs_f64();
             let pace =
                 Pace { epoch: self.place.epoch, seconds, rows_per_second: feed.n_rows() as f64 / seconds };
+            let measuring = stages::enter(Stage::Measures);
             let ended = end(&mut self.trainer, metrics, pace, &mut self.place)?;
+            drop(measuring);
             let Ended { line, words, loss, stop } = ended;
             self.keep(Made { iterations: 1, line, words, loss: Some(loss) }, &bar)?;
             stopped = stop | self.converged(loss, until, n, &bar)?;

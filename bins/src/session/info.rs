@@ -156,7 +156,7 @@ impl Kind {
     fn say_interrupted(&self, report: &Report, folder: &RunFolder) -> Result<()> {
         let resume = format!("{} --resume {}", self.command, folder.path().display());
         report.note(&format!("interrupted; resume with: {resume}"));
-        report.finish(&json!({ "interrupted": true, "out": folder.path(), "resume": resume }))
+        report.finish(json!({ "interrupted": true, "out": folder.path(), "resume": resume }))
     }
 }
 

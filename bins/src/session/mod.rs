@@ -25,16 +25,18 @@ pub mod card;
 pub mod checkpoints;
 mod epochs;
 pub mod info;
+mod trained;
 
 pub use args::{FeedArgs, SessionArgs};
 pub use card::{Card, Picture};
 pub use epochs::{Ended, Epochs, Made, Pace, Place};
 pub use info::{Kind, RunInfo};
+pub use trained::Trained;
 
 use crate::device::describe;
-use crate::interrupt;
-use crate::report::{Outcome, Report, seconds};
+use crate::report::{Outcome, Report};
 use crate::run_folder::{Existing, RunFolder, command_line};
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::Device;
 use chandlery::Trainer;
@@ -42,7 +44,7 @@ use chandlery_datasets::{Feed, Fingerprint, Split, count};
 use epochs::Watch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -148,6 +150,7 @@ impl<R: Run> Asked<R> {
                 )
             }
         };
+        stages::from_here_on(Stage::Preparation);
         Ok(Self { report, device, input, settings, args: args.clone(), resumed })
     }
 
@@ -175,6 +178,7 @@ impl<R: Run> Asked<R> {
         (option, batch): (&'static str, usize),
         seed: u64,
     ) -> Result<Feed> {
+        let _stage = stages::enter(Stage::Data);
         let n = train.n_samples();
         if batch > n {
             let words = format!("minibatches of {n}, all rows that are trained on, in place of {batch}");
@@ -310,6 +314,7 @@ impl<R: Run> Asked<R> {
         };
         let spent = before + began.elapsed().as_secs_f64();
         R::KIND.say_if_interrupted(report, &folder);
+        stages::from_here_on(Stage::Training);
         Ok(Session {
             report,
             device,
@@ -319,6 +324,7 @@ impl<R: Run> Asked<R> {
             watch: Watch::start(spent, args.checkpoint_every, args.stop_after_steps),
             trainer,
             place,
+            earlier: before,
         })
     }
 }
@@ -353,6 +359,8 @@ pub struct Session<R: Run> {
     /// The data set, as the user named it.
     data: String,
     watch: Watch,
+    /// Seconds of the processes before this one.
+    earlier: f64,
 }
 
 impl<R: Run> Session<R> {
@@ -384,8 +392,9 @@ impl<R: Run> Session<R> {
     /// Ends the training: the trainer, whose memory the caller can free, and what is left of the
     /// session.
     pub fn trained(self) -> (R::Trainer, Trained<R>) {
-        let Self { report, device, folder, info, trainer, place, .. } = self;
-        (trainer, Trained { report, device, folder, info, place, since: Instant::now() })
+        let Self { report, device, folder, info, trainer, place, earlier, .. } = self;
+        stages::from_here_on(Stage::Measures);
+        (trainer, Trained { report, device, folder, info, place, earlier })
     }
 
     /// Says how to resume the run, which was interrupted.
@@ -394,58 +403,5 @@ impl<R: Run> Session<R> {
     /// When standard output refuses.
     pub fn interrupted(&self) -> Result<Outcome> {
         R::KIND.interrupted(&self.report, &self.folder)
-    }
-}
-
-/// A run whose training is done.
-pub struct Trained<R: Run> {
-    /// Where the program says how it goes.
-    pub report: Report,
-    /// Where it computes.
-    pub device: Device,
-    /// Where it leaves its files.
-    pub folder: RunFolder,
-    /// What it was asked for.
-    pub info: RunInfo<R::Input, R::Settings>,
-    /// How far it came.
-    pub place: PlaceOf<R>,
-    since: Instant,
-}
-
-impl<R: Run> Trained<R> {
-    /// Writes `results.json` and the model card, and says where the run is.
-    ///
-    /// Beside `results`, an object, the JSON has `out`, `device`, `seconds` of the whole run and
-    /// `training_seconds` of its training.
-    ///
-    /// # Errors
-    /// When the disk or standard output refuses.
-    pub fn finish(&self, seed: u64, results: Value, card: &Card<'_>) -> Result<Outcome> {
-        let total = self.place.run_seconds + self.since.elapsed().as_secs_f64();
-        let device = describe(&self.device);
-        let mut all = json!({
-            "out": self.folder.path(),
-            "device": device,
-            "seed": seed,
-            "seconds": total,
-            "training_seconds": self.place.run_seconds,
-        });
-        if let (Some(all), Value::Object(results)) = (all.as_object_mut(), results) {
-            all.extend(results);
-        }
-        self.folder.write_json("results.json", &all)?;
-        let made = card::Made {
-            version: &self.info.version,
-            command: &self.info.command,
-            seed,
-            device: &device,
-            seconds: total,
-        };
-        self.folder.write("README.md", card.text(&made).as_bytes())?;
-        self.report.line(&format!("{} in {}", self.folder.path().display(), seconds(total)))?;
-        self.report.finish(&all)?;
-        // The run is whole: there is nothing to resume.
-        interrupt::take_words();
-        Ok(Outcome::Done)
     }
 }

@@ -17,7 +17,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let fit = CostArgs { chunk: args.feed.chunk(&rows.split), ..args.cost.clone() }.fit(1);
     let dtype = if fit.double { DType::F64 } else { DType::F32 };
     let home = if fit.chunk.is_some() { Device::Cpu } else { device.clone() };
-    let raw = rows.split.raw(&home)?;
+    let raw = rows.raw(&home)?;
     let cost = Cost::new(model.config().clone(), fit.cost, &raw, fit.chunk, dtype, &device)?;
     let parts = cost.parts(&model.flat()?.to_dtype(dtype)?)?;
     let mut sums = Tensor::zeros(model.config().n_hidden, DType::F64, &device)?;
@@ -39,7 +39,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         parts.divergence,
         activity.len()
     ))?;
-    report.finish(&json!({
+    report.finish(json!({
         "model": args.of.model.model,
         "data": rows.name,
         "n_samples": rows.split.n_samples(),

@@ -8,7 +8,7 @@ use crate::session::card::scale_of;
 use crate::session::{Card, Picture, Run, Trained};
 use anyhow::Result;
 use chandlery::Model;
-use chandlery::pictures::curves::{self, Panel};
+use chandlery::pictures::curves::Panel;
 use chandlery::sparse_autoencoder::{CostParts, SparseAutoencoder};
 use serde_json::{Map, Value, json};
 
@@ -42,8 +42,8 @@ pub fn finish<R: Run<Input = Input, Settings = Settings>>(
     made: Made,
 ) -> Result<Outcome> {
     let (settings, config) = (&run.info.settings, model.config());
-    model.save_pretrained(&run.folder.of_model("")?)?;
-    run.folder.write("curves.svg", curves::draw(&made.panels)?.as_bytes())?;
+    run.folder.save_model("", |path| model.save_pretrained(path))?;
+    run.draw_curves(&made.panels)?;
     let pictures: Vec<_> = filters(model, &run.folder)?.into_iter().collect();
     run.report.line(&format!(
         "cost {:.6} → {:.6}: half the squared error {:.6}, decay {:.6}, divergence {:.6}",

@@ -46,7 +46,7 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
         results.insert("n_hidden".to_owned(), json!(args.hidden));
         results.insert("cost".to_owned(), json!(cost));
         if let Some(folder) = folder {
-            model.save_pretrained(&folder.of_model("")?)?;
+            folder.save_model("", |path| model.save_pretrained(path))?;
             filters(&model, folder)?;
         }
         Ok(())

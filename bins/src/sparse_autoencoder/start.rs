@@ -170,7 +170,7 @@ pub fn first_model(
 pub fn keep(settings: &Settings, rows: &Rows, device: &Device, folder: &RunFolder) -> Result<()> {
     if settings.start_from.is_some() && !folder.join(KEPT).join("config.json").exists() {
         let first = first_model(settings, rows, device, None)?;
-        first.save_pretrained(folder.of_model(KEPT)?)?;
+        folder.save_model(KEPT, |path| first.save_pretrained(path))?;
     }
     Ok(())
 }

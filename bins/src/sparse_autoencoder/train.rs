@@ -126,7 +126,7 @@ fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
 /// The rows, where the cost over all of them reads them.
 fn raw(settings: &Settings, rows: &Rows, device: &Device) -> Result<Tensor> {
     let home = if settings.cost.chunk.is_some() { &Device::Cpu } else { device };
-    Ok(rows.split.raw(home)?)
+    rows.raw(home)
 }
 
 /// Keeps what a run begins with, and says what is trained on what.

@@ -33,7 +33,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         100. * figures.nonzero_fraction,
         figures.max_relative_gap
     ))?;
-    report.finish(&json!({
+    report.finish(json!({
         "model": args.of.model.model,
         "data": rows.name,
         "n_samples": rows.split.n_samples(),

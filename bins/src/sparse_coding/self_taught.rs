@@ -39,7 +39,7 @@ pub fn self_taught(args: &SelfTaughtArgs) -> Result<Outcome> {
             results.insert("objective".to_owned(), json!(figures.objective));
             results.insert("nonzero_fraction".to_owned(), json!(figures.nonzero_fraction));
             if let Some(folder) = folder {
-                model.save_pretrained(&folder.of_model("")?)?;
+                folder.save_model("", |path| model.save_pretrained(path))?;
                 draw_basis(&model, rows, folder)?;
             }
             Ok(())

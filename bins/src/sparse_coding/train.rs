@@ -7,10 +7,11 @@ use crate::rows::{Reads, Rows, SplitArg};
 use crate::run_folder::RunFolder;
 use crate::session::card::scale_of;
 use crate::session::{Asked, Card, Ended, Epochs, Kind, Nothing, Picture, Run, Trained};
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use candle::{DType, Device};
 use chandlery::dictionary::{Init, distinct_signals};
-use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::sparse_coding::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
 use chandlery::{Encode, MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Split, count};
@@ -170,6 +171,7 @@ const SOME: usize = 1024;
 /// Draws the atoms, those with the largest energy (sum of squared activations of some rows of
 /// `split`) first.
 pub fn draw_basis(model: &SparseCoding, split: &Split, folder: &RunFolder) -> Result<Option<Picture>> {
+    let _stage = stages::enter(Stage::Pictures);
     let Some(tile) = model.shape() else { return Ok(None) };
     let activations = model.encode(&split.take(SOME)?.raw(model.basis().device())?)?;
     let energy = activations.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
@@ -184,16 +186,15 @@ pub fn draw_basis(model: &SparseCoding, split: &Split, folder: &RunFolder) -> Re
 /// The model, its measure, pictures, curves and the model card.
 fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Outcome> {
     let (settings, lines, config) = (&run.info.settings, &run.place.reports, model.config());
-    model.save_pretrained(&run.folder.of_model("")?)?;
+    run.folder.save_model("", |path| model.save_pretrained(path))?;
     let panel = |title: &str, y_label: &str, y: fn(&Line) -> f64| {
         let points = lines.iter().map(|line| (line.epoch as f64, y(line)));
         Panel::new(title, "epoch", y_label, vec![Curve::new(title, points)])
     };
-    let curves = curves::draw(&[
+    run.draw_curves(&[
         panel("objective", "mean over the rows", |line| line.objective),
         panel("nonzero activations", "% of all", |line| 100. * line.nonzero_fraction),
     ])?;
-    run.folder.write("curves.svg", curves.as_bytes())?;
     let mut measure = model.measure();
     rows.each(&run.device, |rows| Ok(measure.add(rows)?))?;
     let figures = measure.figures()?;

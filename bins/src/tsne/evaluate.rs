@@ -44,7 +44,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     for (name, value) in figures_of(&measures) {
         report.line(&format!("{name} {value}"))?;
     }
-    report.finish(&json!({
+    report.finish(json!({
         "data": rows.name,
         "layout": args.layout,
         "n_samples": rows.n(),

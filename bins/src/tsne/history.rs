@@ -2,6 +2,7 @@
 use crate::progress::Progress as Bar;
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
+use crate::stages::{self, Stage};
 use anyhow::Result;
 use candle::{DType, Device, Tensor};
 use chandlery::pictures::scatter::Classes;
@@ -33,6 +34,7 @@ impl History {
 
     /// Draws the layout after so many iterations.
     pub fn draw(&self, iteration: usize, layout: &Tensor, words: &str) -> Result<()> {
+        let _stage = stages::enter(Stage::Pictures);
         let positions = values(layout)?;
         let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes: &self.classes };
         Ok(write_png(&draw(&points, words, SIDE)?, &self.folder.file(&Self::name(iteration))?)?)

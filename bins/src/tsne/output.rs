@@ -5,6 +5,7 @@ use super::rows::Rows;
 use crate::arrays;
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
+use crate::stages::{self, Stage};
 use anyhow::{Result, ensure};
 use candle::Tensor;
 use chandlery::pictures::page::sprites::Sprites;
@@ -27,6 +28,7 @@ const ARRAYS: [&str; 3] = ["layout.npy", "layout.csv", "layout.safetensors"];
 
 /// Writes the layout, f32 `[n, n_dims]`, with labels where the format has a place for them.
 pub fn write_arrays(folder: &RunFolder, layout: &Tensor, labels: Option<&[u32]>) -> Result<()> {
+    let _stage = stages::enter(Stage::Files);
     for name in ARRAYS {
         let mut once = Some(layout.clone());
         arrays::write(&folder.file(name)?, layout.dims2()?, || Ok(once.take()), labels)?;

@@ -3,6 +3,7 @@ use crate::choices::SplitsArg;
 use crate::options::DataArgs;
 use crate::session::card::{scale_of, scale_of_rows};
 use crate::session::info::check_finished;
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
 use chandlery_datasets::preparation::StepConfig;
@@ -57,6 +58,7 @@ impl Rows {
 
     /// Copies rows of a data set, which was read with this centre, to `device`.
     pub fn of(dataset: Dataset, splits: SplitsArg, centre: Option<&Centre>, device: &Device) -> Result<Self> {
+        let _stage = stages::enter(Stage::Data);
         let Dataset { name, train, test, class_names, column_names, .. } = dataset;
         let splits: Vec<Split> = match (splits, test) {
             (SplitsArg::Train, _) | (SplitsArg::All, None) => vec![train],
@@ -90,6 +92,7 @@ impl Rows {
         if steps.is_empty() {
             return Ok(Preparation::default());
         }
+        let _stage = stages::enter(Stage::Preparation);
         match &self.held {
             Held::Dense(raw) => {
                 let split = Split::from_tensors(raw, None)?;

@@ -8,10 +8,11 @@ use crate::progress::Spinner;
 use crate::report::{Outcome, figure, note, of_data, seconds};
 use crate::rows::OfRows;
 use crate::session::{self, Asked, Kind, Made, Nothing, Picture, Run, Session, Trained, check_more};
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::evaluation::layout::Measures;
-use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::pictures::scatter::Classes;
 use chandlery::tsne::measure::kl_of_affinities;
 use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneTrainer};
@@ -19,7 +20,6 @@ use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Centre, Preparation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::time::Instant;
 
 /// A check: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -85,6 +85,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
 
 /// A run before its first iteration.
 fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneTrainer> {
+    // What the layout is made of is learned before the first iteration.
+    let _stage = stages::enter(Stage::Training);
     let _spinner = Spinner::new("finding neighbours");
     let philox = Philox::new(settings.seed, streams::START);
     let run = match (&settings.neighbours_from, &settings.distances) {
@@ -158,16 +160,14 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
     let embedding = embedding_of(made, rows, settings)?;
     let (layout, last) = (embedding.layout(), lines.last().copied());
-    embedding.save_pretrained(&folder.of_model("")?)?;
+    folder.save_model("", |path| embedding.save_pretrained(path))?;
     output::write_arrays(folder, layout, rows.labels.as_deref())?;
-    let measuring = Instant::now();
     let (kl, measures) = match settings.skip_measures {
         true => (last.map(|line| line.progress.kl), Measures::default()),
         false => measure(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures))?,
     };
-    let measure_seconds = measuring.elapsed().as_secs_f64();
-    let stages = made.seconds();
-    let layout_seconds = stages.total();
+    let training = made.seconds();
+    let layout_seconds = training.total();
     let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
     figures.extend(figures_of(&measures));
     // All neighbours are the nearest where all rows were searched.
@@ -179,7 +179,6 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     let perplexity = words_of_list(&made.config().perplexities());
     let of_data = [("rows", rows.n().to_string()), ("perplexity", perplexity)];
     figures.splice(0..0, of_data.map(|(name, value)| (name.to_owned(), value)));
-    let drawing = Instant::now();
     let pictures = draw(run, rows, classes, layout, &figures)?;
     let iterations = last.map_or(0, |line| line.progress.iteration);
     let results = json!({
@@ -195,15 +194,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
         "search_recall": made.recall(),
         "knn_label_accuracy": measures.knn_label_accuracy,
         "layout_seconds": layout_seconds,
-        "stage_seconds": {
-            "neighbours": stages.neighbours,
-            "perplexity": stages.perplexity,
-            "symmetrisation": stages.symmetrisation,
-            "start": stages.start,
-            "descent": stages.descent,
-            "measures": measure_seconds,
-            "pictures": drawing.elapsed().as_secs_f64(),
-        },
+        "training_stage_seconds": training,
     });
     let card = card::of(&embedding, rows, settings, iterations, &figures, &pictures)?;
     run.finish(settings.seed, results, &card)
@@ -239,7 +230,8 @@ fn draw(
     figures: &[(String, String)],
 ) -> Result<Vec<Picture>> {
     let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
-    folder.write("curves.svg", learning_curves(lines)?.as_bytes())?;
+    let _stage = stages::enter(Stage::Pictures);
+    run.draw_curves(&learning_curves(lines))?;
     let spinner = Spinner::new("drawing");
     let mut pictures = vec![output::write_pictures(folder, rows, classes, layout, settings, figures)?];
     if let Some(pixels) = settings.thumbnails {
@@ -254,14 +246,14 @@ fn draw(
     Ok(pictures)
 }
 
-/// Divergence and span by iteration, as SVG.
-fn learning_curves(lines: &[Line]) -> Result<String> {
+/// Divergence and norm of the gradient by iteration.
+fn learning_curves(lines: &[Line]) -> [Panel; 2] {
     let panel = |title: &str, y: fn(&Progress) -> f64| {
         let points = lines.iter().map(|line| (line.progress.iteration as f64, y(&line.progress)));
         Panel::new(title, "iteration", title, vec![Curve::new(title, points)])
     };
-    Ok(curves::draw(&[
+    [
         panel("divergence (KL, nats)", |progress| progress.kl),
         panel("norm of the gradient", |progress| progress.gradient_norm).log(),
-    ])?)
+    ]
 }

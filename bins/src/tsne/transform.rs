@@ -56,7 +56,7 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
         named(&args.out),
         seconds(took)
     ))?;
-    report.finish(&json!({
+    report.finish(json!({
         "model": args.of.model.model,
         "data": name,
         "out": args.out,

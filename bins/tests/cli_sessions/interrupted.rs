@@ -1,7 +1,9 @@
 //! The first Ctrl-C or SIGTERM ends every stage of every command, with its code.
 #![cfg(target_os = "linux")]
-use super::{CHECKPOINT, Program, TRAININGS, checkpoint, figures, folder, has_leftovers, names};
-use crate::common::{DAE, DBN_ON_CPU, DICTIONARY_ON_CPU, SPARSE_AUTOENCODER, SPARSE_CODING, TSNE, weights};
+use super::{CHECKPOINT, TRAININGS, checkpoint, figures, folder, has_leftovers, names};
+use crate::common::{
+    DAE, DBN_ON_CPU, DICTIONARY_ON_CPU, Program, SPARSE_AUTOENCODER, SPARSE_CODING, TSNE, weights,
+};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

@@ -43,13 +43,14 @@ fn seconds_of_a_layout_are_those_of_all_processes() {
     let of_lines =
         |stage: &str| lines.iter().map(|line| number(line, &format!("seconds/{stage}"))).collect::<Vec<_>>();
     for stage in ["neighbours", "perplexity", "symmetrisation", "start"] {
-        let seconds = number(&results, &format!("stage_seconds/{stage}"));
+        let seconds = number(&results, &format!("training_stage_seconds/{stage}"));
         assert!(seconds > 0. && of_lines(stage).iter().all(|&line| line == seconds), "{stage}: {results}");
     }
     assert!(of_lines("descent").is_sorted_by(|a, b| a < b), "{lines:?}");
-    assert_eq!(of_lines("descent").last(), Some(&number(&results, "stage_seconds/descent")));
+    assert_eq!(of_lines("descent").last(), Some(&number(&results, "training_stage_seconds/descent")));
     let stages = ["neighbours", "perplexity", "symmetrisation", "start", "descent"];
-    let sum: f64 = stages.map(|stage| number(&results, &format!("stage_seconds/{stage}"))).iter().sum();
+    let sum: f64 =
+        stages.map(|stage| number(&results, &format!("training_stage_seconds/{stage}"))).iter().sum();
     assert!((number(&results, "layout_seconds") - sum).abs() < 1e-9, "{results}");
 }
 

@@ -49,7 +49,7 @@ fn digits_are_laid_out_by_class_with_pictures_a_page_and_figures() {
     assert!((number(&made, "kl") - number(last, "kl")).abs() < 1e-4 * number(last, "kl"), "{made} {last}");
     assert!(number(last, "kl") < number(&lines[0], "kl"));
     let stages = ["neighbours", "perplexity", "symmetrisation", "start", "descent"];
-    let sum: f64 = stages.iter().map(|stage| number(&made, &format!("stage_seconds/{stage}"))).sum();
+    let sum: f64 = stages.iter().map(|stage| number(&made, &format!("training_stage_seconds/{stage}"))).sum();
     assert!(
         (sum - number(&made, "layout_seconds")).abs() < 1e-9 && sum <= number(&made, "seconds"),
         "{made}"

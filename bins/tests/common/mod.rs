@@ -1,6 +1,8 @@
 //! What the tests of the command line share: running a program as a user does, and reading what it
 //! leaves.
 #![allow(dead_code)] // Each test file uses some of it.
+use chandlery_bins::{bench, dae, dbn, dictionary, sparse_autoencoder, sparse_coding, tsne};
+use clap::CommandFactory;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -95,6 +97,25 @@ impl Program {
         assert_eq!(output.status.code(), Some(2), "{} {args:?}\n{stderr}", self.path);
         assert!(stderr.contains(text), "{} {args:?} lacks {text}\n{stderr}", self.path);
     }
+}
+
+/// The command lines of all programs.
+pub fn programs() -> [clap::Command; 7] {
+    let all = [
+        dbn::cli::Cli::command(),
+        dae::args::Cli::command(),
+        dictionary::args::Cli::command(),
+        sparse_autoencoder::args::Cli::command(),
+        sparse_coding::args::Cli::command(),
+        tsne::args::Cli::command(),
+        bench::Cli::command(),
+    ];
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin")).unwrap();
+    assert_eq!(files.count(), all.len(), "a program is missing here");
+    all.map(|mut command| {
+        command.build();
+        command
+    })
 }
 
 /// Standard error without the lines of what takes long, which come by the clock.

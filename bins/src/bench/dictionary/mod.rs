@@ -143,7 +143,7 @@ pub(super) fn run(args: &DictionaryArgs) -> Result<()> {
             What::Lists => lists::run(args, &device, &report, &mut rows)?,
         }
     }
-    report.finish(&rows)
+    report.finish_as_is(&rows)
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ pub(super) fn run(args: &PaperArgs) -> Result<()> {
     let made = KNOWN.iter().map(|known| read(&folder.join(format!("{}.md", known.name()))));
     let made = made.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
     write(&args.out.join("PAPERS.md"), &document::whole(&made))?;
-    report.finish(&documents)
+    report.finish_as_is(&documents)
 }
 
 /// The text of a file; none where there is none.

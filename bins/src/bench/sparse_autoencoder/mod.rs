@@ -264,7 +264,7 @@ fn train(args: &SparseAutoencoderArgs) -> Result<()> {
         "64-25-64, {} iterations, {} evaluations over {ROWS} patches: {:.3} s ({:.3} to {:.3}), cost {:.6} → {:.6}, on {}",
         row.iterations, row.evaluations, row.seconds, row.seconds_min, row.seconds_max, row.cost_start, row.cost, row.device
     ))?;
-    report.finish(&row)
+    report.finish_as_is(&row)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::reconstructions::drawable;
 use crate::rows::{self, MeasuredOn};
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
+use crate::stages::{self, Stage};
 use anyhow::{Context, Result};
 use candle::Tensor;
 use chandlery::labelled::LabelledDbn;
@@ -66,6 +67,7 @@ impl Evaluation {
 /// Draws a line of samples of each class into a run folder; nothing when rows are no images that
 /// can be drawn.
 pub fn run_picture(dbn: &LabelledDbn, seed: u64, folder: &RunFolder) -> Result<Option<Picture>> {
+    let _stage = stages::enter(Stage::Pictures);
     let _spinner = Spinner::new("drawing samples");
     let Some(shape) = drawable(dbn.config()) else {
         return Ok(None);

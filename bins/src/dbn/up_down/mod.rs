@@ -197,7 +197,7 @@ fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
     // Memory of the training goes before the evaluation comes.
     drop(trainer);
     let RunInfo { input, settings, .. } = &run.info;
-    dbn.save_pretrained(&run.folder.of_model("")?)?;
+    run.folder.save_model("", |path| dbn.save_pretrained(path))?;
     let picture = measure::run_picture(&dbn, settings.seed, &run.folder)?;
     let evaluation = Evaluation::of(&dbn, data.measured_on())?;
     run.report.line(&evaluation.line())?;
