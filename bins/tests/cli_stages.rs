@@ -4,7 +4,7 @@ mod common;
 #[path = "cli_sessions/trainings.rs"]
 mod trainings;
 
-use common::{number, programs, results};
+use common::{BENCH, number, programs, results, write_npy};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -93,4 +93,50 @@ fn the_last_line_says_the_largest_stages_beside_training() {
         .collect();
     assert!(last.starts_with("run in ") && !words.is_empty(), "{last}");
     assert!(last.ends_with(&format!(" s ({})", words.join(", "))), "{last}: {spent}");
+}
+
+#[test]
+fn whole_commands_are_timed_and_leave_nothing() {
+    let (folder, _alone) = (tempfile::tempdir().unwrap(), alone());
+    let rows: Vec<f32> = (0..80 * 6).map(|i| (i * 37 % 11) as f32 / 10.).collect();
+    write_npy(&folder.path().join("x.npy"), [80, 6], &rows);
+    let runs = |only: &str| {
+        let args = ["runs", "--only", only, "--data", "x.npy", "--repeats", "3", "--device", "cpu"];
+        let mut command = BENCH.command(folder.path(), &[&args[..], &["--json"]].concat());
+        let output = command.env("TMPDIR", folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let table = runs("sparse-coding,evaluate");
+    let rows = table.as_array().unwrap();
+    assert_eq!(
+        rows.iter().map(|row| &row["command"]).collect::<Vec<_>>(),
+        ["sparse-coding", "dbn evaluate dbn"]
+    );
+    for row in rows {
+        let wall = ["seconds_min", "seconds", "seconds_max"].map(|name| number(row, name));
+        assert!(0. < wall[0] && wall.is_sorted(), "{row}");
+        let names: Vec<&String> = row["stage_seconds"].as_object().unwrap().keys().collect();
+        assert_eq!(names, STAGES, "{row}");
+        let sum: f64 = STAGES.map(|stage| number(row, &format!("stage_seconds/{stage}"))).iter().sum();
+        let outside = number(row, "outside_seconds");
+        assert!(outside > 0. && (sum + outside - wall[1]).abs() < 1e-9, "{row}");
+    }
+    assert!(number(&rows[0], "stage_seconds/training") > 0., "{table}");
+    assert_eq!(number(&rows[1], "stage_seconds/training"), 0., "{table}");
+    let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["x.npy"]);
+}
+
+#[test]
+fn programs_that_are_not_there_are_named() {
+    let (folder, _alone) = (tempfile::tempdir().unwrap(), alone());
+    let alone = folder.path().join("bench");
+    std::fs::copy(BENCH.path, &alone).unwrap();
+    let output = std::process::Command::new(&alone).args(["runs", "--only", "dae"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let want =
+        format!("bench: {}: this program must stand beside bench", folder.path().join("dae").display());
+    assert!(said.starts_with(&want), "{said}");
 }

@@ -16,6 +16,7 @@ mod paper;
 mod patch_rbm;
 mod place;
 mod rbm;
+mod runs;
 mod size;
 mod sparse_autoencoder;
 mod sparse_coding;
@@ -32,6 +33,7 @@ pub use knn::KnnArgs;
 pub use paper::PaperArgs;
 pub use patch_rbm::PatchRbmArgs;
 pub use rbm::{RbmArgs, Row};
+pub use runs::RunsArgs;
 pub use sparse_autoencoder::SparseAutoencoderArgs;
 pub use sparse_coding::SparseCodingArgs;
 pub use tsne::TsneArgs;
@@ -84,6 +86,8 @@ pub enum Model {
     Knn(KnnArgs),
     /// t-SNE of whole data sets: seconds by stage, and how good the layouts are.
     Tsne(TsneArgs),
+    /// Whole commands with default settings, from the command to the prompt: seconds by stage.
+    Runs(RunsArgs),
 }
 
 /// Runs the benchmark that the command line names.
@@ -103,6 +107,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::SparseCoding(args) => sparse_coding::run(args)?,
         Model::Knn(args) => knn::run(args)?,
         Model::Tsne(args) => tsne::run(args)?,
+        Model::Runs(args) => runs::run(args)?,
     }
     Ok(Outcome::Done)
 }

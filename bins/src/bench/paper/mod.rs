@@ -45,8 +45,8 @@ pub struct PaperArgs {
     /// Make each table and figure small, in a minute on two cores.
     #[arg(long)]
     quick: bool,
-    /// Tables and figures to make, several separated by commas, such as table-1,figure-4; default:
-    /// all.
+    /// Parts to run, several separated by commas. They are tables and figures, such as
+    /// table-1,figure-4. Default: all.
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Folder for PAPERS.md, the page of all papers made there so far, and papers/, which has
