@@ -154,9 +154,9 @@ fn epochs<B: Base>(session: &mut Session<FineTune<B>>, rows: &Rows, feed: &mut F
     let held_out = held_out(rows, session.trainer.model_config(), &session.device)?;
     let epochs = Epochs { feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
     session.epochs(epochs, |trainer, metrics, pace, place| {
-        let model = trainer.model()?;
+        let model = trainer.network();
         let measure =
-            |(rows, labels): &(Tensor, Option<Tensor>)| Measured::error(&model, rows, labels.as_ref());
+            |(rows, labels): &(Tensor, Option<Tensor>)| Measured::error(model, rows, labels.as_ref());
         let line = EpochReport {
             epoch: pace.epoch + 1,
             loss: metrics.loss,

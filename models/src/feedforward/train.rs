@@ -166,6 +166,12 @@ impl FeedforwardTrainer {
         self.model.config()
     }
 
+    /// The network itself, which the next step changes: to measure it, without the copy that
+    /// [`model`](Trainer::model) makes.
+    pub fn network(&self) -> &Feedforward {
+        &self.model
+    }
+
     /// Trains until the error of `held_out` rows was no better for `patience` epochs in a row, or
     /// all `epochs` are made; returns the network of the best epoch. The error is the share of
     /// wrong classes of a classifier, which needs labels, and the mean squared error of a row of an
