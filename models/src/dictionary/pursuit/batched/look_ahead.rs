@@ -87,7 +87,7 @@ impl<'a> Paths<'a> {
     }
 
     /// OLS to the end, for signals of which `going` is 1.
-    fn to_its_end(mut self, mut going: Tensor) -> Result<End> {
+    fn finish(mut self, mut going: Tensor) -> Result<End> {
         going = (going * self.goes_on()?)?;
         for _ in self.slots.len()..self.problem.s {
             if self.problem.to_error && is_none(&going)? {
@@ -142,7 +142,7 @@ impl End {
 pub(super) fn look_ahead(problem: &Problems) -> Result<Fits> {
     let mut path = Paths::new(problem)?;
     let mut going = path.goes_on()?;
-    let mut best = path.clone().to_its_end(going.clone())?;
+    let mut best = path.clone().finish(going.clone())?;
     for t in 0..problem.s {
         if is_none(&going)? {
             break;
@@ -154,7 +154,7 @@ pub(super) fn look_ahead(problem: &Problems) -> Result<Fits> {
             let candidate = candidates.slot(c)?;
             let mut way = path.clone();
             let added = way.add(&Sets { taken: (&candidate.taken * &going)?, ..candidate.clone() })?;
-            let end = way.to_its_end(added.clone())?;
+            let end = way.finish(added.clone())?;
             let better = (end.is_better(&best, &problem.energy)? * added)?;
             best = end.or(&better, &best)?;
             chosen = candidate.or(&better, &chosen)?;
