@@ -9,8 +9,8 @@ use crate::report::{Outcome, Report};
 use crate::session::info::data_and_settings;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
-use chandlery::tsne::measure::{kl_of_affinities, true_kl};
-use chandlery::tsne::{Embedding, TsneConfig, TsneTrainer};
+use chandlery::tsne::measure::{Searched, kl_of_affinities};
+use chandlery::tsne::{Embedding, Neighbours, TsneConfig, TsneTrainer};
 use chandlery::{LoadOptions, Model, Philox};
 use chandlery_datasets::{Centre, count};
 use serde_json::json;
@@ -133,14 +133,15 @@ fn config(
     Ok(config)
 }
 
-/// The divergence, over the neighbours that were given to the run or those of a search.
+/// The divergence, over the neighbours that were given to the run or those of a search, which are
+/// the nearest rows where it looked at all.
 fn kl(
     read: &Tensor,
     layout: &Tensor,
     config: &TsneConfig,
     philox: Philox,
     of_run: Option<&(DataArgs, Settings)>,
-) -> Result<f64> {
+) -> Result<(f64, Option<Neighbours>)> {
     if let Some((data, settings)) = of_run
         && let (Some(indices), Some(distances)) = (&settings.neighbours_from, &settings.distances)
     {
@@ -150,7 +151,9 @@ fn kl(
         let given = given.context("the neighbours of this run; search others with --neighbours")?;
         let config = TsneConfig { preparation: Default::default(), ..config.clone() };
         let run = TsneTrainer::from_neighbours(config, philox, &given.to_device(layout.device())?)?;
-        return Ok(kl_of_affinities(run.affinities(), layout, run.config().degrees_of_freedom)?);
+        return Ok((kl_of_affinities(run.affinities(), layout, run.config().degrees_of_freedom)?, None));
     }
-    true_kl(read, layout, config, philox).context("the divergence")
+    let Searched { affinities, nearest } = Searched::new(read, config, philox).context("the divergence")?;
+    let kl = kl_of_affinities(&affinities, layout, config.degrees_of_freedom);
+    Ok((kl.context("the divergence")?, nearest))
 }

@@ -3,15 +3,15 @@ use crate::progress::Progress;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::evaluation::layout::Measures;
-use chandlery::tsne::Metric;
+use chandlery::tsne::{Metric, Neighbours};
 
 /// What is measured one after the other: the divergence, and three [`Measures`].
 const STAGES: u64 = 4;
 
-/// The divergence that `kl` finds, and the measures of a layout of the prepared rows that `read`
-/// gives, with progress.
+/// The divergence that `kl` finds, with the nearest rows where it knows them, and the measures of a
+/// layout of the prepared rows that `read` gives, with progress.
 pub fn measured(
-    kl: impl FnOnce() -> Result<f64>,
+    kl: impl FnOnce() -> Result<(f64, Option<Neighbours>)>,
     read: impl FnOnce() -> Result<Tensor>,
     labels: Option<&[u32]>,
     layout: &Tensor,
@@ -19,12 +19,12 @@ pub fn measured(
 ) -> Result<(f64, Measures)> {
     let bar = Progress::iterations(STAGES, 0);
     bar.label("divergence".to_owned());
-    let kl = kl()?;
+    let (kl, nearest) = kl()?;
     let mut next = |name: &str| {
         bar.advance(1);
         bar.label(name.to_owned());
     };
-    Ok((kl, Measures::of(&read()?, labels, layout, metric, &mut next)?))
+    Ok((kl, Measures::of(&read()?, labels, layout, metric, nearest.as_ref(), &mut next)?))
 }
 
 /// Names and values of those that were taken.

@@ -217,7 +217,7 @@ fn measure(made: &TsneTrainer, embedding: &Embedding, rows: &Rows) -> Result<(f6
         Some(read) => Ok(read),
         None => rows.read(&embedding.config().preparation),
     };
-    let kl = || Ok(kl_of_affinities(made.affinities(), layout, degrees)?);
+    let kl = || Ok((kl_of_affinities(made.affinities(), layout, degrees)?, made.nearest().cloned()));
     measured(kl, read, rows.labels.as_deref(), layout, embedding.config().metric)
 }
 

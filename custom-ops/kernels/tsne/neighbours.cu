@@ -2,6 +2,7 @@
 //
 // column_parts, column_means   the mean of each column: sums in f64 over stretches of rows, then
 //                              over the stretches in order
+// half_squares     half the squared length of each row, in f64
 // centre           rows minus their own means (correlation, which is the cosine of these)
 // largest_entry    the largest |x - mean| / 2 of rows and queries, which the scale comes from
 // normalise        out, and for the bounds of products its squared length, rounded down, and its
@@ -52,6 +53,16 @@ extern "C" __global__ void column_means(float* means, const double* parts, const
   means[c] = (float)(sum / (double)n);
 }
 
+extern "C" __global__ void half_squares(double* halves, const float* rows, const size_t n, const size_t d) {
+  const unsigned lane = threadIdx.x % 32;
+  const size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32;
+  if (i >= n) return;
+  double sum = 0;
+  for (size_t c = lane; c < d; c += 32) sum = fma((double)rows[i * d + c], (double)rows[i * d + c], sum);
+  sum = sum_of_warp(sum);
+  if (lane == 0) halves[i] = .5 * sum;
+}
+
 // A warp for each row. One with an entry that is not finite stays as it is, so that `ready` finds
 // the entry.
 extern "C" __global__ void centre(float* out, const float* rows, const size_t n, const size_t d) {
@@ -97,7 +108,12 @@ extern "C" __global__ void normalise(float* out, float* squares, float* magnitud
   for (size_t c = lane; c < pitch; c += 32) {
     const float x = c < d ? rows[i * d + c] : 0;
     finite &= isfinite(x);
-    const float y = c >= d ? 0 : form == UNIT ? (float)(x * inverse) : form == SCALED ? x * scale : x * scale - means[c] * scale;
+    // In double: a large number may be that of a whole column.
+    const float y = c >= d         ? 0
+                    : form == UNIT ? (float)(x * inverse)
+                    : form == SCALED
+                        ? x * scale
+                        : (float)((double)x * (double)scale - (double)means[c] * (double)scale);
     sum = fma((double)y, (double)y, sum);
     uint32_t high = __float_as_uint(y), low;
     if (rounded) in_tf32_parts(y, high, low);

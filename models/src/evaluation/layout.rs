@@ -1,6 +1,6 @@
 //! How well a layout keeps what is near: the usual measures beside its divergence.
-use crate::tsne::Metric;
-use crate::tsne::measure::{knn_label_accuracy, knn_recall, trustworthiness};
+use crate::tsne::measure::Compared;
+use crate::tsne::{Metric, Neighbours};
 use candle::{Result, Tensor};
 use serde::Serialize;
 
@@ -24,9 +24,11 @@ pub struct Measures {
 
 impl Measures {
     /// Those of a layout, f32 `[n, n_dims]`, of prepared rows, f32 `[n, n_features]`, which are
-    /// compared by `metric`; `labels` are `[n]`. `next` is told what is measured before each.
+    /// compared by `metric`; `labels` are `[n]`. `nearest` are the nearest rows of each, nearest
+    /// first, if a search of all is known. `next` is told what is measured before each.
     ///
-    /// Cost: `n²` distances of rows, and of points.
+    /// Cost: `n²` distances of points, of rows those of trustworthiness, and `n²` where `nearest`
+    /// are not 11 at least.
     ///
     /// # Errors
     /// When shapes or devices do not fit.
@@ -35,24 +37,25 @@ impl Measures {
         labels: Option<&[u32]>,
         layout: &Tensor,
         metric: Metric,
+        nearest: Option<&Neighbours>,
         next: &mut dyn FnMut(&str),
     ) -> Result<Self> {
         let n = rows.dim(0)?;
         let mut measures = Self::default();
+        let k = if 2 * TRUST_NEIGHBOURS < n { TRUST_NEIGHBOURS } else { NEIGHBOURS };
         next("trustworthiness");
+        if k >= n {
+            return Ok(measures);
+        }
+        let compared = Compared::new("Measures", rows, layout, k, metric)?;
         if 2 * TRUST_NEIGHBOURS < n {
-            let measure = trustworthiness(rows, layout, TRUST_NEIGHBOURS, SAMPLE, metric)?;
-            measures.trustworthiness = Some(measure);
+            measures.trustworthiness = Some(compared.trustworthiness(TRUST_NEIGHBOURS, SAMPLE)?);
         }
         next("nearest rows kept");
-        if NEIGHBOURS < n {
-            measures.knn_recall = Some(knn_recall(rows, layout, NEIGHBOURS, metric)?);
-        }
+        measures.knn_recall = Some(compared.knn_recall(NEIGHBOURS, nearest)?);
         next("labels by nearest points");
-        if let Some(labels) = labels.filter(|_| NEIGHBOURS < n) {
-            let labels = Tensor::new(labels, layout.device())?;
-            measures.knn_label_accuracy = Some(knn_label_accuracy(layout, &labels, NEIGHBOURS)?);
-        }
+        let accuracy = |labels| compared.points().label_accuracy(labels, NEIGHBOURS);
+        measures.knn_label_accuracy = labels.map(accuracy).transpose()?;
         Ok(measures)
     }
 }

@@ -18,7 +18,7 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::layers::{Factors, gemm_};
-use chandlery_ops::tsne::row_distances;
+use chandlery_ops::tsne::{Bound, RowsAboutMean, count_nearer, row_distances, rows_about_mean};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -27,6 +27,8 @@ use std::sync::OnceLock;
 const BLOCK: usize = 16 << 20;
 /// Rows of a block.
 const ROWS: std::ops::RangeInclusive<usize> = 16..=256;
+/// Rows in doubt of a query for which there is room at first.
+const ROOM: usize = 256;
 /// Features between two looks at a sum that may be beyond its limit.
 const STRETCH: usize = 64;
 
@@ -46,7 +48,7 @@ pub(super) struct Distances {
 
 /// What bounds distances.
 enum Bounds {
-    Products { rows: Tensor, halves: Vec<f64>, square_of_scale: f64 },
+    Products { rows: Tensor, halves: Tensor, square_of_scale: f64 },
     Distances,
 }
 
@@ -164,7 +166,8 @@ impl Distances {
         Some((0..).zip(&contents).map(|(place, content)| *first.entry(content).or_insert(place)).collect())
     }
 
-    /// For each row of `own` the ranks of the rows that `of` gives for its place, among all others.
+    /// For each row of `own` the ranks of the rows that `of` gives for its place, as many for each,
+    /// among all others.
     pub(super) fn ranks<'a>(
         &self,
         own: &[u32],
@@ -181,28 +184,63 @@ impl Distances {
         let mut all = Vec::with_capacity(own.len());
         for (block, rows) in own.chunks(height).enumerate() {
             let values = self.block(bounds, rows)?;
-            let each = rows.par_iter().enumerate().map(|(at, &own)| {
-                let line = &values[at * self.n..(at + 1) * self.n];
-                self.ranks_of(bounds, line, own as usize, of(block * height + at))
-            });
-            all.par_extend(each);
+            let query = |(at, &own): (usize, &u32)| Query::new(self, own as usize, of(block * height + at));
+            let queries: Vec<Query> = rows.par_iter().enumerate().map(query).collect();
+            let mut ranks = self.ranks_of(bounds, &values, &queries.iter().collect::<Vec<_>>(), ROOM)?;
+            let others: Vec<u32> = (0..).zip(&ranks).filter(|(_, r)| r.is_none()).map(|(at, _)| at).collect();
+            // All rows may be in doubt: few queries at a time.
+            for some in others.chunks((BLOCK / self.n.max(1)).max(1)) {
+                let again: Vec<&Query> = some.iter().map(|&at| &queries[at as usize]).collect();
+                let found = self.ranks_of(bounds, &gather_rows(&values, some)?, &again, self.n)?;
+                some.iter().zip(found).for_each(|(&at, found)| ranks[at as usize] = found);
+            }
+            all.extend(ranks.into_iter().flatten());
         }
         Ok(all)
     }
 
+    /// The ranks of each query, from what bounds its distances from all, `[m, n]`; none where more
+    /// than `room` rows are in doubt.
+    fn ranks_of(
+        &self,
+        bounds: &Bounds,
+        values: &Tensor,
+        queries: &[&Query],
+        room: usize,
+    ) -> Result<Vec<Option<Vec<Rank>>>> {
+        let (m, device) = (queries.len(), values.device());
+        let own: Vec<u32> = queries.iter().map(|query| query.own as u32).collect();
+        let edges: Vec<f64> =
+            queries.iter().flat_map(|query| &query.edges).flat_map(|&(near, far)| [near, far]).collect();
+        let edges = Tensor::from_vec(edges, (m, (), 2), device)?;
+        let (halves, unit) = match bounds {
+            Bounds::Products { halves, square_of_scale, .. } => (Some(halves), 1. / square_of_scale),
+            Bounds::Distances => (None, 1.),
+        };
+        let lost = self.n_features as f64 * (-120f64).exp2();
+        let bound = Bound { share: share(self.n_features), lost, unit };
+        let counts = count_nearer(values, halves, &own, &edges, &bound, room)?;
+        let between = counts.between.to_vec2::<u32>()?;
+        let (doubtful, n_doubtful) = (counts.doubtful.to_vec2::<u32>()?, counts.n_doubtful.to_vec1::<u32>()?);
+        let ranks = |at: usize| {
+            let doubtful = doubtful[at].get(..n_doubtful[at] as usize)?;
+            Some(queries[at].ranks(self, &between[at], doubtful))
+        };
+        Ok((0..m).into_par_iter().map(ranks).collect())
+    }
+
     /// What bounds the distances of `rows` from all, `[m, n]`.
-    fn block(&self, bounds: &Bounds, rows: &[u32]) -> Result<Vec<f32>> {
-        let values = match bounds {
-            Bounds::Distances => row_distances(&gather_rows(&self.rows, rows)?, &self.rows, self.metric)?,
+    fn block(&self, bounds: &Bounds, rows: &[u32]) -> Result<Tensor> {
+        match bounds {
+            Bounds::Distances => row_distances(&gather_rows(&self.rows, rows)?, &self.rows, self.metric),
             Bounds::Products { rows: all, .. } => {
                 let out = Tensor::zeros((rows.len(), self.n), DType::F32, all.device())?;
                 if self.n_features > 0 {
                     gemm_(&out, &gather_rows(all, rows)?, &all.t()?, Factors::OVERWRITE, Precision::F32)?;
                 }
-                out
+                Ok(out)
             }
-        };
-        values.flatten_all()?.to_vec1()
+        }
     }
 
     fn bounds(&self) -> Result<Bounds> {
@@ -217,71 +255,48 @@ impl Distances {
                         row.iter_mut().for_each(|x| *x = ((f64::from(*x) - mean) * inverse) as f32);
                     });
                 }
-                let halves = vec![0.5; self.n];
+                let halves = Tensor::full(0.5f64, self.n, self.rows.device())?;
                 Ok(Bounds::Products { rows: upload(units)?, halves, square_of_scale: 1. })
             }
             Metric::Euclidean => {
-                let (centred, scale) = centred_and_scaled(&self.host, d);
-                let half = |row: &[f32]| 0.5 * row.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
-                let halves = match d {
-                    0 => vec![0.; self.n],
-                    d => centred.par_chunks(d).map(half).collect(),
-                };
-                Ok(Bounds::Products { rows: upload(centred)?, halves, square_of_scale: scale * scale })
+                let RowsAboutMean { rows, halves, scale } = rows_about_mean(&self.rows)?;
+                Ok(Bounds::Products { rows, halves, square_of_scale: scale * scale })
             }
         }
     }
+}
 
-    /// The ranks of `others` as seen from `own`, from what bounds its distances from all.
-    fn ranks_of(&self, bounds: &Bounds, line: &[f32], own: usize, others: &[u32]) -> Vec<Rank> {
-        let tolerance = self.tolerance();
-        let each: Vec<f64> = others.iter().map(|&j| self.exact(own, j as usize)).collect();
+/// A row, and rows that are ranked as seen from it.
+struct Query {
+    own: usize,
+    /// Their distances.
+    each: Vec<f64>,
+    /// Between what others count as far as they are, ascending.
+    edges: Vec<(f64, f64)>,
+}
+
+impl Query {
+    fn new(distances: &Distances, own: usize, others: &[u32]) -> Self {
+        let tolerance = distances.tolerance();
+        let each: Vec<f64> = others.iter().map(|&j| distances.exact(own, j as usize)).collect();
         let mut edges: Vec<(f64, f64)> =
             each.iter().map(|&d| (d - tolerance.of(d), d + tolerance.of(d))).collect();
         edges.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let Some(&(_, farthest)) = edges.last() else { return vec![] };
-        // Rows between the edges, by how many of the others are nearer; and those as far as one of
-        // the others.
-        let mut between = vec![0u64; edges.len() + 1];
-        let mut as_far = vec![0u64; edges.len()];
-        let mut count = |j: usize, low: f64, high: f64| {
-            if low > farthest || j == own {
-                return;
-            }
-            let behind = |d: f64| edges.partition_point(|edge| edge.1 < d);
-            let reached = |d: f64| edges.partition_point(|edge| edge.0 <= d);
-            let (mut first, mut end) = (behind(low), reached(high));
-            if first != end {
-                let d = self.up_to(own, j, farthest);
-                (first, end) = (behind(d), reached(d));
-            }
-            as_far[first..end].iter_mut().for_each(|count| *count += 1);
-            between[end] += 1;
-        };
-        let share = share(self.n_features);
-        let lost = self.n_features as f64 * (-120f64).exp2();
-        match bounds {
-            Bounds::Distances => {
-                for (j, &distance) in line.iter().enumerate() {
-                    let d = f64::from(distance);
-                    match d.is_finite() {
-                        true => count(j, d - (share * d + lost), d + share * d + lost),
-                        // It does not fit f32.
-                        false => count(j, 0., f64::INFINITY),
-                    }
-                }
-            }
-            Bounds::Products { halves, square_of_scale, .. } => {
-                let scaled = |d: f64| d / square_of_scale;
-                let most = farthest * square_of_scale + lost;
-                let own_half = halves[own];
-                for (j, (&product, half)) in line.iter().zip(halves).enumerate() {
-                    let (sum, product) = (own_half + half, f64::from(product));
-                    if sum - sum * share - product <= most {
-                        let error = sum * share + lost;
-                        count(j, scaled(sum - product - error), scaled(sum - product + error));
-                    }
-                }
+        Self { own, each, edges }
+    }
+
+    /// Ranks from how many rows are surely beyond so many edges, and the rows in doubt.
+    fn ranks(&self, distances: &Distances, between: &[u32], doubtful: &[u32]) -> Vec<Rank> {
+        let Some(&(_, farthest)) = self.edges.last() else { return vec![] };
+        let mut between: Vec<u64> = between.iter().map(|&count| count.into()).collect();
+        let mut as_far = vec![0u64; between.len()];
+        for &j in doubtful {
+            let d = distances.up_to(self.own, j as usize, farthest);
+            let beyond = self.edges.partition_point(|edge| edge.1 < d);
+            let reached = self.edges.partition_point(|edge| edge.0 <= d);
+            as_far[beyond..reached].iter_mut().for_each(|count| *count += 1);
+            if let Some(count) = between.get_mut(reached) {
+                *count += 1;
             }
         }
         let mut nearer = 0;
@@ -293,11 +308,12 @@ impl Distances {
                 Rank { nearer, as_far }
             })
             .collect();
+        let tolerance = distances.tolerance();
         let rank = |&d: &f64| {
-            let place = edges.partition_point(|edge| edge.0 < d - tolerance.of(d));
+            let place = self.edges.partition_point(|edge| edge.0 < d - tolerance.of(d));
             sorted.get(place).copied().unwrap_or_default()
         };
-        each.iter().map(rank).collect()
+        self.each.iter().map(rank).collect()
     }
 }
 
@@ -328,39 +344,4 @@ fn added(a: &[f32], b: &[f32], limit: f64, term: impl Fn(f64, f64) -> f64) -> f6
         }
     }
     sums.iter().sum()
-}
-
-/// Rows of `d` values minus the means of their columns, times a power of two that brings the
-/// largest entry near 1; and that power.
-pub(super) fn centred_and_scaled(rows: &[f32], d: usize) -> (Vec<f32>, f64) {
-    /// Rows of a task.
-    const TASK: usize = 512;
-    if rows.is_empty() || d == 0 {
-        return (rows.to_vec(), 1.);
-    }
-    let add = |mut sums: Vec<f64>, part: Vec<f64>| {
-        sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
-        sums
-    };
-    let parts: Vec<Vec<f64>> = rows
-        .par_chunks(TASK * d)
-        .map(|rows| {
-            let mut sums = vec![0f64; d];
-            for row in rows.chunks_exact(d) {
-                sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
-            }
-            sums
-        })
-        .collect();
-    let n = (rows.len() / d) as f64;
-    let mean: Vec<f64> = parts.into_iter().fold(vec![0.; d], add).into_iter().map(|sum| sum / n).collect();
-    let apart =
-        |row: &[f32]| row.iter().zip(&mean).map(|(&x, m)| (f64::from(x) - m).abs()).fold(0., f64::max);
-    let largest = rows.par_chunks(d).map(apart).reduce(|| 0., f64::max);
-    let scale = if largest > 0. { (-largest.log2().ceil()).exp2() } else { 1. };
-    let mut centred = rows.to_vec();
-    centred.par_chunks_mut(d).for_each(|row| {
-        row.iter_mut().zip(&mean).for_each(|(x, m)| *x = ((f64::from(*x) - m) * scale) as f32);
-    });
-    (centred, scale)
 }

@@ -13,7 +13,7 @@
 use super::config::TsneConfig;
 use super::distances::{Distances, Rank};
 use super::neighbours::{affinities_of, in_unit, near, search, unit_of};
-use super::{Affinities, Metric};
+use super::{Affinities, Metric, Neighbours};
 use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::tsne::{Repulsion, RepulsionMethod, knn, layout_divergence};
@@ -24,6 +24,33 @@ const LARGEST: f32 = 1e15;
 /// The least mean weight of a pair next to which what f32 loses of others does not count.
 const LEAST_WEIGHT: f64 = 1e-20;
 
+/// What a search in rows gives: affinities, and the nearest rows of each row where all were
+/// searched.
+#[derive(Debug, Clone)]
+pub struct Searched {
+    /// Those that a run has.
+    pub affinities: Affinities,
+    /// Nearest first, for [`Measures`](crate::evaluation::layout::Measures).
+    pub nearest: Option<Neighbours>,
+}
+
+impl Searched {
+    /// Of `rows`, prepared f32 `[n, n_features]`, with the configuration of a run and its place in
+    /// the random sequence.
+    ///
+    /// # Errors
+    /// When shapes do not fit, the configuration is out of range, or memory is short.
+    pub fn new(rows: &Tensor, config: &TsneConfig, philox: Philox) -> Result<Self> {
+        config.validate()?;
+        let n = rows.dim(0)?;
+        let config = config.lowered(n);
+        config.check_neighbours(n)?;
+        let (neighbours, _) = search(&config, philox, &rows.contiguous()?)?;
+        let affinities = affinities_of(&config, &neighbours)?;
+        Ok(Self { affinities, nearest: (!config.is_approximate(n)).then_some(neighbours) })
+    }
+}
+
 /// The Kullback-Leibler divergence in nats of a layout, f32 `[n, n_dims]`, from `rows`, prepared
 /// f32 `[n, n_features]`: the affinities that a run with this configuration and place in the random
 /// sequence has, and the sum over all pairs.
@@ -33,12 +60,8 @@ const LEAST_WEIGHT: f64 = 1e-20;
 /// # Errors
 /// When shapes or devices do not fit, the configuration is out of range, or memory is short.
 pub fn true_kl(rows: &Tensor, layout: &Tensor, config: &TsneConfig, philox: Philox) -> Result<f64> {
-    config.validate()?;
-    let n = rows.dim(0)?;
-    let config = config.lowered(n);
-    config.check_neighbours(n)?;
-    let (neighbours, _) = search(&config, philox, &rows.contiguous()?)?;
-    kl_of_affinities(&affinities_of(&config, &neighbours)?, layout, config.degrees_of_freedom)
+    let searched = Searched::new(rows, config, philox)?;
+    kl_of_affinities(&searched.affinities, layout, config.degrees_of_freedom)
 }
 
 /// The divergence of a layout, f32 `[n, n_dims]`, from given affinities, with the sum over all
@@ -130,67 +153,119 @@ pub fn trustworthiness(
     metric: Metric,
 ) -> Result<f64> {
     let n = rows.dim(0)?;
-    if layout.dim(0)? != n {
-        candle::bail!("trustworthiness: layout must have {n} points, as many as rows, got {}", layout.dim(0)?)
-    }
     if k == 0 || 2 * k >= n {
         candle::bail!("trustworthiness: k must be at least 1 and below n / 2 = {}, got {k}", n as f64 / 2.)
     }
-    let points = nearest_points(layout, k)?.flatten_all()?.to_vec1::<u32>()?;
-    let m = sample.clamp(1, n);
-    let picks: Vec<u32> = (0..m).map(|i| (i * n / m) as u32).collect();
-    let of = |at: usize| &points[picks[at] as usize * k..][..k];
-    let ranks = Distances::new(rows, metric)?.ranks(&picks, of)?;
-    let excess: f64 = ranks.iter().flatten().map(|rank| (rank.mean() - k as f64).max(0.)).sum();
-    let (n, k, m) = (n as f64, k as f64, m as f64);
-    Ok(1. - 2. * excess / (m * k * (2. * n - 3. * k - 1.)))
+    Compared::new("trustworthiness", rows, layout, k, metric)?.trustworthiness(k, sample)
 }
 
-/// The `k` nearest points of each point, u32 `[n, k]`.
-fn nearest_points(layout: &Tensor, k: usize) -> Result<Tensor> {
-    let layout = in_unit(&layout.contiguous()?, unit_of(layout, Metric::Euclidean)?)?;
-    Ok(knn(&layout, k, Metric::Euclidean)?.indices)
+/// The nearest points of each point of a layout.
+pub(crate) struct NearestPoints {
+    k: usize,
+    indices: Vec<u32>,
 }
 
-/// The share of the `k` nearest rows of each row, by `metric`, that are among its `k` nearest
-/// points, in `[0, 1]`. Of rows that are equally far each counts by how likely it is among the
-/// nearest if a draw decides between them.
-///
-/// # Errors
-/// When shapes do not fit, or `k` is not below `n`.
-pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> Result<f64> {
-    let (n, n_points) = (rows.dim(0)?, layout.dim(0)?);
-    if n != n_points {
-        candle::bail!("knn_recall: layout must have {n} points, got {n_points}")
+impl NearestPoints {
+    /// The `k` nearest of each of a layout, f32 `[n, n_dims]`.
+    pub(crate) fn of(layout: &Tensor, k: usize) -> Result<Self> {
+        let layout = in_unit(&layout.contiguous()?, unit_of(layout, Metric::Euclidean)?)?;
+        let indices = knn(&layout, k, Metric::Euclidean)?.indices.flatten_all()?.to_vec1()?;
+        Ok(Self { k, indices })
     }
-    let flat = |t: &Tensor| t.flatten_all()?.to_vec1::<u32>();
-    let points = flat(&nearest_points(layout, k)?)?;
-    // One more, which tells whether the last is as far as others.
-    let more = if k + 1 < n { k + 1 } else { k };
-    let rows = in_unit(&rows.contiguous()?, unit_of(rows, metric)?)?;
-    let found = knn(&rows, more, metric)?;
-    let nearest = flat(&found.indices)?;
-    let of = |i: usize| (&nearest[i * more..(i + 1) * more], &points[i * k..(i + 1) * k]);
-    let in_doubt: Vec<u32> = match more == k {
-        true => vec![],
-        false => {
-            let last = found.distances.narrow(1, k - 1, 2)?.to_vec2::<f32>()?;
-            (0..).zip(&last).filter(|(_, last)| near(last, metric)).map(|(i, _)| i).collect()
+
+    fn n(&self) -> usize {
+        self.indices.len() / self.k
+    }
+
+    /// The `k` nearest of point `i`, of which there are so many at least.
+    fn first(&self, i: usize, k: usize) -> &[u32] {
+        &self.indices[i * self.k..][..k]
+    }
+
+    /// See [`knn_label_accuracy`].
+    pub(crate) fn label_accuracy(&self, labels: &[u32], k: usize) -> Result<f64> {
+        let n = self.n();
+        if labels.len() != n {
+            candle::bail!("knn_label_accuracy: labels must be {n}, one for each point, got {}", labels.len())
         }
-    };
-    let mut kept = 0.;
-    let mut tied = vec![];
-    if !in_doubt.is_empty() {
-        let distances = Distances::new(&rows, metric)?;
-        let is_tied = |&&i: &&u32| {
+        let is_right = |&(i, own): &(usize, &u32)| {
+            majority(self.first(i, k).iter().map(|&j| labels[j as usize])) == Some(*own)
+        };
+        Ok(labels.par_iter().enumerate().filter(is_right).count() as f64 / n as f64)
+    }
+}
+
+/// Rows whose distances are compared with what is near in their layout.
+pub(crate) struct Compared<'a> {
+    rows: &'a Tensor,
+    metric: Metric,
+    points: NearestPoints,
+    distances: Distances,
+}
+
+impl<'a> Compared<'a> {
+    /// `rows` are f32 `[n, n_features]`, and a layout f32 `[n, n_dims]`, of which up to `k` nearest
+    /// points are looked at. `op` asks.
+    pub(crate) fn new(op: &str, rows: &'a Tensor, layout: &Tensor, k: usize, metric: Metric) -> Result<Self> {
+        let (n, n_points) = (rows.dim(0)?, layout.dim(0)?);
+        if n_points != n {
+            candle::bail!("{op}: layout must have {n} points, as many as rows, got {n_points}")
+        }
+        let points = NearestPoints::of(layout, k)?;
+        Ok(Self { rows, metric, points, distances: Distances::new(rows, metric)? })
+    }
+
+    /// What is near in the layout.
+    pub(crate) fn points(&self) -> &NearestPoints {
+        &self.points
+    }
+
+    /// See [`trustworthiness`].
+    pub(crate) fn trustworthiness(&self, k: usize, sample: usize) -> Result<f64> {
+        let n = self.points.n();
+        let m = sample.clamp(1, n);
+        let picks: Vec<u32> = (0..m).map(|i| (i * n / m) as u32).collect();
+        let ranks = self.distances.ranks(&picks, |at| self.points.first(picks[at] as usize, k))?;
+        let excess: f64 = ranks.iter().flatten().map(|rank| (rank.mean() - k as f64).max(0.)).sum();
+        let (n, k, m) = (n as f64, k as f64, m as f64);
+        Ok(1. - 2. * excess / (m * k * (2. * n - 3. * k - 1.)))
+    }
+
+    /// See [`knn_recall`]. `nearest` are the nearest rows of each row, as an exact search found
+    /// them; without them, or with too few, there is another search.
+    pub(crate) fn knn_recall(&self, k: usize, nearest: Option<&Neighbours>) -> Result<f64> {
+        let (n, distances) = (self.points.n(), &self.distances);
+        // One more, which tells whether the last is as far as others.
+        let more = if k + 1 < n { k + 1 } else { k };
+        let found = match nearest {
+            Some(nearest) if nearest.indices.dim(1)? >= more => nearest.first(more)?,
+            _ => {
+                let unit = unit_of(self.rows, self.metric)?;
+                knn(&in_unit(&self.rows.contiguous()?, unit)?, more, self.metric)?
+            }
+        };
+        let nearest = found.indices.flatten_all()?.to_vec1::<u32>()?;
+        if nearest.len() != n * more || nearest.iter().any(|&j| j as usize >= n) {
+            candle::bail!("knn_recall: nearest must be rows below {n}, for each of {n}")
+        }
+        let of = |i: usize| (&nearest[i * more..][..more], self.points.first(i, k));
+        let in_doubt: Vec<u32> = match more == k {
+            true => vec![],
+            false => {
+                let last = found.distances.narrow(1, k - 1, 2)?.to_vec2::<f32>()?;
+                (0..).zip(&last).filter(|(_, last)| near(last, self.metric)).map(|(i, _)| i).collect()
+            }
+        };
+        let is_tied = |&i: &u32| {
             let (nearest, _) = of(i as usize);
             let far = |at: usize| distances.exact(i as usize, nearest[at] as usize);
             distances.equal(far(k - 1), far(k))
         };
-        tied = in_doubt.iter().filter(is_tied).copied().collect();
+        let tied: Vec<u32> = in_doubt.into_par_iter().filter(is_tied).collect();
         // Of rows that more than `k` others equal, those are the nearest, each as likely.
         let at_zero = |&i: &u32| distances.exact(i as usize, of(i as usize).0[k] as usize) == 0.;
         let (equal, mut others): (Vec<u32>, Vec<u32>) = tied.iter().copied().partition(at_zero);
+        let mut kept = 0.;
         match distances.equals(&equal) {
             Some(firsts) => {
                 let mut counts = vec![0u64; equal.len()];
@@ -205,16 +280,28 @@ pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> R
             }
             None => others.clone_from(&tied),
         }
-        let ranks = distances.ranks(&others, |at| of(others[at] as usize).1)?;
-        kept += ranks.iter().flatten().map(|rank| rank.among(k)).sum::<f64>();
+        if !others.is_empty() {
+            let ranks = distances.ranks(&others, |at| of(others[at] as usize).1)?;
+            kept += ranks.iter().flatten().map(|rank| rank.among(k)).sum::<f64>();
+        }
+        let plain = (0..n).into_par_iter().filter(|&i| tied.binary_search(&(i as u32)).is_err());
+        let of_plain = plain.map(|i| {
+            let (nearest, points) = of(i);
+            points.iter().filter(|&j| nearest[..k].contains(j)).count()
+        });
+        kept += of_plain.sum::<usize>() as f64;
+        Ok(kept / (n * k) as f64)
     }
-    let plain = (0..n).into_par_iter().filter(|&i| tied.binary_search(&(i as u32)).is_err());
-    let of_plain = plain.map(|i| {
-        let (nearest, points) = of(i);
-        points.iter().filter(|&j| nearest[..k].contains(j)).count()
-    });
-    kept += of_plain.sum::<usize>() as f64;
-    Ok(kept / (n * k) as f64)
+}
+
+/// The share of the `k` nearest rows of each row, by `metric`, that are among its `k` nearest
+/// points, in `[0, 1]`. Of rows that are equally far each counts by how likely it is among the
+/// nearest if a draw decides between them.
+///
+/// # Errors
+/// When shapes do not fit, or `k` is not below `n`.
+pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> Result<f64> {
+    Compared::new("knn_recall", rows, layout, k, metric)?.knn_recall(k, None)
 }
 
 /// How often the majority of a point's `k` nearest other points has its label, in `[0, 1]`; the
@@ -224,23 +311,13 @@ pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> R
 /// When shapes do not fit, or `k` is not below `n`.
 pub fn knn_label_accuracy(layout: &Tensor, labels: &Tensor, k: usize) -> Result<f64> {
     let labels = labels.to_device(&Device::Cpu)?.to_dtype(DType::U32)?.to_vec1::<u32>()?;
-    let near = nearest_points(layout, k)?.to_vec2::<u32>()?;
-    if labels.len() != near.len() {
-        candle::bail!(
-            "knn_label_accuracy: labels must be {}, one for each point, got {}",
-            near.len(),
-            labels.len()
-        )
-    }
-    let right =
-        |(near, own): (&Vec<u32>, &u32)| majority(near.iter().map(|&j| labels[j as usize])) == Some(*own);
-    Ok(near.iter().zip(&labels).filter(|&pair| right(pair)).count() as f64 / labels.len() as f64)
+    NearestPoints::of(layout, k)?.label_accuracy(&labels, k)
 }
 
 /// The most frequent label, the lowest of several.
 fn majority(labels: impl Iterator<Item = u32>) -> Option<u32> {
-    let mut count = std::collections::BTreeMap::<u32, usize>::new();
-    labels.for_each(|label| *count.entry(label).or_default() += 1);
+    let mut labels: Vec<u32> = labels.collect();
+    labels.sort_unstable();
     // The last of equals wins in `max_by_key`: labels descend.
-    count.into_iter().rev().max_by_key(|&(_, count)| count).map(|(label, _)| label)
+    labels.chunk_by(|a, b| a == b).rev().max_by_key(|same| same.len()).map(|same| same[0])
 }

@@ -70,10 +70,7 @@ pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Resu
     let last = found.distances.narrow(1, k + 1 - some, some)?.contiguous()?.to_vec2::<f32>()?;
     let suspects: Vec<u32> =
         (0..).zip(&last).filter(|(_, last)| near(last, metric)).map(|(i, _)| i).collect();
-    let nearest = Neighbours {
-        indices: found.indices.narrow(1, 0, k)?.contiguous()?,
-        distances: found.distances.narrow(1, 0, k)?.contiguous()?,
-    };
+    let nearest = found.first(k)?;
     if suspects.is_empty() {
         return Ok((nearest, recall));
     }

@@ -1,20 +1,21 @@
-//! The descent: from rows, neighbours or affinities to a layout, and its checkpoints.
+//! A run: from rows, neighbours or affinities to a layout.
 mod checkpoint;
+mod descent;
 mod divergence;
 mod seconds;
 
-use super::config::{Phase, noted};
+use super::config::noted;
 use super::embedding::Known;
 use super::given::CheckedNeighbours;
 use super::neighbours::{conditional_of, search};
 use super::order::Ordered;
 use super::start::start;
-use super::{Affinities, Embedding, Method, Neighbours, TsneConfig, order};
+use super::{Affinities, Embedding, Neighbours, TsneConfig};
 use crate::Philox;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
-use chandlery_ops::core::{Replay, set_scalars_};
-use chandlery_ops::tsne::{LayoutState, Repulsion, RepulsionMethod, layout_step_, symmetrize};
+use chandlery_ops::core::Replay;
+use chandlery_ops::tsne::{LayoutState, Repulsion, RepulsionMethod, symmetrize};
 pub use seconds::StageSeconds;
 use seconds::timed;
 use serde::{Deserialize, Serialize};
@@ -22,12 +23,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Iterations between two looks at the run.
-const CHECK: usize = 50;
-/// The same at the start of a phase, when the layout grows fast.
-const FIRST_CHECK: usize = 25;
-/// Iterations between two sorts of the points of a tree, from a check on.
-const ARRANGE: usize = 10;
+/// Of the nearest rows, those that measures take.
+const NEAREST: usize = crate::evaluation::layout::NEIGHBOURS + 1;
 
 /// What a run looks like at a check.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -80,6 +77,7 @@ pub struct TsneTrainer {
     replay: Option<Replay>,
     seconds: StageSeconds,
     recall: Option<f64>,
+    nearest: Option<Neighbours>,
     notes: Vec<String>,
 }
 
@@ -123,8 +121,10 @@ impl TsneTrainer {
         let mut seconds = StageSeconds::default();
         let (neighbours, recall) =
             timed(&mut seconds.neighbours, read.device(), || search(&config, philox, read))?;
+        let is_exact = !config.is_approximate(n);
+        let nearest = is_exact.then(|| neighbours.first(NEAREST)).transpose()?;
         let run = Self::of_neighbours(config, philox, &neighbours, Some(read), seconds)?;
-        Ok(Self { rows: Some(rows), recall: Some(recall), notes, ..run })
+        Ok(Self { rows: Some(rows), recall: Some(recall), nearest, notes, ..run })
     }
 
     /// A run over neighbours that were found elsewhere: indices u32 and distances f32, not squared,
@@ -218,6 +218,7 @@ impl TsneTrainer {
             replay: None,
             seconds,
             recall: None,
+            nearest: None,
             notes: vec![],
         })
     }
@@ -233,105 +234,9 @@ impl TsneTrainer {
                 self.iteration
             )
         }
-        let Self { config, philox, rows, affinities, seconds, recall, notes, .. } = self;
+        let Self { config, philox, rows, affinities, seconds, recall, nearest, notes, .. } = self;
         let layout = layout.to_device(affinities.offsets.device())?.to_dtype(DType::F32)?;
-        Ok(Self { rows, recall, notes, ..Self::at(config, philox, affinities, &layout, seconds)? })
-    }
-
-    /// Goes on to the next look at the layout.
-    fn advance(&mut self) -> Result<Progress> {
-        let phase = self.config.phase(self.iteration);
-        let device = self.state.layout.device().clone();
-        let mut seconds = 0.;
-        let progress = timed(&mut seconds, &device, || {
-            self.sort()?;
-            self.enter(phase)?;
-            let begin =
-                if self.iteration < self.config.early_iterations { 0 } else { self.config.early_iterations };
-            let every = if self.iteration - begin < 4 * FIRST_CHECK { FIRST_CHECK } else { CHECK };
-            let until = (begin + (self.iteration - begin + every) / every * every).min(phase.end);
-            self.prepare_step()?;
-            for iteration in self.iteration..until {
-                if let Some((_, repulsion)) = &self.repulsion
-                    && (iteration - self.iteration).is_multiple_of(ARRANGE)
-                {
-                    repulsion.arrange(&self.state.layout)?;
-                }
-                if let Some(replay) = &mut self.replay {
-                    replay.run()?;
-                }
-            }
-            self.iteration = until;
-            self.look()
-        })?;
-        self.seconds.descent += seconds;
-        Ok(progress)
-    }
-
-    /// Takes the points in another order from here on, where that saves time.
-    fn sort(&mut self) -> Result<()> {
-        let n = self.affinities.n();
-        let is_exact = self.config.method_for(n, self.state.layout.device().is_cuda()) == Method::Exact;
-        if is_exact || !order::is_due(n, self.iteration, self.config.early_iterations) {
-            return Ok(());
-        }
-        let is_first = !self.points.is_sorted();
-        self.points.sort(&self.affinities, &self.state)?;
-        if is_first {
-            // The step was recorded with the graph as it was given.
-            self.replay = None;
-        }
-        Ok(())
-    }
-
-    /// Sets what differs between phases.
-    fn enter(&self, phase: Phase) -> Result<()> {
-        let n = self.affinities.n() as f64;
-        let rate = self.config.learning_rate.unwrap_or(n / phase.exaggeration);
-        set_scalars_(&self.state.rates, &[rate as f32, phase.momentum as f32, phase.exaggeration as f32])
-    }
-
-    /// Makes the step for the layout as wide as it is.
-    fn prepare_step(&mut self) -> Result<()> {
-        let device = self.state.layout.device().clone();
-        let n = self.affinities.n();
-        let method = self.config.repulsion(n, &device, self.span);
-        if let (Some(_), Some((of, _))) = (&self.replay, &self.repulsion)
-            && *of == method
-        {
-            return Ok(());
-        }
-        let alpha = self.config.degrees_of_freedom;
-        let repulsion = Arc::new(Repulsion::new(method, n, self.config.n_dims, alpha, &device)?);
-        self.repulsion = Some((method, repulsion.clone()));
-        let (state, graph) = (self.state.clone(), self.points.graph.clone());
-        let (forces, total) = (self.forces.clone(), self.total.clone());
-        let step = self.config.step();
-        let replay = Replay::new(&device, move || {
-            repulsion.repulsion_(&forces, &total, &state.layout)?;
-            layout_step_(&state, &graph, &forces, &total, &step)
-        });
-        self.replay = Some(replay.unshared());
-        Ok(())
-    }
-
-    /// Reads the figures; waits for the device.
-    fn look(&mut self) -> Result<Progress> {
-        let figures = self.state.figures()?;
-        if !(figures.gradient_norm.is_finite() && figures.span.is_finite()) {
-            candle::bail!(
-                "TsneTrainer: the layout became infinite or NaN by iteration {}; lower the learning rate",
-                self.iteration
-            )
-        }
-        self.span = figures.span;
-        Ok(Progress {
-            iteration: self.iteration,
-            iterations: self.config.iterations_in_all(),
-            kl: self.kl()?,
-            gradient_norm: figures.gradient_norm,
-            span: figures.span,
-        })
+        Ok(Self { rows, recall, nearest, notes, ..Self::at(config, philox, affinities, &layout, seconds)? })
     }
 
     /// A copy of the layout as it is, f32 `[n, n_dims]`.
@@ -377,6 +282,12 @@ impl TsneTrainer {
     /// searched; none where neighbours were given.
     pub fn recall(&self) -> Option<f64> {
         self.recall
+    }
+
+    /// The nearest rows of each row, up to 11, where all rows were searched and the run did not
+    /// come from a checkpoint: for [`Measures`](crate::evaluation::layout::Measures).
+    pub fn nearest(&self) -> Option<&Neighbours> {
+        self.nearest.as_ref()
     }
 
     /// What differs from what was asked for, in words: a perplexity that was lowered, neighbours

@@ -1,6 +1,7 @@
 //! Measures are those of plain loops in f64, for rows and layouts of any scale.
 use super::CPU;
 use candle::{DType, Result, Tensor};
+use chandlery::evaluation::layout::Measures;
 use chandlery::tsne::{Method, Metric, TsneConfig, TsneTrainer, measure};
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_ops::core::normal;
@@ -220,6 +221,42 @@ fn no_divergence_is_below_0_by_any_method() -> Result<()> {
         })?;
         let kl = measure::kl_of_affinities(run.affinities(), &run.layout()?, 1.)?;
         assert!((0. ..0.5).contains(&kl), "{method:?}: {kl}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_run_found_measures_as_another_search_does() -> Result<()> {
+    let (n, d) = (150, 20);
+    for (name, rows) in nasty(n, d)? {
+        for metric in Metric::ALL {
+            let config = TsneConfig {
+                perplexity: 8.,
+                metric,
+                method: Some(Method::Exact),
+                iterations: 20,
+                early_iterations: 20,
+                ..TsneConfig::default()
+            };
+            let run = TsneTrainer::new(config, Philox::new(71, 7), &rows)?;
+            let (layout, labels) = (noise(n, 2, 8)?, (0..n as u32).map(|i| i % 3).collect::<Vec<_>>());
+            let of = |nearest| Measures::of(&rows, Some(&labels), &layout, metric, nearest, &mut |_| {});
+            let (got, want) = (of(run.nearest())?, of(None)?);
+            let what = format!("{name}, {}", metric.name());
+            assert_eq!(run.nearest().map(|found| found.indices.dims().to_vec()), Some(vec![n, 11]), "{what}");
+            assert_eq!(got, want, "{what}");
+            // One search of points gives what a search for each measure gives.
+            let alone = Measures {
+                trustworthiness: Some(measure::trustworthiness(&rows, &layout, 12, n, metric)?),
+                knn_recall: Some(measure::knn_recall(&rows, &layout, 10, metric)?),
+                knn_label_accuracy: Some(measure::knn_label_accuracy(
+                    &layout,
+                    &Tensor::new(labels.clone(), &CPU)?,
+                    10,
+                )?),
+            };
+            assert_eq!(want, alone, "{what}");
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod forces;
 mod nasty;
 mod neighbours;
 mod order;
+mod ranks;
 mod views;
 
 use candle::{DType, Device, Result, Tensor};

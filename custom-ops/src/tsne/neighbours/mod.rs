@@ -24,6 +24,7 @@
 //! assert_eq!(nearest.distances.to_vec2::<f32>()?[0], [1., 5.]);
 //! # Ok(()) }
 //! ```
+mod about_mean;
 mod cells;
 mod centred;
 mod cpu;
@@ -34,6 +35,7 @@ mod reference;
 
 use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
+pub use about_mean::{RowsAboutMean, rows_about_mean};
 use candle::{CpuStorage, DType, Result, Tensor};
 pub use cells::{ApproximateNeighbours, knn_approximate};
 use centred::centred;
@@ -101,6 +103,18 @@ pub struct Neighbours {
     pub indices: Tensor,
     /// Their distances (not squared), ascending: f32 `[n_queries, k]`.
     pub distances: Tensor,
+}
+
+impl Neighbours {
+    /// The `k` nearest of them, or all where they are fewer.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn first(&self, k: usize) -> Result<Self> {
+        let k = k.min(self.indices.dim(1)?);
+        let narrow = |t: &Tensor| t.narrow(1, 0, k)?.contiguous();
+        Ok(Self { indices: narrow(&self.indices)?, distances: narrow(&self.distances)? })
+    }
 }
 
 /// The `k` nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`. A

@@ -35,7 +35,7 @@ use crate::core::op::{new_tensor, not_recording, operands};
 use crate::layers::gemm::{Factors, Precision, gemm_};
 use candle::{DType, Result, Tensor};
 use distances::distances_;
-use normalise::{Form, Normal, Scale};
+use normalise::{Form, Normal, Scale, half_squares};
 use steps::{Candidates, Lists, Rank, Refine, Search, Select};
 
 /// Rows of a block of products, and its columns: 32 MiB, of which the L2 of a large GPU holds most.
@@ -56,6 +56,14 @@ enum Keys {
     Distances,
     /// Squared distances of few features, taken where they are needed.
     Rows,
+}
+
+/// Rows, halves and scale of [`RowsAboutMean`](super::RowsAboutMean).
+pub(super) fn about_mean(rows: &Tensor) -> Result<(Tensor, Tensor, f64)> {
+    let scale = Scale::of_centred(Pair { queries: rows, rows, left_out: None })?;
+    let bad = Tensor::full(-1i64, 1, rows.device())?;
+    let about = Normal::new(rows, &scale, Form::Centred, false, &bad)?.points;
+    Ok((about.clone(), half_squares(&about)?, scale.factor()?))
 }
 
 /// Queries and rows, as they came.

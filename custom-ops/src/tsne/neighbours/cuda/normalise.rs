@@ -127,6 +127,31 @@ fn means(rows: &Tensor) -> Result<Tensor> {
     Ok(means)
 }
 
+/// Half the squared length of each row, f64 `[n]`.
+pub(super) fn half_squares(rows: &Tensor) -> Result<Tensor> {
+    let (n, d) = rows.dims2()?;
+    let halves = new_tensor(OP, n, DType::F64, rows.device())?;
+    operands(OP).write("halves", &halves).read("rows", rows).run(&HalfSquares { n, d })?;
+    Ok(halves)
+}
+
+struct HalfSquares {
+    n: usize,
+    d: usize,
+}
+
+impl Kernel for HalfSquares {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([halves], [rows]) = io.parts()?;
+        let (mut halves, rows) = (halves.elements::<f64>()?, rows.elements::<f32>()?);
+        let launch = gpu.launch(OP, FILE, "half_squares")?.write(&mut halves).read(&rows);
+        let launch = launch.num(self.n).num(self.d);
+        // SAFETY: (double*, const float*, 2 × size_t): halves are [n], rows [n, d]; a warp for each
+        // row.
+        unsafe { launch.blocks(self.n.div_ceil(ROWS), THREADS).go() }
+    }
+}
+
 struct Means {
     n: usize,
     d: usize,

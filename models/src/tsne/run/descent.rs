@@ -1,0 +1,114 @@
+//! The iterations.
+use super::super::config::Phase;
+use super::super::{Method, order};
+use super::seconds::timed;
+use super::{Progress, TsneTrainer};
+use candle::Result;
+use chandlery_ops::core::{Replay, set_scalars_};
+use chandlery_ops::tsne::{Repulsion, layout_step_};
+use std::sync::Arc;
+
+/// Iterations between two looks at the run.
+const CHECK: usize = 50;
+/// The same at the start of a phase, when the layout grows fast.
+const FIRST_CHECK: usize = 25;
+/// Iterations between two sorts of the points of a tree, from a check on.
+const ARRANGE: usize = 10;
+
+impl TsneTrainer {
+    /// Goes on to the next look at the layout.
+    pub(super) fn advance(&mut self) -> Result<Progress> {
+        let phase = self.config.phase(self.iteration);
+        let device = self.state.layout.device().clone();
+        let mut seconds = 0.;
+        let progress = timed(&mut seconds, &device, || {
+            self.sort()?;
+            self.enter(phase)?;
+            let begin =
+                if self.iteration < self.config.early_iterations { 0 } else { self.config.early_iterations };
+            let every = if self.iteration - begin < 4 * FIRST_CHECK { FIRST_CHECK } else { CHECK };
+            let until = (begin + (self.iteration - begin + every) / every * every).min(phase.end);
+            self.prepare_step()?;
+            for iteration in self.iteration..until {
+                if let Some((_, repulsion)) = &self.repulsion
+                    && (iteration - self.iteration).is_multiple_of(ARRANGE)
+                {
+                    repulsion.arrange(&self.state.layout)?;
+                }
+                if let Some(replay) = &mut self.replay {
+                    replay.run()?;
+                }
+            }
+            self.iteration = until;
+            self.look()
+        })?;
+        self.seconds.descent += seconds;
+        Ok(progress)
+    }
+
+    /// Takes the points in another order from here on, where that saves time.
+    fn sort(&mut self) -> Result<()> {
+        let n = self.affinities.n();
+        let is_exact = self.config.method_for(n, self.state.layout.device().is_cuda()) == Method::Exact;
+        if is_exact || !order::is_due(n, self.iteration, self.config.early_iterations) {
+            return Ok(());
+        }
+        let is_first = !self.points.is_sorted();
+        self.points.sort(&self.affinities, &self.state)?;
+        if is_first {
+            // The step was recorded with the graph as it was given.
+            self.replay = None;
+        }
+        Ok(())
+    }
+
+    /// Sets what differs between phases.
+    fn enter(&self, phase: Phase) -> Result<()> {
+        let n = self.affinities.n() as f64;
+        let rate = self.config.learning_rate.unwrap_or(n / phase.exaggeration);
+        set_scalars_(&self.state.rates, &[rate as f32, phase.momentum as f32, phase.exaggeration as f32])
+    }
+
+    /// Makes the step for the layout as wide as it is.
+    fn prepare_step(&mut self) -> Result<()> {
+        let device = self.state.layout.device().clone();
+        let n = self.affinities.n();
+        let method = self.config.repulsion(n, &device, self.span);
+        if let (Some(_), Some((of, _))) = (&self.replay, &self.repulsion)
+            && *of == method
+        {
+            return Ok(());
+        }
+        let alpha = self.config.degrees_of_freedom;
+        let repulsion = Arc::new(Repulsion::new(method, n, self.config.n_dims, alpha, &device)?);
+        self.repulsion = Some((method, repulsion.clone()));
+        let (state, graph) = (self.state.clone(), self.points.graph.clone());
+        let (forces, total) = (self.forces.clone(), self.total.clone());
+        let step = self.config.step();
+        let replay = Replay::new(&device, move || {
+            repulsion.repulsion_(&forces, &total, &state.layout)?;
+            layout_step_(&state, &graph, &forces, &total, &step)
+        });
+        self.replay = Some(replay.unshared());
+        Ok(())
+    }
+
+    /// Reads the figures; waits for the device.
+    fn look(&mut self) -> Result<Progress> {
+        let figures = self.state.figures()?;
+        if !(figures.gradient_norm.is_finite() && figures.span.is_finite()) {
+            candle::bail!(
+                "TsneTrainer: the layout became infinite or NaN by iteration {}; lower the learning rate",
+                self.iteration
+            )
+        }
+        self.span = figures.span;
+        Ok(Progress {
+            iteration: self.iteration,
+            iterations: self.config.iterations_in_all(),
+            kl: self.kl()?,
+            gradient_norm: figures.gradient_norm,
+            span: figures.span,
+        })
+    }
+}
