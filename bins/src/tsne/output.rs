@@ -15,6 +15,7 @@ use chandlery::pictures::scatter::discs::{Points, draw};
 use chandlery::pictures::scatter::{Classes, thumbnails};
 use chandlery::pictures::{can_draw, write_png};
 use chandlery_datasets::count;
+use chandlery_datasets::whole::write_whole;
 
 /// Width and height of the scatter, in pixels.
 const SIDE: u32 = 1200;
@@ -91,7 +92,7 @@ pub fn write_pictures(
     };
     let (sprites, values) = (sprites.as_ref(), values.as_ref());
     let page = Page { title: &title, points, figures, sprites, values, notes: &notes };
-    folder.write(PAGE, page.html()?.as_bytes())?;
+    write_whole(&folder.file(PAGE)?, |file| page.write(file))?;
     let by = if classes.labelled { ", coloured by label" } else { "" };
     let caption = format!("the layout{by}; `{PAGE}` shows it in a browser, with what each point is");
     Ok(Picture { file: SCATTER.to_owned(), caption })

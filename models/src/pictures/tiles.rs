@@ -49,19 +49,25 @@ pub fn mosaic(
             .map_err(|_| Error::Msg("picture: must have at most 2^32 pixels a side".to_owned()))
     };
     let mut picture = RgbImage::from_pixel(side(columns, width)?, side(lines, height)?, GAP);
-    let zoom = zoom.max(1);
+    let (zoom, stride) = (zoom.max(1), 3 * picture.width() as usize);
+    let pixels: &mut [u8] = &mut picture;
     for (index, values) in values.iter().enumerate() {
         let shade = Shader::new(values, shades);
         let (top, left) = (index / columns * (height + 1) + 1, index % columns * (width + 1) + 1);
         let planes: Vec<&[f32]> = values.chunks_exact(height * width).collect();
-        for at in 0..height * width {
-            let colour = match planes.as_slice() {
-                [r, g, b] => shade.colour([r[at], g[at], b[at]]),
-                planes => shade.colour([planes[0][at]; 3]),
-            };
-            let (y, x) = (zoom * (top + at / width), zoom * (left + at % width));
-            for (dy, dx) in (0..zoom * zoom).map(|i| (i / zoom, i % zoom)) {
-                picture.put_pixel((x + dx) as u32, (y + dy) as u32, colour);
+        for y in 0..height {
+            let first = zoom * (top + y) * stride + 3 * zoom * left;
+            let line = &mut pixels[first..][..3 * zoom * width];
+            for (x, copies) in line.chunks_exact_mut(3 * zoom).enumerate() {
+                let at = y * width + x;
+                let Rgb(colour) = match planes.as_slice() {
+                    [r, g, b] => shade.colour([r[at], g[at], b[at]]),
+                    planes => shade.grey(planes[0][at]),
+                };
+                copies.chunks_exact_mut(3).for_each(|pixel| pixel.copy_from_slice(&colour));
+            }
+            for copy in 1..zoom {
+                pixels.copy_within(first..first + 3 * zoom * width, first + copy * stride);
             }
         }
     }
@@ -165,6 +171,14 @@ fn tile_values(rows: &Tensor, tile: ImageShape) -> Result<Vec<Vec<f32>>> {
     rows.to_dtype(DType::F32)?.to_vec2::<f32>()
 }
 
+/// The nearest whole number to one of 0 to 255, of two as near the larger one, and 0 for NaN:
+/// `round`, which is a call of a function where the processor is not known to have an instruction.
+#[inline(always)]
+pub(super) fn rounded(x: f64) -> u8 {
+    let below = x as u8;
+    below + u8::from(x - f64::from(below) >= 0.5)
+}
+
 /// Maps the values of one tile to shades: `scale · value + shift`, in `[0, 1]`.
 struct Shader {
     scale: f32,
@@ -190,8 +204,12 @@ impl Shader {
     }
 
     fn level(&self, value: f32) -> u8 {
-        // The scale of a flat tile is 0, and 0 · ∞ is NaN, which `as` makes 0.
-        (255. * (self.scale * value + self.shift)).round().clamp(0., 255.) as u8
+        // The scale of a flat tile is 0, and 0 · ∞ is NaN, which `rounded` makes 0.
+        rounded((255. * (self.scale * value + self.shift)).clamp(0., 255.).into())
+    }
+
+    fn grey(&self, value: f32) -> Rgb<u8> {
+        if value.is_nan() { NAN } else { Rgb([self.level(value); 3]) }
     }
 
     fn colour(&self, value: [f32; 3]) -> Rgb<u8> {
@@ -262,6 +280,17 @@ mod tests {
         let picture = mosaic(&rows, tile, 1, Shades::Unit, 1).unwrap();
         assert_eq!(picture.get_pixel(1, 1), &Rgb([255, 0, 0]));
         assert_eq!(picture.get_pixel(2, 1), &Rgb([0, 0, 255]));
+    }
+
+    #[test]
+    fn levels_are_rounded_as_numbers_are() {
+        for i in 0..=255 * 64 {
+            let x = f64::from(i) / 64.;
+            for x in [x, x.next_up(), x.next_down().max(0.)] {
+                assert_eq!(rounded(x.min(255.)), x.min(255.).round() as u8, "{x}");
+            }
+        }
+        assert_eq!(rounded(f64::NAN), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | `page.html`, `page.css`, `page.js` | the page without its data |
 //! | [`sprites`] | pictures of rows, for the one that the pointer is on |
 //! | [`values`] | numbers of rows that are no pictures, for the same |
-//! | [`Page::html`] | the page with its data: points in 16 bits for each coordinate, classes in 32, pictures as PNG |
+//! | [`Page::write`] | the page with its data: points in 16 bits for each coordinate, classes in 32, pictures as PNG |
 pub mod sprites;
 pub mod values;
 
@@ -13,10 +13,11 @@ use crate::pictures::scatter::colour;
 use crate::pictures::scatter::discs::Points;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use candle::{Error, Result};
+use candle::Result;
 use plotters::prelude::RGBColor;
 use serde::Serialize;
 use sprites::Sprites;
+use std::io::{self, Write};
 use values::Values;
 
 /// Why the pictures of rows, or their values, are not on a page.
@@ -72,11 +73,11 @@ struct Class<'a> {
 }
 
 impl Page<'_> {
-    /// The page.
+    /// Writes the page.
     ///
     /// # Errors
-    /// When there are no points, or one is not finite.
-    pub fn html(&self) -> Result<String> {
+    /// When there are no points, one is not finite, or `out` refuses.
+    pub fn write(&self, out: &mut impl Write) -> Result<()> {
         let Points { positions, n_dims, classes } = self.points;
         ensure!(
             !positions.is_empty() && positions.iter().all(|x| x.is_finite()),
@@ -103,17 +104,36 @@ impl Page<'_> {
             values: self.values,
             notes: self.notes,
         };
-        // A label `</script>` must not end the data.
-        let data = serde_json::to_string(&data).map_err(Error::wrap)?.replace('<', "\\u003c");
-        Ok(filled(
-            include_str!("page.html"),
-            &[
-                ("title", &escaped(self.title)),
-                ("style", include_str!("page.css")),
-                ("data", &data),
-                ("script", include_str!("page.js")),
-            ],
-        ))
+        let mut rest = include_str!("page.html");
+        while let Some((before, after)) = rest.split_once("{{") {
+            out.write_all(before.as_bytes())?;
+            let (name, after) = after.split_once("}}").unwrap_or((after, ""));
+            match name {
+                "title" => out.write_all(escaped(self.title).as_bytes())?,
+                "style" => out.write_all(include_bytes!("page.css"))?,
+                "data" => serde_json::to_writer(InScript(&mut *out), &data).map_err(io::Error::from)?,
+                _ => out.write_all(include_bytes!("page.js"))?,
+            }
+            rest = after;
+        }
+        Ok(out.write_all(rest.as_bytes())?)
+    }
+}
+
+/// JSON in which a label `</script>` does not end the script that holds it.
+struct InScript<W>(W);
+
+impl<W: Write> Write for InScript<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match bytes.iter().position(|&byte| byte == b'<') {
+            Some(0) => self.0.write_all(b"\\u003c").map(|()| 1),
+            Some(at) => self.0.write(&bytes[..at]),
+            None => self.0.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -140,19 +160,6 @@ fn quantised(positions: &[f32], low: &[f32], extent: &[f32]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The template with each `{{name}}` replaced by its value; values are not searched for names.
-fn filled(template: &str, values: &[(&str, &str)]) -> String {
-    let mut page = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once("{{") {
-        page.push_str(before);
-        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
-        page.push_str(values.iter().find(|(of, _)| *of == name).map_or("", |(_, value)| value));
-        rest = after;
-    }
-    page + rest
-}
-
 /// Text that HTML shows as it is.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -170,11 +177,17 @@ mod tests {
         serde_json::from_str(after.split_once("</script>").unwrap().0).unwrap()
     }
 
+    fn written(page: &Page<'_>) -> Result<String> {
+        let mut bytes = Vec::new();
+        page.write(&mut bytes)?;
+        Ok(String::from_utf8(bytes).unwrap())
+    }
+
     fn page(title: &str, names: &[String]) -> String {
         let classes = Classes::new(3, Some(&[0, 1, 0]), Some(names));
         let points = Points { positions: &[-1., 5., 0., 5., 3., 5.], n_dims: 2, classes: &classes };
         let figures = [("KL".to_owned(), "1.25".to_owned())];
-        Page { title, points, figures: &figures, sprites: None, values: None, notes: &[] }.html().unwrap()
+        written(&Page { title, points, figures: &figures, sprites: None, values: None, notes: &[] }).unwrap()
     }
 
     #[test]
@@ -216,7 +229,9 @@ mod tests {
         for positions in [&[][..], &[0., f32::NAN]] {
             let points = Points { positions, n_dims: 2, classes: &classes };
             let page = Page { title: "", points, figures: &[], sprites: None, values: None, notes: &[] };
-            assert!(page.html().unwrap_err().to_string().starts_with("page: there must be at least 1 point"));
+            assert!(
+                written(&page).unwrap_err().to_string().starts_with("page: there must be at least 1 point")
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
 //! Points in the plane or in space as small discs on a white square, coloured by class.
+use super::blend::{Blot, blend};
 use super::{Classes, colour};
 use crate::pictures::raster::{Letters, write_text};
 use candle::Result;
@@ -51,15 +52,24 @@ pub fn draw(points: &Points<'_>, title: &str, side: u32) -> Result<RgbImage> {
     let opacity = if discs.len() > 20_000 { 0.5 } else { 0.7 };
     let spacing = frame.side / (discs.len() as f64).sqrt();
     let radius = (0.2 * spacing).clamp(1.2, 5.) * (f64::from(side) / 1200.).max(0.7);
-    for disc in &discs {
-        let fog = if n_dims == 3 { 0.3 + 0.7 * disc.depth } else { 1. };
-        let RGBColor(r, g, b) = colour(disc.class as usize);
-        blend_disc(&mut picture, disc.at, radius, [r, g, b], opacity * fog);
-    }
+    let blots: Vec<Blot> = discs
+        .iter()
+        .map(|disc| {
+            let fog = if n_dims == 3 { 0.3 + 0.7 * disc.depth } else { 1. };
+            Blot { at: disc.at, rgb: rgb(disc.class as usize), opacity: opacity * fog }
+        })
+        .collect();
+    blend(&mut picture, radius, &blots);
     if classes.labelled && n_dims == 2 && classes.names.len() <= MOST_NAMES {
         write_names(&mut picture, &discs, &frame, classes, letters_for(side));
     }
     Ok(picture)
+}
+
+/// The colour of a class.
+fn rgb(class: usize) -> [u8; 3] {
+    let RGBColor(r, g, b) = colour(class);
+    [r, g, b]
 }
 
 /// Letters of a picture of this side.
@@ -152,27 +162,6 @@ fn shuffle(discs: &mut [Disc]) {
     }
 }
 
-/// Mixes a disc with a soft edge into the picture; what lies outside is left out.
-fn blend_disc(picture: &mut RgbImage, [cx, cy]: [f64; 2], radius: f64, rgb: [u8; 3], opacity: f64) {
-    let reach = radius.ceil() + 1.;
-    let pixels = |centre: f64, size: u32| {
-        let low = (centre - reach).floor().max(0.) as u32;
-        low..((centre + reach).ceil().max(0.) as u32).min(size)
-    };
-    for y in pixels(cy, picture.height()) {
-        for x in pixels(cx, picture.width()) {
-            let away = (f64::from(x) + 0.5 - cx).hypot(f64::from(y) + 0.5 - cy);
-            let alpha = opacity * (radius + 0.5 - away).clamp(0., 1.);
-            let Rgb(under) = *picture.get_pixel(x, y);
-            let mixed = [0, 1, 2].map(|c| {
-                let (over, under) = (f64::from(rgb[c]), f64::from(under[c]));
-                (under + alpha * (over - under)).round() as u8
-            });
-            picture.put_pixel(x, y, Rgb(mixed));
-        }
-    }
-}
-
 /// A name for the legend, cut off where it is long.
 fn short(name: &str) -> String {
     match name.chars().count() {
@@ -194,9 +183,8 @@ fn write_legend(picture: &mut RgbImage, left: i32, top: i32, classes: &Classes, 
     let text_left = left + line;
     for (k, name) in classes.names.iter().take(lines).enumerate() {
         let y = top + k as i32 * (line + 6);
-        let RGBColor(r, g, b) = colour(k);
-        let centre = [f64::from(left) + f64::from(line) / 3., f64::from(y) + f64::from(line) / 2.];
-        blend_disc(picture, centre, f64::from(line) / 3., [r, g, b], 1.);
+        let at = [f64::from(left) + f64::from(line) / 3., f64::from(y) + f64::from(line) / 2.];
+        blend(picture, f64::from(line) / 3., &[Blot { at, rgb: rgb(k), opacity: 1. }]);
         write_text(picture, (text_left, y), &short(name), letters, INK);
     }
     if classes.names.len() > lines {
@@ -249,10 +237,9 @@ mod tests {
     use super::*;
 
     fn inked(picture: &RgbImage, k: usize) -> Vec<(u32, u32)> {
-        let RGBColor(r, g, b) = colour(k);
+        let want = rgb(k);
         // Redder, greener and so on than white by more than half of the way to the colour.
         let near = |pixel: &Rgb<u8>| {
-            let want = [r, g, b];
             (0..3).all(|c| i32::from(pixel.0[c]) - i32::from(want[c]) < (255 - i32::from(want[c])) / 2)
                 && (0..3).all(|c| pixel.0[c] + 8 >= want[c])
         };

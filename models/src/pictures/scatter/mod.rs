@@ -2,6 +2,7 @@
 //! pixels ([`discs`]), for any number, in the plane or in space; as images of the rows that they
 //! stand for ([`thumbnails`]); and as an animation of many pictures ([`animation`]).
 pub mod animation;
+mod blend;
 mod classes;
 pub mod discs;
 pub mod thumbnails;
