@@ -7,9 +7,13 @@ use chandlery::io::save_tensors;
 use chandlery_datasets::count;
 use chandlery_datasets::whole::write_whole;
 use npyz::WriterBuilder;
+use rayon::prelude::*;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
+
+/// Lines of `.csv` that a thread makes at a time.
+const LINES: usize = 1024;
 
 /// A format that [`write()`] knows, told by the extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,10 +95,21 @@ pub fn write(
         Format::Csv => {
             let mut write = |out: &mut dyn Write| {
                 write_header(out, n_columns, labels.is_some())?;
-                let mut labels = labels.unwrap_or_default().iter();
+                let mut labels = labels.unwrap_or_default();
                 while let Some(block) = checked()? {
-                    for row in block.to_vec2::<f32>()? {
-                        write_row(out, &row, labels.next())?;
+                    let rows = block.to_vec2::<f32>()?;
+                    let (of_block, rest) = labels.split_at(rows.len().min(labels.len()));
+                    labels = rest;
+                    let parts = rows.par_chunks(LINES).enumerate();
+                    let text = |(part, rows): (usize, &[Vec<f32>])| -> Result<Vec<u8>> {
+                        let mut text = Vec::new();
+                        for (row, at) in rows.iter().zip(part * LINES..) {
+                            write_row(&mut text, row, of_block.get(at))?;
+                        }
+                        Ok(text)
+                    };
+                    for text in parts.map(text).collect::<Result<Vec<_>>>()? {
+                        out.write_all(&text)?;
                     }
                 }
                 Ok(())
@@ -124,7 +139,7 @@ fn write_header(out: &mut dyn Write, n_columns: usize, labels: bool) -> Result<(
     Ok(writeln!(out, "{}{}", columns.join(","), if labels { ",label" } else { "" })?)
 }
 
-fn write_row(out: &mut dyn Write, row: &[f32], label: Option<&u32>) -> Result<()> {
+fn write_row(out: &mut Vec<u8>, row: &[f32], label: Option<&u32>) -> Result<()> {
     for (column, value) in row.iter().enumerate() {
         write!(out, "{}{value}", if column == 0 { "" } else { "," })?;
     }
@@ -186,6 +201,18 @@ mod tests {
         assert_eq!(data.train.labels.as_deref(), Some(&[4u32, 3, 2, 1, 0][..]));
         let (read, written) = (data.train.to_tensor(&Cpu).unwrap(), third);
         assert_eq!(read.to_vec2::<f32>().unwrap(), written.to_vec2::<f32>().unwrap(), "to the last bit");
+    }
+
+    #[test]
+    fn lines_of_several_threads_stand_in_order() {
+        let (dir, n) = (tempfile::tempdir().unwrap(), 2 * LINES + 5);
+        let x = Tensor::arange(0f32, n as f32, &Cpu).unwrap().unsqueeze(1).unwrap();
+        let mut blocks = [x.narrow(0, 0, n - 3).unwrap(), x.narrow(0, n - 3, 3).unwrap()].into_iter();
+        let labels: Vec<u32> = (0..n as u32).map(|i| i % 7).collect();
+        let path = dir.path().join("x.csv");
+        write(&path, (n, 1), || Ok(blocks.next()), Some(&labels)).unwrap();
+        let want: String = (0..n).map(|i| format!("{i},{}\n", i % 7)).collect();
+        assert!(std::fs::read_to_string(&path).unwrap() == format!("f0,label\n{want}"));
     }
 
     #[test]

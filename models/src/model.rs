@@ -177,7 +177,10 @@ pub trait Model: Clone + Sized {
         let mut config = self.config().clone();
         check_dtype::<Self>(&config, dtype)?;
         *config.preparation_mut() = config.preparation().to_device(device).map_err(Error::wrap)?;
-        let own = |(name, t): (String, Tensor)| Ok((name, t.copy()?));
+        // Another device has its own anyway.
+        let own = |(name, t): (String, Tensor)| {
+            Ok((name, if t.device().same_device(device) { t.copy()? } else { t }))
+        };
         let tensors = self.tensors().into_iter().map(own).collect::<Result<HashMap<_, _>>>()?;
         Self::build(config, &VarBuilder::from_tensors(tensors, dtype, device))
     }

@@ -5,15 +5,14 @@ use super::rows::Rows;
 use crate::arrays;
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
-use crate::stages::{self, Stage};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use candle::Tensor;
 use chandlery::pictures::page::sprites::Sprites;
 use chandlery::pictures::page::values::Values;
 use chandlery::pictures::page::{LeftOut, Page};
 use chandlery::pictures::scatter::discs::{Points, draw};
 use chandlery::pictures::scatter::{Classes, thumbnails};
-use chandlery::pictures::{can_draw, write_png};
+use chandlery::pictures::{RgbImage, can_draw, write_png};
 use chandlery_datasets::count;
 use chandlery_datasets::whole::write_whole;
 
@@ -29,7 +28,6 @@ const ARRAYS: [&str; 3] = ["layout.npy", "layout.csv", "layout.safetensors"];
 
 /// Writes the layout, f32 `[n, n_dims]`, with labels where the format has a place for them.
 pub fn write_arrays(folder: &RunFolder, layout: &Tensor, labels: Option<&[u32]>) -> Result<()> {
-    let _stage = stages::enter(Stage::Files);
     for name in ARRAYS {
         let mut once = Some(layout.clone());
         arrays::write(&folder.file(name)?, layout.dims2()?, || Ok(once.take()), labels)?;
@@ -37,65 +35,109 @@ pub fn write_arrays(folder: &RunFolder, layout: &Tensor, labels: Option<&[u32]>)
     Ok(())
 }
 
-/// Draws the scatter and writes the page; `figures` are names and values.
-pub fn write_pictures(
-    folder: &RunFolder,
-    rows: &Rows,
-    classes: &Classes,
-    layout: &Tensor,
-    settings: &Settings,
-    figures: &[(String, String)],
-) -> Result<Picture> {
-    let positions = values(layout)?;
-    let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes };
-    let title = format!("t-SNE of {}", rows.name);
-    write_png(&draw(&points, &title, SIDE)?, &folder.file(SCATTER)?)?;
-    let mut notes = Vec::new();
-    if rows.labels.is_some() && !classes.labelled {
-        notes.push("There are too many different labels to colour points by them.".to_owned());
-    }
-    let sprites = match rows.raw() {
-        Some(raw) => {
-            match Sprites::new(raw, rows.image, settings.page_limit << 20)? {
-                Ok(sprites) => Some(sprites),
-                Err(why) => {
-                    notes.push(match why {
-                    LeftOut::NoPictures => "Rows are no pictures.".to_owned(),
-                    LeftOut::TooLarge => {
-                        let limit = settings.page_limit;
-                        format!("The rows' pictures are left out: they take more than {limit} MiB (--page-limit).")
-                    }
-                });
-                    None
-                }
-            }
-        }
+/// What of a layout is drawn before its figures are known.
+pub struct Drawn {
+    title: String,
+    positions: Vec<f32>,
+    n_dims: usize,
+    sprites: Option<Sprites>,
+    values: Option<Values>,
+    notes: Vec<String>,
+    thumbnails: Option<Picture>,
+}
+
+impl Drawn {
+    /// Draws the scatter, the thumbnails where they were asked for, and what the page shows of
+    /// rows. `raw` are these rows on the host, where they are dense.
+    pub fn new(
+        folder: &RunFolder,
+        rows: &Rows,
+        raw: Option<&Tensor>,
+        classes: &Classes,
+        layout: &Tensor,
+        settings: &Settings,
+    ) -> Result<Self> {
+        let title = format!("t-SNE of {}", rows.name);
+        let (positions, n_dims) = (values(layout)?, layout.dim(1)?);
+        let points = Points { positions: &positions, n_dims, classes };
+        let limit = settings.page_limit;
+        let scatter =
+            || -> Result<()> { Ok(write_png(&draw(&points, &title, SIDE)?, &folder.file(SCATTER)?)?) };
         // Sparse rows are no pictures.
-        None => None,
-    };
-    // A picture says more; of sparse rows the first columns say little.
-    let values = match rows.raw().filter(|_| sprites.is_none()) {
-        None => None,
-        Some(raw) => {
-            let names = rows.column_names.as_deref();
-            match Values::new(raw, names, &rows.centre, settings.page_limit << 20)? {
-                Ok(values) => Some(values),
-                Err(_) => {
-                    let limit = settings.page_limit;
-                    notes.push(format!(
-                        "The rows' values are left out: a column takes more than {limit} MiB (--page-limit)."
-                    ));
-                    None
-                }
-            }
+        let sprites = || raw.map(|raw| Sprites::new(raw, rows.image, limit << 20)).transpose();
+        let (scatter, sprites) = rayon::join(scatter, sprites);
+        let (_, sprites) = both(scatter, sprites.map_err(Into::into))?;
+        let mut notes = Vec::new();
+        if rows.labels.is_some() && !classes.labelled {
+            notes.push("There are too many different labels to colour points by them.".to_owned());
         }
-    };
-    let (sprites, values) = (sprites.as_ref(), values.as_ref());
-    let page = Page { title: &title, points, figures, sprites, values, notes: &notes };
-    write_whole(&folder.file(PAGE)?, |file| page.write(file))?;
-    let by = if classes.labelled { ", coloured by label" } else { "" };
-    let caption = format!("the layout{by}; `{PAGE}` shows it in a browser, with what each point is");
-    Ok(Picture { file: SCATTER.to_owned(), caption })
+        let sprites = sprites.and_then(|made| {
+            let left_out = |why| match why {
+                LeftOut::NoPictures => "Rows are no pictures.".to_owned(),
+                LeftOut::TooLarge => format!(
+                    "The rows' pictures are left out: they take more than {limit} MiB (--page-limit)."
+                ),
+            };
+            made.map_err(|why| notes.push(left_out(why))).ok()
+        });
+        // A picture says more; of sparse rows the first columns say little.
+        let values = match raw.filter(|_| sprites.is_none()) {
+            None => None,
+            Some(raw) => {
+                let made = Values::new(raw, rows.column_names.as_deref(), &rows.centre, limit << 20)?;
+                let note = format!(
+                    "The rows' values are left out: a column takes more than {limit} MiB (--page-limit)."
+                );
+                made.map_err(|_| notes.push(note)).ok()
+            }
+        };
+        let thumbnails = match (settings.thumbnails, raw, rows.image) {
+            (Some(pixels), Some(raw), Some(shape)) => {
+                let drawn = thumbnails::draw(&points, raw, shape, &title, THUMBNAILS_SIDE, pixels)?;
+                Some(written(folder, drawn, rows.n())?)
+            }
+            _ => None,
+        };
+        Ok(Self { title, positions, n_dims, sprites, values, notes, thumbnails })
+    }
+
+    /// Writes the page; `figures` are names and values. Gives the pictures for the model card.
+    pub fn finish(
+        self,
+        folder: &RunFolder,
+        classes: &Classes,
+        figures: &[(String, String)],
+    ) -> Result<Vec<Picture>> {
+        let page = Page {
+            title: &self.title,
+            points: Points { positions: &self.positions, n_dims: self.n_dims, classes },
+            figures,
+            sprites: self.sprites.as_ref(),
+            values: self.values.as_ref(),
+            notes: &self.notes,
+        };
+        write_whole(&folder.file(PAGE)?, |file| page.write(file))?;
+        let by = if classes.labelled { ", coloured by label" } else { "" };
+        let caption = format!("the layout{by}; `{PAGE}` shows it in a browser, with what each point is");
+        let scatter = Picture { file: SCATTER.to_owned(), caption };
+        Ok(std::iter::once(scatter).chain(self.thumbnails).collect())
+    }
+}
+
+/// Writes the picture of so many of `n` rows at their points.
+fn written(folder: &RunFolder, (picture, shown): (RgbImage, usize), n: usize) -> Result<Picture> {
+    write_png(&picture, &folder.file(THUMBNAILS)?)?;
+    let caption = format!("{} at their points, of {}", count(shown, "row"), count(n, "row"));
+    Ok(Picture { file: THUMBNAILS.to_owned(), caption })
+}
+
+/// What two made beside each other, or what kept them from it.
+pub fn both<A, B>(a: Result<A>, b: Result<B>) -> Result<(A, B)> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(a), Err(b)) => bail!("{a:#}; {b:#}"),
+        (Err(err), _) | (_, Err(err)) => Err(err),
+    }
 }
 
 /// Refuses rows that are no images, where images of them are asked for.
@@ -107,22 +149,4 @@ pub fn check_thumbnails(settings: &Settings, rows: &Rows) -> Result<()> {
         rows.name
     );
     Ok(())
-}
-
-/// Draws rows at their points, `pixels` large.
-pub fn write_thumbnails(
-    folder: &RunFolder,
-    rows: &Rows,
-    classes: &Classes,
-    layout: &Tensor,
-    pixels: u32,
-) -> Result<Option<Picture>> {
-    let (Some(raw), Some(shape)) = (rows.raw(), rows.image) else { return Ok(None) };
-    let positions = values(layout)?;
-    let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes };
-    let title = format!("t-SNE of {}", rows.name);
-    let (picture, shown) = thumbnails::draw(&points, raw, shape, &title, THUMBNAILS_SIDE, pixels)?;
-    write_png(&picture, &folder.file(THUMBNAILS)?)?;
-    let caption = format!("{} at their points, of {}", count(shown, "row"), count(rows.n(), "row"));
-    Ok(Some(Picture { file: THUMBNAILS.to_owned(), caption }))
 }

@@ -2,6 +2,7 @@
 use super::args::{Settings, TrainArgs};
 use super::figures::{figures_of, measured, percent, words_of_list};
 use super::history::History;
+use super::output::{Drawn, both};
 use super::rows::{Rows, read_layout};
 use super::{card, given, output, streams};
 use crate::progress::Spinner;
@@ -10,7 +11,7 @@ use crate::rows::OfRows;
 use crate::session::{self, Asked, Kind, Made, Nothing, Picture, Run, Session, Trained, check_more};
 use crate::stages::{self, Stage};
 use anyhow::{Context, Result};
-use candle::{Device, Tensor};
+use candle::Device;
 use chandlery::evaluation::layout::Measures;
 use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::pictures::scatter::Classes;
@@ -20,6 +21,7 @@ use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Centre, Preparation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::thread;
 
 /// A check: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -157,15 +159,14 @@ fn words_of(progress: &Progress) -> String {
 
 /// The layout, its measures, pictures, page and the model card.
 fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrainer) -> Result<Outcome> {
-    let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
+    let (settings, lines) = (&run.info.settings, &run.place.reports);
     let embedding = embedding_of(made, rows, settings)?;
-    let (layout, last) = (embedding.layout(), lines.last().copied());
-    folder.save_model("", |path| embedding.save_pretrained(path))?;
-    output::write_arrays(folder, layout, rows.labels.as_deref())?;
-    let (kl, measures) = match settings.skip_measures {
-        true => (last.map(|line| line.progress.kl), Measures::default()),
-        false => measure(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures))?,
+    let last = lines.last().copied();
+    let measured = || match settings.skip_measures {
+        true => Ok((last.map(|line| line.progress.kl), Measures::default())),
+        false => measure(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures)),
     };
+    let ((kl, measures), drawn) = beside(run, rows, classes, &embedding, measured)?;
     let training = made.seconds();
     let layout_seconds = training.total();
     let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
@@ -179,7 +180,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     let perplexity = words_of_list(&made.config().perplexities());
     let of_data = [("rows", rows.n().to_string()), ("perplexity", perplexity)];
     figures.splice(0..0, of_data.map(|(name, value)| (name.to_owned(), value)));
-    let pictures = draw(run, rows, classes, layout, &figures)?;
+    let pictures = draw(run, classes, drawn, &figures)?;
     let iterations = last.map_or(0, |line| line.progress.iteration);
     let results = json!({
         "data": rows.name,
@@ -221,23 +222,52 @@ fn measure(made: &TsneTrainer, embedding: &Embedding, rows: &Rows) -> Result<(f6
     measured(kl, read, rows.labels.as_deref(), layout, embedding.config().metric)
 }
 
-/// Curves, scatter, page, and thumbnails and the animation where they were asked for.
-fn draw(
+/// What `measured` gives, and what is drawn beside it; files of the layout are written meanwhile.
+fn beside<T>(
     run: &Trained<Train>,
     rows: &Rows,
     classes: &Classes,
-    layout: &Tensor,
+    embedding: &Embedding,
+    measured: impl FnOnce() -> Result<T>,
+) -> Result<(T, Drawn)> {
+    let (settings, folder) = (&run.info.settings, &run.folder);
+    let on_host = match run.device.is_cpu() {
+        true => embedding.clone(),
+        false => embedding.to_device(&Device::Cpu)?,
+    };
+    let files = || {
+        folder.save_model("", |path| on_host.save_pretrained(path))?;
+        output::write_arrays(folder, on_host.layout(), rows.labels.as_deref())
+    };
+    let pictures = || Drawn::new(folder, rows, on_host.rows(), classes, on_host.layout(), settings);
+    thread::scope(|scope| {
+        let files = thread::Builder::new().spawn_scoped(scope, files)?;
+        let pictures = thread::Builder::new().spawn_scoped(scope, pictures)?;
+        let measured = measured();
+        let _stage = stages::enter(Stage::Pictures);
+        let _spinner = Spinner::new("drawing");
+        let others = both(joined(files), joined(pictures));
+        let (measured, (_, drawn)) = both(measured, others)?;
+        Ok((measured, drawn))
+    })
+}
+
+/// What a thread gives.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Curves, page, and the animation where it was asked for.
+fn draw(
+    run: &Trained<Train>,
+    classes: &Classes,
+    drawn: Drawn,
     figures: &[(String, String)],
 ) -> Result<Vec<Picture>> {
     let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
     let _stage = stages::enter(Stage::Pictures);
     run.draw_curves(&learning_curves(lines))?;
-    let spinner = Spinner::new("drawing");
-    let mut pictures = vec![output::write_pictures(folder, rows, classes, layout, settings, figures)?];
-    if let Some(pixels) = settings.thumbnails {
-        pictures.extend(output::write_thumbnails(folder, rows, classes, layout, pixels)?);
-    }
-    drop(spinner);
+    let mut pictures = drawn.finish(folder, classes, figures)?;
     if settings.animation {
         let checks = lines.iter().map(|line| line.progress.iteration);
         let iterations: Vec<usize> = std::iter::once(0).chain(checks).collect();

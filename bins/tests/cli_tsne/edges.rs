@@ -1,5 +1,5 @@
 //! Few rows, rows far from 0, and measures of a run as it was made.
-use super::common::{TSNE, npy, number, write_npy};
+use super::common::{TSNE, has, metrics, npy, number, write_npy};
 use super::{read, tiny};
 use serde_json::Value;
 use std::path::Path;
@@ -124,4 +124,24 @@ fn rows_far_from_0_in_f64_are_laid_out_placed_and_measured_as_they_are() {
     let own: f32 = (0..20).map(|i| apart(i, i)).sum();
     let other: f32 = (0..20).map(|i| apart(i, i + 60)).sum();
     assert!(own < 0.3 * other, "{own} from their own points, {other} from others");
+}
+
+#[test]
+fn files_that_cannot_be_written_end_a_run_that_can_be_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let args = ["--skip-measures", "--dims", "3", "--stop-after-steps", "1", "--out", "run"];
+    TSNE.fail(folder.path(), &tiny(&args), 130);
+    // No file takes the name of a folder; each of these is another thread's.
+    let names = ["layout.csv", "scatter.png"];
+    names.iter().for_each(|name| std::fs::create_dir(run.join(name)).unwrap());
+    let err = TSNE.fail(folder.path(), &["train", "--resume", "run"], 1);
+    assert!(names.iter().all(|name| err.contains(name)), "{err}");
+    assert!(!run.join("results.json").exists());
+    names.iter().for_each(|name| std::fs::remove_dir(run.join(name)).unwrap());
+    let made = TSNE.json(folder.path(), &["train", "--resume", "run"]);
+    assert!(FIGURES[1..].iter().all(|&figure| made[figure].is_null()), "{made}");
+    assert_eq!(number(&made, "kl"), number(metrics(&run).last().unwrap(), "kl"));
+    has(&run.join("page.html"), &["\"n\":300", "data:image/png;base64"]);
+    assert_eq!(super::read(&run.join("layout.csv")).dims(), [300, 3]);
 }
