@@ -60,7 +60,7 @@ impl Signals {
         let (mut blocks, mut all) = (self.blocks(device)?, Vec::new());
         while let Some(block) = blocks.next()? {
             // A block lies in memory that the next one is written to.
-            all.push(block.copy()?);
+            all.push(block.force_contiguous()?);
         }
         Ok(Tensor::cat(&all, 0)?)
     }

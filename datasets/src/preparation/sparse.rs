@@ -166,7 +166,7 @@ impl Preparation {
         let mut done = Vec::new();
         if !split.rows.is_sparse() {
             in_order(split, self, |_, rows| {
-                done.push(rows.copy()?.to_dtype(DType::F32)?);
+                done.push(rows.force_contiguous()?.to_dtype(DType::F32)?);
                 Ok(())
             })?;
         } else {

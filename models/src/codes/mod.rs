@@ -266,7 +266,8 @@ impl CodesFile {
     /// # Errors
     /// When there are not so many rows.
     pub fn rows(&self, first: usize, n: usize, device: &Device) -> Result<(SparseCodes, Tensor)> {
-        let part = |t: &Tensor| t.narrow(0, first, n)?.contiguous()?.to_device(device);
+        // Of a view all that it is of would be copied.
+        let part = |t: &Tensor| t.narrow(0, first, n)?.force_contiguous()?.to_device(device);
         let SparseCodes { indices, values, count, n_atoms } = &self.codes;
         let codes = SparseCodes {
             indices: part(indices)?,

@@ -123,7 +123,7 @@ impl Care<'_> {
         let replaced = bad[..rows.dim(0)?].to_vec();
         let atoms = atoms.copy()?;
         for (i, &j) in replaced.iter().enumerate() {
-            atoms.slice_set(&rows.narrow(0, i, 1)?.copy()?, 0, j)?;
+            atoms.slice_set(&rows.narrow(0, i, 1)?.force_contiguous()?, 0, j)?;
         }
         Ok(CaredFor { atoms, replaced, coherence: None })
     }

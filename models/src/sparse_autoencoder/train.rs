@@ -170,7 +170,7 @@ impl Trainer for SparseAutoencoderTrainer {
     }
 
     fn model(&self) -> Result<SparseAutoencoder> {
-        SparseAutoencoder::from_flat(self.model.clone(), &self.params.get(0)?.copy()?)
+        SparseAutoencoder::from_flat(self.model.clone(), &self.params.get(0)?.force_contiguous()?)
     }
 
     fn device(&self) -> &Device {

@@ -225,7 +225,7 @@ impl SparseCoding {
         let (mut rows, mut n) = (vec![], 0);
         while let Some(minibatch) = feed.next().map_err(Error::wrap)?.filter(|_| n < enough) {
             n += minibatch.rows.dim(0)?;
-            rows.push(minibatch.rows.copy()?);
+            rows.push(minibatch.rows.force_contiguous()?);
         }
         let rows = Tensor::cat(&rows, 0)?;
         batch_of("SparseCoding::fit", "rows", &rows, config.n_inputs())?;

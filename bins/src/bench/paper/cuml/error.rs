@@ -145,7 +145,7 @@ pub(super) fn run(paper: &mut Paper) -> Result<()> {
     let panels = [
         Panel::new(
             "Barnes-Hut",
-            "θ",
+            "theta",
             "error of the force, %",
             vec![Curve::new("Barnes-Hut", by_theta), claim(0.2, 1.)],
         )

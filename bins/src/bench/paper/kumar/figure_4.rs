@@ -17,6 +17,8 @@ use std::time::Instant;
 /// Minibatches of the paper, 1 to 32, and two larger ones; fewer with `--quick`.
 const BATCHES: [usize; 8] = [1, 2, 4, 8, 16, 32, 128, 512];
 const QUICK_BATCHES: [usize; 3] = [1, 8, 32];
+/// Those that have curves.
+const DRAWN: [usize; 4] = [1, 8, 32, 512];
 /// Rows of an epoch: the figure's axis is logarithmic, up to all of MNIST.
 const ROWS: [usize; 4] = [100, 1000, 10_000, EPOCH];
 /// Rows, and epochs, of the runs that are measured by what they learn beside the serial program;
@@ -103,8 +105,10 @@ fn speed(paper: &mut Paper<'_>) -> Result<[Panel; 2]> {
             let points = |y: &dyn Fn(usize) -> f64| -> Vec<_> {
                 at.iter().enumerate().map(|(i, &n)| (log(n), y(i))).collect()
             };
-            seconds.push(Curve::new(name.clone(), points(&|i| best[i])));
-            speed.push(Curve::new(name, points(&|i| serial_row * at[i] as f64 / best[i])));
+            if DRAWN.contains(&batch) {
+                seconds.push(Curve::new(name.clone(), points(&|i| best[i])));
+                speed.push(Curve::new(name, points(&|i| serial_row * at[i] as f64 / best[i])));
+            }
         }
     }
     seconds.push(Curve::new("serial", ROWS.map(|n| (log(n), serial_row * n as f64))));

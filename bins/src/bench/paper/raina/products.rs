@@ -24,7 +24,7 @@ impl Work {
         let draw =
             |stream| chandlery_ops::core::uniform((GROUP, SIDE, SIDE), &Device::Cpu, Philox::new(2, stream));
         let (a, b) = (draw(0)?, draw(1)?);
-        let pair = |i| Ok([a.get(i)?.copy()?, b.get(i)?.copy()?]);
+        let pair = |i| Ok([a.get(i)?.force_contiguous()?, b.get(i)?.force_contiguous()?]);
         Ok(Self { pairs: (0..GROUP).map(pair).collect::<Result<_>>()?, a, b })
     }
 

@@ -256,13 +256,14 @@ fn figure(paper: &mut Paper, places: &[Place], layers: &[(usize, RbmConfig)], ti
     };
     let mut curves = vec![
         curve("paper".to_owned(), TABLE2.iter().map(|row| Some(row.1.speedup)).collect()),
-        curve(format!("as printed: {}", over(places)), of(&timed.printed)),
+        curve("as printed".to_owned(), of(&timed.printed)),
     ];
     if with_gpu(places) {
-        curves.push(curve("today, bf16, over all cores as printed".to_owned(), of(&timed.bf16)));
+        curves.push(curve("today, bf16".to_owned(), of(&timed.bf16)));
     }
     let panel = Panel::new("speed-up by size", "million weights", "times as fast", curves).log();
-    paper.figure("speed-up", "The speed-up of table 2 by the number of weights.", &[panel])
+    let caption = format!("The speed-up of table 2 by the number of weights; ours: {}.", over(places));
+    paper.figure("speed-up", &caption, &[panel])
 }
 
 /// The side of the images of a quick run of table 3.
