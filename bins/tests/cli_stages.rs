@@ -91,8 +91,9 @@ fn the_last_line_says_the_largest_stages_beside_training() {
         .filter(|(_, seconds)| *seconds >= 0.05)
         .map(|(stage, seconds)| format!("{stage} {seconds:.1} s"))
         .collect();
-    assert!(last.starts_with("run in ") && !words.is_empty(), "{last}");
-    assert!(last.ends_with(&format!(" s ({})", words.join(", "))), "{last}: {spent}");
+    // A machine may be so fast that no stage takes long enough to be told.
+    let told = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
+    assert!(last.starts_with("run in ") && last.ends_with(&format!(" s{told}")), "{last}: {spent}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub struct DictionaryArgs {
         default_value = "1048576x512x64x8,262144x256x64x8,100000x512x64x8,100000x128x64x8,10240x128x64x8,8192x512x64x8"
     )]
     size: Vec<pursuit::Size>,
-    /// Pursuits, several separated by commas.
+    /// Pursuit that chooses a code's atoms. Several are separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Method::Omp, Method::Ols])]
     pursuit: Vec<Method>,
     /// Skip the runs on one thread of the CPU.
