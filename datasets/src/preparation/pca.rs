@@ -49,6 +49,8 @@ pub(super) const PASSES_TOLERANCE: f64 = 1e-5;
 const MOST_SQUARE: usize = 4096;
 /// The same where the rows can be held.
 const MOST_SQUARE_HELD: usize = 1024;
+/// Values of a block of rows.
+const BLOCK_VALUES: usize = 8 << 20;
 /// Values of rows that are held as f64, 1 GiB.
 const MOST_HELD: usize = 1 << 27;
 
@@ -89,6 +91,26 @@ impl Principal {
         variance.truncate(k);
         components.truncate(k * n_features);
         Self::found(mean, variance, components, total)
+    }
+
+    /// The `n_components` directions of most variance of `rows`, `[n_samples, n_features]` f32, or
+    /// all; `at` asks.
+    pub(super) fn fit(at: &str, rows: &Tensor, n_components: Option<usize>) -> Result<Self> {
+        let (n_samples, n_features) = rows_of(at, "rows", rows, None)?;
+        check_components("Pca", n_components, n_features)?;
+        let k = n_components.unwrap_or(n_features);
+        if !by_rows(n_samples, n_features, k) {
+            let mut moments = Moments::new(n_features, rows.device())?;
+            moments.add(rows)?;
+            return Self::of(&moments, n_components);
+        }
+        let block = (BLOCK_VALUES / n_features).max(1);
+        Self::of_rows(n_features, k, rows.device(), |f| {
+            let firsts = (0..n_samples).step_by(block);
+            firsts
+                .map(|first| rows.narrow(0, first, block.min(n_samples - first)))
+                .try_for_each(|rows| f(&rows?))
+        })
     }
 
     /// The `k` directions of most variance by products with rows, f32 `[_, d]` on `device`, of which
@@ -228,22 +250,7 @@ impl Pca {
     /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity, or fewer
     /// than `n_components` features.
     pub fn fit(rows: &Tensor, n_components: Option<usize>) -> Result<Self> {
-        let (n_samples, n_features) = rows_of("Pca::fit", "rows", rows, None)?;
-        check_components("Pca", n_components, n_features)?;
-        let k = n_components.unwrap_or(n_features);
-        if by_rows(n_samples, n_features, k) {
-            let block = (8 << 20) / n_features;
-            let principal = Principal::of_rows(n_features, k, rows.device(), |f| {
-                let firsts = (0..n_samples).step_by(block.max(1));
-                firsts
-                    .map(|first| rows.narrow(0, first, block.max(1).min(n_samples - first)))
-                    .try_for_each(|rows| f(&rows?))
-            })?;
-            return Self::on(principal, rows.device());
-        }
-        let mut moments = Moments::new(n_features, rows.device())?;
-        moments.add(rows)?;
-        Self::from_moments(&moments, n_components)
+        Self::on(Principal::fit("Pca::fit", rows, n_components)?, rows.device())
     }
 
     /// Fits to rows that were gathered in [`Moments`], for data that do not fit in memory; stays on

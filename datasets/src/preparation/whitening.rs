@@ -89,8 +89,7 @@ struct Matrices {
 impl Whitening {
     /// Fits to `rows`, `[n_samples, n_features]` f32, and stays on their device.
     ///
-    /// `n_samples·n_features²` multiplications for the covariance and some `10·n_features³` for its
-    /// eigenvectors.
+    /// Costs what [`Pca::fit`](super::Pca::fit) does.
     ///
     /// # Errors
     /// When `rows` has another shape or type, fewer than two rows, a NaN or an infinity; or
@@ -98,9 +97,8 @@ impl Whitening {
     pub fn fit(rows: &Tensor, config: &WhiteningConfig) -> Result<Self> {
         let (_, n_features) = rows_of("Whitening::fit", "rows", rows, None)?;
         config.validate(n_features)?;
-        let mut moments = Moments::new(n_features, rows.device())?;
-        moments.add(rows)?;
-        Self::from_moments(&moments, config)
+        let principal = Principal::fit("Whitening::fit", rows, config.n_components)?;
+        Self::of(principal, config)?.to_device(rows.device())
     }
 
     /// Fits to rows that were gathered in [`Moments`], for data that do not fit in memory; stays on
