@@ -2,14 +2,15 @@
 //
 //   low, high  bounds of the distance of row j: with halves, for a product v,
 //                (g -+ (g share + lost) - v) unit with g = halves[own] + halves[j]
-//              without, for a distance v, v -+ (v share + lost), and 0 and infinity where v is not finite
+//              without, for a distance v, v -+ (v share + lost), and 0 and infinity where v is
+//              not finite
 //   beyond     edges whose far end is below low;  reached: edges whose near end is not above high
-//   between[i, beyond] counts the rows of which both are equal; the others are listed in `doubtful`.
-//   A row beyond all edges, and that of the query itself, is passed over.
+//   between[i, beyond] counts the rows of which both are equal; the others are listed in
+//   `doubtful`. A row beyond all edges, and that of the query itself, is passed over.
 //
 // arrays   between: [m, k], doubtful: [m, room], n_doubtful: [m] unsigned; values: [m, n] float;
-//          halves: [n] double or null; own: [m] unsigned, below n; edges: [m, k, 2] double, ascending; not
-//          overlapping
+//          halves: [n] double or null; own: [m] unsigned, below n; edges: [m, k, 2] double,
+//          ascending; not overlapping
 // scalars  k at least 1; n below 2^32
 // launch   a block of any number of threads for each query
 // shared   16 k bytes of edges, and k + 1 counts of 4

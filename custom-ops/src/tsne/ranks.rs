@@ -3,8 +3,10 @@
 //! ```text
 //! values[i, j]   products p: s² d(i, j) is within (g_i + g_j) share + lost of g_i + g_j − p
 //!                distances:  d(i, j) is within p share + lost of p, and unknown where p is not finite
-//! edges[i, e]    (near, far): what is within counts as far as the e-th of the rows that are ranked; ascending
-//! between[i, e]  rows j whose distance is surely beyond `far` of e edges, and before `near` of the others
+//! edges[i, e]    (near, far): what is within counts as far as the e-th of the rows that are
+//!                ranked; ascending
+//! between[i, e]  rows j whose distance is surely beyond `far` of e edges, and before `near` of
+//!                the others
 //! doubtful[i]    rows that the bounds leave in doubt, which others look at
 //! ```
 //!

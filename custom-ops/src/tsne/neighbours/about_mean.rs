@@ -1,4 +1,5 @@
 //! Rows as products bound their distances: about the mean of all, near 1.
+use super::cpu::column_means;
 use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, not_recording, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -53,24 +54,10 @@ struct AboutMean {
 
 impl Kernel for AboutMean {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        /// Rows of a task.
-        const TASK: usize = 512;
         let ([about, halves, scale], [rows]) = io.parts()?;
         let (about, halves) = (about.elements::<f32>()?, halves.elements::<f64>()?);
         let (scale, rows, d) = (scale.elements::<f64>()?, rows.elements::<f32>()?, self.d);
-        let parts: Vec<Vec<f64>> = rows
-            .par_chunks(TASK * d)
-            .map(|rows| {
-                let mut sums = vec![0f64; d];
-                for row in rows.chunks_exact(d) {
-                    sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
-                }
-                sums
-            })
-            .collect();
-        let mut mean = vec![0f64; d];
-        parts.iter().for_each(|part| mean.iter_mut().zip(part).for_each(|(sum, x)| *sum += x));
-        mean.iter_mut().for_each(|sum| *sum /= self.n as f64);
+        let mean = column_means(rows, d);
         let apart =
             |row: &[f32]| row.iter().zip(&mean).map(|(&x, m)| (f64::from(x) - m).abs()).fold(0., f64::max);
         let largest = rows.par_chunks(d).map(apart).reduce(|| 0., f64::max);

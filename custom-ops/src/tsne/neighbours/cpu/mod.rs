@@ -28,6 +28,7 @@ use candle::Result;
 use rayon::prelude::*;
 use scan::{Query, Scan};
 use space::Space;
+pub(super) use space::column_means;
 use vectors::{dot_in_f64, square, square_in_f64};
 
 /// Numbers in a block of products.

@@ -95,7 +95,7 @@ impl Space {
 
     fn with([rows, queries]: [&[f32]; 2], n: usize, n_features: usize, partial: bool) -> Self {
         let none = Coordinates { all: vec![], more: vec![], rests: vec![], halves: vec![] };
-        let mean = column_means(rows, n_features);
+        let mean: Vec<f32> = column_means(rows, n_features).into_iter().map(|mean| mean as f32).collect();
         let scale = scale_of([rows, queries], &mean);
         let order: Vec<u32> = (0..n as u32).collect();
         let (basis, places) = (vec![], order.clone());
@@ -219,8 +219,8 @@ fn scale_of([rows, queries]: [&[f32]; 2], mean: &[f32]) -> f32 {
     if largest > 0. { (-f64::from(largest).log2().ceil().clamp(-126., 126.)).exp2() as f32 } else { 1. }
 }
 
-/// The means of the columns, in f64 over stretches of rows.
-fn column_means(rows: &[f32], d: usize) -> Vec<f32> {
+/// The means of the columns of rows of `d`, in f64 over stretches of rows.
+pub(in crate::tsne::neighbours) fn column_means(rows: &[f32], d: usize) -> Vec<f64> {
     /// Rows of a task.
     const ROWS: usize = 512;
     if d == 0 || rows.is_empty() {
@@ -241,5 +241,5 @@ fn column_means(rows: &[f32], d: usize) -> Vec<f32> {
         })
         .collect();
     let sums = parts.iter().fold(vec![0.; d], |sums, part| add(sums, part));
-    sums.iter().map(|sum| (sum / (rows.len() / d) as f64) as f32).collect()
+    sums.iter().map(|sum| sum / (rows.len() / d) as f64).collect()
 }
