@@ -38,7 +38,7 @@ impl<'a> Paths<'a> {
 
     /// 1 for signals that leave too much.
     fn goes_on(&self) -> Result<Tensor> {
-        self.problem.is_met(&self.error)?.affine(-1., 1.)
+        self.problem.goes_on(&self.error)
     }
 
     /// The entry of each row that `atoms` name.

@@ -1,10 +1,11 @@
 //! Subspace pursuit, projection-based OMP and look-ahead OLS of many signals at once, from candle's
 //! ops, in f64: the form for GPUs.
 //!
-//! The rules are those of `subspace`, `projection` and `look_ahead` one folder up, whose codes these
-//! are but for rounding and the order of the atoms of a code; rounding also decides which atoms of more candidates than a
-//! signal has values depend on others. Where those go from signal to signal, each step here is one
-//! for all of them: the atoms of a signal are slots of a row, and a slot can be empty.
+//! The rules are those of `subspace`, `projection` and `look_ahead` one folder up, whose codes
+//! these are but for rounding and the order of the atoms of a code; rounding also decides which
+//! atoms of more candidates than a signal has values depend on others. Where those go from signal
+//! to signal, each step here is one for all of them: the atoms of a signal are slots of a row, and
+//! a slot can be empty.
 //!
 //! ```text
 //! S = G_JJ;  for each slot j of J:  L_j = S_j / √S_jj,  z_j = r_j / √S_jj      or nothing, where S_jj is rounding
@@ -256,6 +257,11 @@ impl Problems<'_> {
     /// 1 for signals that are small enough already.
     fn is_met(&self, error: &Tensor) -> Result<Tensor> {
         as_number(&error.le(&self.target)?)
+    }
+
+    /// 1 for the others.
+    fn goes_on(&self, error: &Tensor) -> Result<Tensor> {
+        self.is_met(error)?.affine(-1., 1.)
     }
 }
 

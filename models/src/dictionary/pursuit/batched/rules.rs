@@ -5,7 +5,7 @@ use candle::{DType, Result, Tensor};
 
 pub(super) fn subspace(problem: &Problems) -> Result<Fits> {
     let mut best = problem.empty(problem.s)?;
-    let mut going = problem.is_met(&best.error)?.affine(-1., 1.)?;
+    let mut going = problem.goes_on(&best.error)?;
     // With an error target, the smallest support that meets it.
     let first = if problem.to_error { 1 } else { problem.s };
     for s in first..=problem.s {
@@ -15,7 +15,7 @@ pub(super) fn subspace(problem: &Problems) -> Result<Fits> {
         let fits = of_size(problem, s)?;
         best = fits.widened(problem.s)?.or(&going, &best)?;
         let full = as_number(&best.sets.count()?.ge(s as f64)?)?;
-        going = ((going * full)? * problem.is_met(&best.error)?.affine(-1., 1.)?)?;
+        going = ((going * full)? * problem.goes_on(&best.error)?)?;
     }
     Ok(best)
 }
@@ -47,7 +47,7 @@ fn of_size(problem: &Problems, s: usize) -> Result<Fits> {
 
 pub(super) fn projection(problem: &Problems) -> Result<Fits> {
     let mut fits: Option<Fits> = None;
-    let mut going = problem.is_met(&problem.energy)?.affine(-1., 1.)?;
+    let mut going = problem.goes_on(&problem.energy)?;
     for k in 0..problem.s {
         if is_none(&going)? {
             break;
@@ -69,7 +69,7 @@ pub(super) fn projection(problem: &Problems) -> Result<Fits> {
         let grown = fits.as_ref().map_or(Ok(best.clone()), |fits| fits.sets.and(&best))?;
         going = (going * &best.taken)?;
         let next = problem.fit(&grown)?;
-        going = (going * problem.is_met(&next.error)?.affine(-1., 1.)?)?;
+        going = (going * problem.goes_on(&next.error)?)?;
         fits = Some(next);
     }
     fits.map_or_else(|| problem.empty(problem.s), |fits| fits.widened(problem.s))
