@@ -43,12 +43,11 @@ pub fn rows_about_mean(rows: &Tensor) -> Result<RowsAboutMean> {
     let (about, halves) = (new(&[n, d], DType::F32)?, new(&[n], DType::F64)?);
     let scale = new(&[1], DType::F64)?;
     let io = operands(OP).write("about", &about).write("halves", &halves).write("scale", &scale);
-    io.read("rows", rows).run(&AboutMean { n, d })?;
+    io.read("rows", rows).run(&AboutMean { d })?;
     Ok(RowsAboutMean { rows: about, halves, scale: scale.get(0)?.to_scalar()? })
 }
 
 struct AboutMean {
-    n: usize,
     d: usize,
 }
 
