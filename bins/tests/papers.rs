@@ -100,3 +100,10 @@ fn t_sne_of_cuml() {
         ],
     );
 }
+
+#[test]
+fn a_set_that_is_not_there_is_refused_before_the_work() {
+    let temp = tempfile::tempdir().unwrap();
+    let err = BENCH.fail(temp.path(), &["paper", "kumar", "--device", "cpu", "--mnist", "./none"], 1);
+    assert!(err.contains("--mnist: ") && err.contains("./none"), "{err}");
+}

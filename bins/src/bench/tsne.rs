@@ -12,7 +12,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::evaluation::layout as quality;
 use chandlery::tsne::{Method, StageSeconds, Tsne, TsneConfig, TsneTrainer, measure};
 use chandlery::{FullBatchTrainer, Philox};
-use chandlery_datasets::DataOptions;
+use chandlery_datasets::{DataOptions, Dataset};
 use clap::Args;
 use serde::Serialize;
 use std::str::FromStr;
@@ -75,16 +75,7 @@ impl Rows {
     /// Rows and labels on the CPU.
     pub(super) fn make(&self) -> Result<(Tensor, Option<Tensor>)> {
         match self {
-            Self::Set(name) => {
-                let set = chandlery_datasets::open(name, &DataOptions::default())?;
-                let splits: Vec<_> = [set.train].into_iter().chain(set.test).collect();
-                let raw =
-                    splits.iter().map(|split| split.raw(&Device::Cpu)).collect::<Result<Vec<_>, _>>()?;
-                let labels: Option<Vec<&[u32]>> =
-                    splits.iter().map(|split| split.labels.as_deref()).collect();
-                let labels = labels.map(|of| Tensor::new(of.concat(), &Device::Cpu)).transpose()?;
-                Ok((Tensor::cat(&raw, 0)?, labels))
-            }
+            Self::Set(name) => rows_of(&chandlery_datasets::open(name, &DataOptions::default())?),
             &Self::Blobs(n, d) => {
                 let centres =
                     ((chandlery_ops::core::uniform((GROUPS, d), &Device::Cpu, Philox::new(15, 0))? - 0.5)?
@@ -141,6 +132,15 @@ impl Rows {
             _ => (None, None),
         }
     }
+}
+
+/// All rows of a set, those of training first, and labels where every split has them, on the CPU.
+pub(super) fn rows_of(set: &Dataset) -> Result<(Tensor, Option<Tensor>)> {
+    let splits: Vec<_> = [&set.train].into_iter().chain(&set.test).collect();
+    let raw = splits.iter().map(|split| split.raw(&Device::Cpu)).collect::<Result<Vec<_>, _>>()?;
+    let labels: Option<Vec<&[u32]>> = splits.iter().map(|split| split.labels.as_deref()).collect();
+    let labels = labels.map(|of| Tensor::new(of.concat(), &Device::Cpu)).transpose()?;
+    Ok((Tensor::cat(&raw, 0)?, labels))
 }
 
 /// Rows in blocks, by the group of each.

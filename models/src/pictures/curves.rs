@@ -1,4 +1,4 @@
-//! Curves as one SVG or PNG: panels side by side, each with labelled axes and a legend.
+//! Curves as one SVG or PNG: panels side by side, each with labelled axes and a legend below them.
 //!
 //! The letters of an SVG are its viewer's; those of a PNG are of the one size that the crate brings
 //! ([`Raster`]).
@@ -37,14 +37,16 @@ pub struct Panel {
     pub x_label: String,
     /// What runs along the vertical axis, with its unit.
     pub y_label: String,
-    /// Whether the vertical axis is logarithmic; points that are not above 0 are then left out.
+    /// Whether the horizontal axis is logarithmic; points that are not above 0 are then left out.
+    pub log_x: bool,
+    /// The same for the vertical axis.
     pub log_y: bool,
     /// The lines in it; without a point the panel shows empty axes.
     pub curves: Vec<Curve>,
 }
 
 impl Panel {
-    /// A plot of these lines, with a linear vertical axis.
+    /// A plot of these lines, with linear axes.
     pub fn new(
         title: impl Into<String>,
         x_label: impl Into<String>,
@@ -52,16 +54,21 @@ impl Panel {
         curves: Vec<Curve>,
     ) -> Self {
         let (title, x_label, y_label) = (title.into(), x_label.into(), y_label.into());
-        Self { title, x_label, y_label, log_y: false, curves }
+        Self { title, x_label, y_label, log_x: false, log_y: false, curves }
     }
 
     /// The same with a logarithmic vertical axis.
     pub fn log(self) -> Self {
         Self { log_y: true, ..self }
     }
+
+    /// The same with a logarithmic horizontal axis.
+    pub fn log_x(self) -> Self {
+        Self { log_x: true, ..self }
+    }
 }
 
-/// Width and height of a panel, in pixels.
+/// Width and height of a panel without its legend, in pixels.
 const PANEL: (u32, u32) = (480, 340);
 
 /// Line colours that colour-blind readers can tell apart (Okabe and Ito 2008).
@@ -81,7 +88,7 @@ const COLOURS: [RGBColor; 7] = [
 /// When there is no panel, or the plotter fails.
 pub fn draw(panels: &[Panel]) -> Result<String> {
     let mut svg = String::new();
-    draw_on(SVGBackend::with_string(&mut svg, size_of(panels)?).into_drawing_area(), panels, 12)?;
+    draw_on(SVGBackend::with_string(&mut svg, size_of(panels, 12)?).into_drawing_area(), panels, 12)?;
     Ok(svg)
 }
 
@@ -90,46 +97,103 @@ pub fn draw(panels: &[Panel]) -> Result<String> {
 /// # Errors
 /// As [`draw`].
 pub fn draw_pixels(panels: &[Panel]) -> Result<RgbImage> {
-    let (width, height) = size_of(panels)?;
+    // Letters of 8 pixels: about as wide as those of a 15-point font.
+    const LETTERS: u32 = 15;
+    let (width, height) = size_of(panels, LETTERS)?;
     let mut picture = RgbImage::from_pixel(width, height, Rgb([255; 3]));
-    // Letters of 8 pixels: the room that a legend leaves for those of a 15-point font.
-    draw_on(Raster::new(&mut picture).into_drawing_area(), panels, 15)?;
+    draw_on(Raster::new(&mut picture).into_drawing_area(), panels, LETTERS)?;
     Ok(picture)
 }
 
-/// Width and height of the whole.
-fn size_of(panels: &[Panel]) -> Result<(u32, u32)> {
-    match panels.len() {
-        0 => candle::bail!("curves: there must be at least 1 panel, got none"),
-        n => Ok((PANEL.0 * n as u32, PANEL.1)),
+/// Width and height of the whole; `letters` is the size of a legend's letters.
+fn size_of(panels: &[Panel], letters: u32) -> Result<(u32, u32)> {
+    let legends = panels.iter().map(|panel| Legend::of(panel, letters).height());
+    match legends.max() {
+        None => candle::bail!("curves: there must be at least 1 panel, got none"),
+        Some(legend) => Ok((PANEL.0 * panels.len() as u32, PANEL.1 + legend)),
     }
 }
 
-/// `legend` is the size of its letters.
-fn draw_on<B: DrawingBackend>(root: DrawingArea<B, Shift>, panels: &[Panel], legend: u32) -> Result<()> {
+fn draw_on<B: DrawingBackend>(root: DrawingArea<B, Shift>, panels: &[Panel], letters: u32) -> Result<()> {
     root.fill(&WHITE).map_err(failed)?;
     for (area, panel) in root.split_evenly((1, panels.len())).iter().zip(panels) {
-        draw_panel(area, panel, legend)?;
+        let (plot, below) = area.split_vertically(PANEL.1);
+        draw_panel(&plot, panel)?;
+        Legend::of(panel, letters).draw(&below, panel)?;
     }
     root.present().map_err(failed)
 }
 
-fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel, legend: u32) -> Result<()> {
-    let scaled = |y: f64| if panel.log_y { y.log10() } else { y };
+/// Names and colours of a panel's curves, in columns of one width.
+struct Legend {
+    letters: u32,
+    rows: usize,
+    /// Width of a column, in pixels.
+    column: u32,
+}
+
+impl Legend {
+    /// Where the first mark stands.
+    const LEFT: u32 = 20;
+    /// A mark, and the space on both sides of it.
+    const MARK: u32 = 40;
+
+    fn of(panel: &Panel, letters: u32) -> Self {
+        let longest = panel.curves.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0);
+        // Letters are about half as wide as they are high.
+        let column = Self::MARK + (0.56 * f64::from(letters) * longest as f64) as u32;
+        let columns = ((PANEL.0 - Self::LEFT) / column).max(1) as usize;
+        Self { letters, rows: panel.curves.len().div_ceil(columns), column }
+    }
+
+    /// From one row to the next, in pixels.
+    fn row(&self) -> u32 {
+        self.letters + 5
+    }
+
+    fn height(&self) -> u32 {
+        match self.rows {
+            0 => 0,
+            rows => rows as u32 * self.row() + 8,
+        }
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, panel: &Panel) -> Result<()> {
+        for (i, (curve, colour)) in panel.curves.iter().zip(colours()).enumerate() {
+            let x = (Self::LEFT + (i / self.rows) as u32 * self.column) as i32;
+            let y = ((i % self.rows) as u32 * self.row()) as i32;
+            let (middle, end) = (y + self.letters as i32 / 2, x + 18);
+            let mark = PathElement::new(vec![(x, middle), (end, middle)], colour.stroke_width(3));
+            area.draw(&mark).map_err(failed)?;
+            let name = Text::new(curve.name.as_str(), (end + 8, y), ("sans-serif", self.letters));
+            area.draw(&name).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// One after the other, again from the first.
+fn colours() -> impl Iterator<Item = RGBColor> {
+    COLOURS.into_iter().cycle()
+}
+
+fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel) -> Result<()> {
+    let scaled = |log: bool, value: f64| if log { value.log10() } else { value };
     let finite = |curve: &Curve| -> Vec<(f64, f64)> {
-        let scaled = curve.points.iter().map(|&(x, y)| (x, scaled(y)));
-        scaled.filter(|(x, y)| x.is_finite() && y.is_finite()).collect()
+        let points = curve.points.iter().map(|&(x, y)| (scaled(panel.log_x, x), scaled(panel.log_y, y)));
+        points.filter(|(x, y)| x.is_finite() && y.is_finite()).collect()
     };
-    let curves: Vec<_> = panel.curves.iter().map(|curve| (&curve.name, finite(curve))).collect();
-    let points = || curves.iter().flat_map(|(_, points)| points);
-    let (x, y) = (range(points().map(|p| p.0)), range(points().map(|p| p.1)));
-    let y_marks = if panel.log_y { log_marks(&y) } else { marks(&y) };
+    let curves: Vec<_> = panel.curves.iter().map(finite).collect();
+    let points = || curves.iter().flatten();
+    let x = Marked::new(range(points().map(|p| p.0)), panel.log_x);
+    let y = Marked::new(range(points().map(|p| p.1)), panel.log_y);
+    let text = |log: bool, value: f64| number(if log { 10f64.powf(value) } else { value });
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, ("sans-serif", 18))
         .margin(10)
         .x_label_area_size(38)
         .y_label_area_size(64)
-        .build_cartesian_2d(x.clone(), Marked { axis: y.clone().into(), marks: y_marks })
+        .build_cartesian_2d(x, y)
         .map_err(failed)?;
     chart
         .configure_mesh()
@@ -137,98 +201,34 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel, le
         .bold_line_style(RGBColor(225, 225, 225))
         .x_desc(&panel.x_label)
         .y_desc(&panel.y_label)
-        .x_labels(MARKS)
-        .x_label_formatter(&|x| number(*x))
-        .y_label_formatter(&|&y| number(if panel.log_y { 10f64.powf(y) } else { y }))
+        .x_label_formatter(&|&x| text(panel.log_x, x))
+        .y_label_formatter(&|&y| text(panel.log_y, y))
         .axis_desc_style(("sans-serif", 14))
         .label_style(("sans-serif", 12))
         .draw()
         .map_err(failed)?;
-    for ((name, points), &colour) in curves.iter().zip(COLOURS.iter().cycle()) {
-        chart
-            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))
-            .map_err(failed)?
-            .label(name.as_str())
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], colour.stroke_width(2)));
+    for (points, colour) in curves.iter().zip(colours()) {
+        // Each piece for itself: a path that turns sharply gets a spike as long as the plot.
+        let pieces = points.windows(2).map(|ends| PathElement::new(ends.to_vec(), colour.stroke_width(2)));
+        chart.draw_series(pieces).map_err(failed)?;
         // A run of one epoch has one point, which is no line.
         chart.draw_series(points.iter().map(|&p| Circle::new(p, 2, colour.filled()))).map_err(failed)?;
     }
-    if !curves.is_empty() {
-        let longest = curves.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) as f64;
-        // A mark of 30 pixels, letters about half as wide as they are high, and lines a third
-        // apart.
-        let (width, height) = chart.plotting_area().dim_in_pixel();
-        let size = f64::from(legend);
-        let of_legend = (45. + 0.55 * size * longest, 15. + 1.35 * size * curves.len() as f64);
-        let lines: Vec<Vec<(f64, f64)>> = curves
-            .iter()
-            .map(|(_, points)| points.iter().map(|p| (place(p.0, &x), place(p.1, &y))).collect())
-            .collect();
-        chart
-            .configure_series_labels()
-            .position(emptiest_place(&lines, of_legend, (f64::from(width), f64::from(height))))
-            .background_style(WHITE.mix(0.8))
-            .border_style(RGBColor(190, 190, 190))
-            .label_font(("sans-serif", legend))
-            .draw()
-            .map_err(failed)?;
-    }
     Ok(())
-}
-
-/// How far into a range a value lies, from 0 to 1.
-fn place(value: f64, range: &Range<f64>) -> f64 {
-    (value - range.start) / (range.end - range.start)
-}
-
-/// The place of a legend in a panel, both of so many pixels, that hides least of the lines, whose
-/// points are shares of the panel from its lower left.
-fn emptiest_place(lines: &[Vec<(f64, f64)>], legend: (f64, f64), panel: (f64, f64)) -> SeriesLabelPosition {
-    use SeriesLabelPosition::*;
-    const STEPS: u32 = 20;
-    let between = |pair: &[(f64, f64)]| -> Vec<(f64, f64)> {
-        let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
-        let at = |t: f64| (x0 + t * (x1 - x0), y0 + t * (y1 - y0));
-        (0..=STEPS).map(|step| at(f64::from(step) / f64::from(STEPS))).collect()
-    };
-    let inked: Vec<(f64, f64)> = lines
-        .iter()
-        .flat_map(|line| line.windows(2).flat_map(between).chain(line.iter().copied()).collect::<Vec<_>>())
-        .collect();
-    let (width, height) = (legend.0 / panel.0, legend.1 / panel.1);
-    let hidden = |left: f64, bottom: f64| {
-        let covers = |low: f64, size: f64, at: f64| (low..=low + size).contains(&at);
-        inked.iter().filter(|&&(x, y)| covers(left, width, x) && covers(bottom, height, y)).count()
-    };
-    let between_rows = |x: f64, y: f64| {
-        let free = ((panel.0 - legend.0).max(0.), (panel.1 - legend.1).max(0.));
-        // A little way from the border, as plotters has it.
-        Coordinate((x * (free.0 - 10.) + 5.) as i32, ((1. - y) * free.1) as i32)
-    };
-    // Where another hides nothing less than a corner does, the corner it is.
-    let places = [
-        (1., 1., UpperRight),
-        (1., 0., LowerRight),
-        (0., 1., UpperLeft),
-        (0., 0., LowerLeft),
-        (1., 0.5, MiddleRight),
-        (0., 0.5, MiddleLeft),
-        (1., 0.7, between_rows(1., 0.7)),
-        (1., 0.3, between_rows(1., 0.3)),
-        (0., 0.7, between_rows(0., 0.7)),
-        (0., 0.3, between_rows(0., 0.3)),
-        (0.5, 1., UpperMiddle),
-        (0.5, 0., LowerMiddle),
-        (0.5, 0.5, MiddleMiddle),
-    ];
-    let hides = places.into_iter().map(|(x, y, place)| (hidden(x * (1. - width), y * (1. - height)), place));
-    hides.min_by_key(|(n, _)| *n).map_or(UpperRight, |(_, place)| place)
 }
 
 /// An axis with its marks where they were asked for.
 struct Marked {
     axis: RangedCoordf64,
     marks: Vec<f64>,
+}
+
+impl Marked {
+    /// Of values, or of their logarithms.
+    fn new(range: Range<f64>, log: bool) -> Self {
+        let marks = if log { log_marks(&range) } else { marks(&range) };
+        Self { axis: range.into(), marks }
+    }
 }
 
 impl Ranged for Marked {
@@ -336,7 +336,6 @@ mod tests {
     fn pixels_show_each_curve_in_its_colour() {
         let curves = [1., 2.].map(|y| Curve::new("a", [(0., y), (1., 10. * y)]));
         let picture = draw_pixels(&[panel(curves.to_vec()).log()]).unwrap();
-        assert_eq!(picture.dimensions(), PANEL);
         for RGBColor(r, g, b) in [COLOURS[0], COLOURS[1]] {
             let n = picture.pixels().filter(|pixel| pixel.0 == [r, g, b]).count();
             assert!(n > 200, "{n} pixels of {r} {g} {b}");
@@ -344,21 +343,33 @@ mod tests {
     }
 
     #[test]
-    fn a_legend_goes_where_no_curve_is() {
-        let place = |lines: &[Vec<(f64, f64)>]| emptiest_place(lines, (160., 80.), (400., 200.));
-        let falling = [vec![(0., 0.95), (0.3, 0.3), (0.6, 0.1), (1., 0.05)]];
-        assert!(matches!(place(&falling), SeriesLabelPosition::UpperRight));
-        let rising = [vec![(0., 0.05), (0.3, 0.3), (0.8, 0.8), (1., 0.95)]];
-        assert!(matches!(place(&rising), SeriesLabelPosition::LowerRight));
-        // From side to side with no point between: along the top and the bottom, and a third one
-        // that leaves room above it.
-        let level = |ys: &[f64]| ys.iter().map(|&y| vec![(0., y), (1., y)]).collect::<Vec<_>>();
-        assert!(matches!(place(&level(&[0.05, 0.95])), SeriesLabelPosition::MiddleRight));
-        let SeriesLabelPosition::Coordinate(x, y) = place(&level(&[0.05, 0.4, 0.95])) else {
-            panic!("none of the three rows is free")
+    fn a_legend_stands_below_in_as_many_columns_as_fit() {
+        let of = |names: &[&str]| {
+            Legend::of(&panel(names.iter().map(|&name| Curve::new(name, [(0., 1.)])).collect()), 15)
         };
-        let (top, bottom) = (1. - f64::from(y) / 200., 1. - f64::from(y + 80) / 200.);
-        assert!(top < 0.95 && bottom > 0.4 && x > 200 && x + 160 <= 400, "{x} {y}");
+        assert_eq!(of(&[]).height(), 0);
+        assert_eq!(of(&["a", "b", "c"]).rows, 1);
+        let long = "a name of a third of the panel";
+        assert_eq!(of(&[long; 4]).rows, 4);
+        let half = "a fifth of it";
+        assert_eq!((of(&[half; 3]).rows, of(&[half; 4]).rows), (1, 2));
+        // The last of two rows lies within the picture.
+        let curves = [half; 4].map(|name| Curve::new(name, [(0., 1.), (1., 2.)]));
+        let picture = draw_pixels(&[panel(curves.to_vec()), panel(vec![])]).unwrap();
+        assert_eq!(picture.dimensions(), (2 * PANEL.0, PANEL.1 + of(&[half; 4]).height()));
+        let RGBColor(r, g, b) = COLOURS[3];
+        let below = picture.enumerate_pixels().filter(|(_, y, _)| *y > PANEL.1 + 20);
+        assert!(below.filter(|(.., pixel)| pixel.0 == [r, g, b]).count() >= 40);
+    }
+
+    #[test]
+    fn a_sharp_turn_stays_within_the_plot() {
+        // Up, and down again a pixel beside.
+        let turns = Curve::new("a", [(0., 0.), (0.001, 1.), (0.002, 0.2), (1., 0.5)]);
+        let picture = draw_pixels(&[panel(vec![turns])]).unwrap();
+        let RGBColor(r, g, b) = COLOURS[0];
+        let highest = picture.enumerate_pixels().filter(|(.., pixel)| pixel.0 == [r, g, b]);
+        assert!(highest.map(|(_, y, _)| y).min().unwrap() > 36);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use candle::Device;
 use chandlery::pictures::curves::{self, Panel};
 use chandlery::pictures::write_png;
 use chandlery_datasets::whole::write_whole;
+use chandlery_datasets::{DataOptions, Dataset};
 use clap::{Args, ValueEnum};
 use document::{Document, Picture, Section};
 use image::RgbImage;
@@ -33,6 +34,9 @@ use std::time::Instant;
 
 pub(super) use cell::{Cell, break_even};
 pub(super) use document::{Headline, Table};
+
+/// The set on the Hugging Face hub.
+const MNIST: &str = "mnist";
 
 /// Options of `bench paper`.
 #[derive(Debug, Args)]
@@ -49,6 +53,10 @@ pub struct PaperArgs {
     /// table-1,figure-4. Default: all.
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     only: Vec<String>,
+    /// MNIST, for figure 4 of kumar and a row of cuml: a name, a folder or a file. Where the name
+    /// mnist cannot be had, the built-in digits stand in, and the page says so.
+    #[arg(long, value_name = "DATA", default_value = MNIST)]
+    mnist: String,
     /// Folder for PAPERS.md, the page of all papers made there so far, and papers/, which has
     /// NAME.md, NAME.json and the pictures.
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -125,13 +133,22 @@ pub(super) fn run(args: &PaperArgs) -> Result<()> {
     let folder = args.out.join(document::FOLDER);
     std::fs::create_dir_all(&folder).with_context(|| format!("--out {}", args.out.display()))?;
     let device = args.timing.common.open_device()?;
+    let open = |name| chandlery_datasets::open(name, &DataOptions::default());
+    let mnist = (args.mnist != MNIST).then(|| open(&args.mnist)).transpose().context("--mnist")?;
     let report = Report::new(args.timing.common.json);
     report.line(&format!("on {}, medians of {} runs", describe(&device), args.timing.repeats))?;
     let mut documents = Vec::new();
     for known in chosen {
         let document = Document::new(known.name(), known.title, describe(&device), args.quick);
-        let mut paper =
-            Paper { args, folder: &folder, device: &device, report: &report, document, open: None };
+        let mut paper = Paper {
+            args,
+            folder: &folder,
+            device: &device,
+            report: &report,
+            mnist: mnist.as_ref(),
+            document,
+            open: None,
+        };
         paper.report.line(&format!("\n{}", known.title))?;
         (known.run)(&mut paper)?;
         documents.push(paper.finish(known.sections)?);
@@ -157,6 +174,8 @@ pub(super) struct Paper<'a> {
     folder: &'a Path,
     device: &'a Device,
     report: &'a Report,
+    /// What is MNIST, where it was told.
+    mnist: Option<&'a Dataset>,
     document: Document,
     /// The section that is being made, and when it began.
     open: Option<(String, Instant)>,
@@ -166,6 +185,14 @@ impl Paper<'_> {
     /// Whether tables and figures are to be small.
     pub fn quick(&self) -> bool {
         self.args.quick
+    }
+
+    /// The data set that is MNIST.
+    pub fn mnist(&self) -> Result<Dataset, chandlery_datasets::Error> {
+        match self.mnist {
+            Some(set) => Ok(set.clone()),
+            None => chandlery_datasets::open(MNIST, &DataOptions::default()),
+        }
     }
 
     /// The device that is asked for.

@@ -1,8 +1,10 @@
 //! Rows for the sections.
 use super::Known;
-use crate::bench::tsne::Rows;
+use crate::bench::paper::Paper;
+use crate::bench::tsne::{Rows, rows_of};
 use anyhow::Result;
 use candle::Tensor;
+use chandlery_datasets::DataOptions;
 
 /// Digits with their labels, on the CPU: the first `n` of the set that the library brings, `[n,
 /// 784]` u8, in which classes take turns.
@@ -19,19 +21,20 @@ pub(super) fn clusters(n: usize, n_features: usize) -> Result<Tensor> {
 }
 
 impl Known {
-    /// The rows themselves where `fetch` allows and finds them, else clusters of their shape, and
-    /// which they are.
-    pub(super) fn rows(&self, fetch: bool) -> Result<(Tensor, &'static str)> {
-        let name = match self.name {
-            "Fashion-MNIST" => Some("fashion-mnist"),
-            "MNIST" => Some("mnist"),
+    /// The rows themselves where they can be had and this is no quick run, else clusters of their
+    /// shape, and which they are.
+    pub(super) fn rows(&self, paper: &Paper) -> Result<(Tensor, &'static str)> {
+        let set = match self.name {
+            _ if paper.quick() => None,
+            "Fashion-MNIST" => chandlery_datasets::open("fashion-mnist", &DataOptions::default()).ok(),
+            "MNIST" => paper.mnist().ok(),
             _ => None,
         };
-        if let Some(name) = name.filter(|_| fetch)
-            && let Ok((rows, _)) = Rows::Set(name.to_owned()).make()
-            && rows.dim(0)? >= self.n
-        {
-            return Ok((rows.narrow(0, 0, self.n)?.contiguous()?, "the set"));
+        if let Some(set) = set {
+            let (rows, _) = rows_of(&set)?;
+            if rows.dim(0)? >= self.n {
+                return Ok((rows.narrow(0, 0, self.n)?.contiguous()?, "the set"));
+            }
         }
         Ok((clusters(self.n, self.n_features)?, "made"))
     }
@@ -40,15 +43,10 @@ impl Known {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::KNOWN;
     use super::*;
 
     #[test]
-    fn rows_have_the_shapes_of_the_source() {
-        for known in KNOWN.iter().filter(|known| known.n < 2000) {
-            let (rows, what) = known.rows(false).unwrap();
-            assert_eq!((rows.dims(), what), (&[known.n, known.n_features][..], "made"), "{}", known.name);
-        }
+    fn digits_are_of_ten_classes() {
         let (rows, labels) = digits(300).unwrap();
         assert_eq!((rows.dims(), labels.dims()), (&[300, 784][..], &[300][..]));
         let mut classes = labels.to_vec1::<u32>().unwrap();

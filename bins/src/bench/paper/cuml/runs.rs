@@ -104,7 +104,7 @@ fn measured(paper: &Paper, places: &[Place]) -> Result<Vec<Line>> {
         let is_any = places.iter().any(|place| forms.iter().any(|form| affords(place, form)));
         let (rows, what) = match is_any {
             true => {
-                let (rows, what) = known.rows(!quick)?;
+                let (rows, what) = known.rows(paper)?;
                 (Some(rows), what)
             }
             false => (None, "-"),
@@ -297,7 +297,7 @@ fn sizes(paper: &mut Paper) -> Result<()> {
         let points = sizes.iter().zip(seconds).filter_map(|(&n, &s)| Some((n as f64, s?)));
         Curve::new(name.clone(), points)
     });
-    let panel = Panel::new("t-SNE by rows", "rows", "seconds", curves.collect()).log();
+    let panel = Panel::new("t-SNE by rows", "rows", "seconds", curves.collect()).log_x().log();
     paper.figure("sizes", "Seconds of a run by rows of 50 features.", &[panel])
 }
 

@@ -41,7 +41,7 @@ pub fn make(paper: &mut Paper) -> Result<()> {
                     bomp(&signals, &atoms, &pursuit)?;
                     Ok(())
                 })?;
-                points.push(((chunk as f64).log2(), 1e3 * took));
+                points.push((chunk as f64, 1e3 * took));
                 row.push(Cell::seconds(took));
             }
             table.row(row);
@@ -51,13 +51,9 @@ pub fn make(paper: &mut Paper) -> Result<()> {
         paper.table(table)?;
         let curves = places.iter().zip(points).map(|(place, points)| Curve::new(place.name(), points));
         panels.push(
-            Panel::new(
-                format!("Batch-OMP, {size}"),
-                "log2 of the signals coded at once",
-                "ms",
-                curves.collect(),
-            )
-            .log(),
+            Panel::new(format!("Batch-OMP, {size}"), "signals coded at once", "ms", curves.collect())
+                .log_x()
+                .log(),
         );
     }
     paper.figure(

@@ -23,8 +23,7 @@ pub fn make(paper: &mut Paper) -> Result<()> {
     let patches = by_patches(paper)?;
     let found = by_recovery(paper)?;
     let [seconds, errors] = patches;
-    let panel =
-        |title: &str, y: &str, curves| Panel::new(title, "log2 of the atoms updated at once", y, curves);
+    let panel = |title: &str, y: &str, curves| Panel::new(title, "atoms updated at once", y, curves).log_x();
     let panels = [
         panel("an iteration, 256 atoms", "ms", seconds).log(),
         panel("error, 256 atoms", "RMSE, grey levels", errors),
@@ -49,7 +48,7 @@ fn by_patches(paper: &mut Paper) -> Result<[Vec<Curve>; 2]> {
     let (mut times, mut errors) = (RULES.map(|_| Vec::new()), RULES.map(|_| Vec::new()));
     for group in groups {
         let mut row = vec![Cell::number(group as f64, 0)];
-        let x = (group as f64).log2();
+        let x = group as f64;
         for (i, (_, rule)) in RULES.iter().enumerate() {
             let (seconds, rmse) = learned(&place.device, *rule, group, iterations)?;
             row.extend([Cell::seconds(seconds), Cell::number(rmse, 4)]);
@@ -98,7 +97,7 @@ fn by_recovery(paper: &mut Paper) -> Result<Vec<Curve>> {
         let mut row = vec![Cell::number(group as f64, 0)];
         for ((_, rule), points) in RULES.iter().zip(&mut points) {
             let found = 100. * recovery::share(*rule, group, 20., trials)?;
-            points.push(((group as f64).log2(), found));
+            points.push((group as f64, found));
             row.push(Cell::number(found, 1));
         }
         table.row(row);

@@ -7,10 +7,10 @@ use chandlery::pictures::curves::{Curve, Panel};
 
 /// Where each size stands on the horizontal axis.
 fn x(size: usize) -> f64 {
-    SIZES.get(size).map_or(f64::NAN, |&(v, _)| (v as f64).log2())
+    SIZES.get(size).map_or(f64::NAN, |&(v, _)| v as f64)
 }
 
-const X: &str = "log2 of the input nodes";
+const X: &str = "input nodes";
 
 fn curve(name: &str, values: impl IntoIterator<Item = Option<f64>>, sizes: usize) -> Curve {
     let points = values.into_iter().take(sizes).enumerate();
@@ -22,7 +22,7 @@ fn printed(title: &str, flag: &str, sizes: usize) -> Panel {
     let is_in = |name: &str| name.ends_with(flag) || ["Matlab", "GPU"].contains(&name);
     let lines = SECONDS.iter().filter(|(name, _)| is_in(name));
     let curves = lines.map(|(name, seconds)| curve(name, seconds.map(Some), sizes)).collect();
-    Panel::new(title, X, "seconds of a pass", curves)
+    Panel::new(title, X, "seconds of a pass", curves).log_x()
 }
 
 /// Ours: the serial programs of one level, and the best.
@@ -34,7 +34,7 @@ fn ours(paper: &Paper<'_>, measured: &mut Measured, title: &str, flag: &str, siz
     for (name, times) in measured.best(paper)? {
         curves.push(curve(name.trim_start_matches("here: "), *times, sizes));
     }
-    Ok(Panel::new(title, X, "seconds of a pass", curves))
+    Ok(Panel::new(title, X, "seconds of a pass", curves).log_x())
 }
 
 /// Figures 18 and 19: all implementations, at all sizes and at the first five.
@@ -71,7 +71,7 @@ pub fn speedups(paper: &mut Paper<'_>, measured: &mut Measured) -> Result<()> {
     let lines = SPEEDUPS.iter().filter(|(name, _)| name.ends_with("_3") || *name == "Matlab");
     let all = SIZES.len();
     let curves = lines.map(|(name, ratios)| curve(name, ratios.map(Some), all)).collect();
-    let printed = Panel::new("the paper's: CUDA over each", X, "times as fast", curves).log();
+    let printed = Panel::new("the paper's: CUDA over each", X, "times as fast", curves).log_x().log();
     let (fastest, fast) = measured.best(paper)?.last().cloned().context("there must be a place")?;
     let mut ours: Vec<(String, Times)> = Vec::new();
     for (name, ..) in PROGRAMS.iter().filter(|(name, ..)| name.ends_with("_3")) {
@@ -83,7 +83,7 @@ pub fn speedups(paper: &mut Paper<'_>, measured: &mut Measured) -> Result<()> {
         curve(name.trim_start_matches("here: "), ratios, all)
     });
     let title = format!("{} over each", fastest.trim_start_matches("here: best, "));
-    let here = Panel::new(title, X, "times as fast", curves.collect()).log();
+    let here = Panel::new(title, X, "times as fast", curves.collect()).log_x().log();
     let caption =
         "Figure 22: its caption repeats that of figure 21; here the ratios of table 7, log-log, for flag -O3";
     paper.figure("figure-22", caption, &[printed, here])

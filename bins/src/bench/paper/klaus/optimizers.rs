@@ -68,7 +68,7 @@ pub fn run(paper: &mut Paper<'_>) -> Result<()> {
     table.note("gradient descent backtracks; seconds to the best: to 5 % above the lowest cost that one of them reached there");
     paper.table(table)?;
     let curves = last.iter().map(|run| Curve::new(run.name, run.points.iter().copied())).collect();
-    let panel = Panel::new("64-25-64, 10,000 patches", "seconds", "cost", curves).log();
+    let panel = Panel::new("64-25-64, 10,000 patches", "seconds", "cost", curves).log_x().log();
     paper.figure("optimizers", "Cost by time of four optimisers, from the paper's start", &[panel])
 }
 

@@ -34,8 +34,7 @@ const HELD_OUT: usize = 1000;
 /// Both tables, and the figure.
 pub(super) fn section(paper: &mut Paper<'_>) -> Result<()> {
     let [seconds, speed] = speed(paper)?;
-    let (data, note) = data(paper);
-    let data = data?;
+    let (data, note) = data(paper)?;
     let [learning, errors] = errors(paper, &data, note)?;
     if !paper.quick() {
         whole(paper, &data)?;
@@ -48,18 +47,18 @@ pub(super) fn section(paper: &mut Paper<'_>) -> Result<()> {
 }
 
 /// All of MNIST where it can be had, else the digits that are built in; and what to say of that.
-fn data(paper: &Paper<'_>) -> (Result<Dataset>, String) {
-    let open = |name| Ok(chandlery_datasets::open(name, &DataOptions::default())?);
+fn data(paper: &Paper<'_>) -> Result<(Dataset, String)> {
+    let digits = || chandlery_datasets::open("mnist-sample", &DataOptions::default());
     if paper.quick() {
-        return (open("mnist-sample"), "Data: mnist-sample, as --quick has it.".to_owned());
+        return Ok((digits()?, "Data: mnist-sample, as --quick has it.".to_owned()));
     }
-    match open("mnist") {
-        Ok(data) => (Ok(data), "Data: MNIST.".to_owned()),
+    Ok(match paper.mnist() {
+        Ok(data) => (data, "Data: MNIST.".to_owned()),
         Err(err) => {
-            let why = crate::report::one_line(&err);
-            (open("mnist-sample"), format!("Data: mnist-sample, since MNIST cannot be had here: {why}."))
+            let why = crate::report::one_line(&err.into());
+            (digits()?, format!("Data: mnist-sample, since MNIST cannot be had here: {why}."))
         }
-    }
+    })
 }
 
 /// The right half of the figure: seconds of an epoch and speed-up by rows, at each place.
@@ -70,7 +69,6 @@ fn speed(paper: &mut Paper<'_>) -> Result<[Panel; 2]> {
     for place in &places {
         all_heads.extend([format!("{}, s", place.name()), "speed-up".to_owned()]);
     }
-    let log = |n: usize| (n as f64).log10();
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     let (mut seconds, mut speed) = (Vec::new(), Vec::new());
     let sizes = ROWS.map(|n| n as f64);
@@ -103,7 +101,7 @@ fn speed(paper: &mut Paper<'_>) -> Result<[Panel; 2]> {
             }
             let name = format!("batch {batch}");
             let points = |y: &dyn Fn(usize) -> f64| -> Vec<_> {
-                at.iter().enumerate().map(|(i, &n)| (log(n), y(i))).collect()
+                at.iter().enumerate().map(|(i, &n)| (n as f64, y(i))).collect()
             };
             if DRAWN.contains(&batch) {
                 seconds.push(Curve::new(name.clone(), points(&|i| best[i])));
@@ -111,7 +109,7 @@ fn speed(paper: &mut Paper<'_>) -> Result<[Panel; 2]> {
             }
         }
     }
-    seconds.push(Curve::new("serial", ROWS.map(|n| (log(n), serial_row * n as f64))));
+    seconds.push(Curve::new("serial", ROWS.map(|n| (n as f64, serial_row * n as f64))));
     notes.extend([
         format!(
             "The paper prints curves, and in its text the peak alone: more than {} times, with minibatches of {} on large data sets. Its minibatches are \
@@ -127,8 +125,8 @@ fn speed(paper: &mut Paper<'_>) -> Result<[Panel; 2]> {
     let title = "Figure 4, right: seconds of an epoch and speed-up over the serial program";
     table(paper, title, &all_heads, rows, notes)?;
     Ok([
-        Panel::new("An epoch", "log10 of rows", "s", seconds).log(),
-        Panel::new("Speed-up", "log10 of rows", "times the serial program", speed).log(),
+        Panel::new("An epoch", "rows", "s", seconds).log_x().log(),
+        Panel::new("Speed-up", "rows", "times the serial program", speed).log_x().log(),
     ])
 }
 
@@ -182,7 +180,7 @@ fn errors(paper: &mut Paper<'_>, data: &Dataset, of_data: String) -> Result<[Pan
         }
         let learned = learn(&device, batch, &train, epochs, &held_out)?;
         rows.push(line("ours", batch, last(&learned)?));
-        by_batch.push(((batch as f64).log2(), last(&learned)?.1.rmse));
+        by_batch.push((batch as f64, last(&learned)?.1.rmse));
         if QUICK_BATCHES.contains(&batch) {
             learning.push(curve(&format!("batch {batch}"), &learned));
         }
@@ -214,8 +212,8 @@ fn errors(paper: &mut Paper<'_>, data: &Dataset, of_data: String) -> Result<[Pan
     table(paper, "Figure 4, left: what is learned", &heads, rows, notes)?;
     let by_minibatch = vec![Curve::new("parallel", by_batch), Curve::new("serial, one row at a time", level)];
     Ok([
-        Panel::new("Error against time", "seconds", "RMSE, held out", learning),
-        Panel::new("Error by minibatch", "log2 of the minibatch", "RMSE, held out", by_minibatch),
+        Panel::new("Error against time", "seconds", "RMSE, held out", learning).log_x(),
+        Panel::new("Error by minibatch", "rows of a minibatch", "RMSE, held out", by_minibatch).log_x(),
     ])
 }
 
