@@ -30,14 +30,15 @@
 constexpr int RING = 216 * 1024;  // at most
 constexpr int MOST = 8;           // blocks of a cluster
 
-// PA and PB: parts of a and of b. ALONE: each of two transposed blocks of 64 columns has k-blocks
+// PA and PB: parts of a and of b. TRANSPOSED_A: a comes in blocks of 64 rows along the depth, one for
+// each warpgroup, which a shape that is made of this one may ask for. ALONE: each of two transposed blocks of 64 columns has k-blocks
 // of its own, too. Both then always have products of their own: with those of both together there
 // are not enough registers.
 template <int WGS_, int TN_, bool TRANSPOSED_, typename T_, int PA_, int PB_, bool ALONE_ = false>
 struct Shape {
   using T = T_;
   static constexpr int WGS = WGS_, TN = TN_, TM = 64 * WGS, PA = PA_, PB = PB_;
-  static constexpr bool TRANSPOSED = TRANSPOSED_, ALONE = ALONE_, EXACT = PB == 2;  // sums are added outside the tensor cores
+  static constexpr bool TRANSPOSED_A = false, TRANSPOSED = TRANSPOSED_, ALONE = ALONE_, EXACT = PB == 2;  // sums are added outside the tensor cores
   static constexpr int THREADS = 128 * WGS;  // that multiply
   // Of four parts, k-blocks half as deep leave more stages in the ring.
   static constexpr int DEPTH = PA == 2 ? 32 : 64, LINE = 2 * DEPTH, B_LINE = TRANSPOSED ? BLOCK_LINE : LINE;
@@ -102,11 +103,12 @@ struct Sums {
 // k-block; a and b: 64 rows and TN columns of one part.
 template <typename H, int FROM, int TO, bool ADD>
 __device__ __forceinline__ void multiply_k_block(float (&sum)[H::TN / 2], uint64_t a, uint64_t b) {
-  using Product = Wgmma<typename H::T, H::N, false, H::TRANSPOSED>;
+  using Product = Wgmma<typename H::T, H::N, H::TRANSPOSED_A, H::TRANSPOSED>;
 #pragma unroll
   for (int k = 0; k < H::DEPTH / 16; ++k) {
     // 16 entries are 32 bytes of a line, or 16 lines.
-    const uint64_t of_a = advance(a, 32 * k), of_b = advance(b, FROM * H::BLOCK_BYTES + (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
+    const uint64_t of_a = advance(a, (H::TRANSPOSED_A ? 16 * BLOCK_LINE : 32) * k);
+    const uint64_t of_b = advance(b, FROM * H::BLOCK_BYTES + (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
     if (ADD || k > 0) Product::template run<FROM * H::N / 2, true>(sum, of_a, of_b);
     else Product::template run<FROM * H::N / 2, false>(sum, of_a, of_b);
   }

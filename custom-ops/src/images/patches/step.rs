@@ -18,7 +18,7 @@ pub fn patch_step_takes_halves(device: &Device, grid: &PatchGrid, hidden: usize,
     let of_patch = cd_update::Sizes { parts: 1, batch, rows: hidden, cols: grid.window_len() };
     patch_steps_fuse(device, grid, hidden)
         && grid.has_boxed_windows()
-        && takes_halves(device, of_patch, grid.n_patches())
+        && takes_halves(device, of_patch, Some(grid.n_patches()))
 }
 
 /// [`cd_update_`](crate::layers::cd_update_) for a layer of patches:

@@ -3,7 +3,8 @@
 //! capability 9.0 in one of `kernels/layers/sm_90a/cd_update.cu` for the weights, or of
 //! `cd_update_parts.cu` there for states in two parts, and one for the biases; that of small
 //! ones there in one of `kernels/layers/sm_90a/cd_update_small.cu`.
-use super::plan::{K_BLOCK_DEPTH, Matrices, Plain, Plan, THREADS, TILE, WARPGROUP_SHARED, warpgroups};
+use super::deep::{self, Deep};
+use super::plan::{K_BLOCK_DEPTH, Matrices, Plain, Plan, THREADS, TILE, WARPGROUP_SHARED, large, warpgroups};
 use super::shape::Chunk;
 use super::small::{self, Small};
 use super::{CdOperands, CdUpdate, LastStep, OP, Sizes, hidden_biases, visible_biases};
@@ -178,6 +179,7 @@ impl Fused<'_> {
         let of = self.operands::<T>(io)?;
         match Plan::of(gpu.limits(), self.sizes, self.chunk, matrices) {
             Plan::Warpgroups => self.launch_warpgroups(dtype, gpu, of),
+            Plan::Deep(form) => self.launch_deep(form, dtype, gpu, of),
             Plan::Small(form) => self.launch_small(form, dtype, gpu, of),
             Plan::Plain(form) => self.launch_plain(form, dtype, gpu, of),
         }
@@ -276,6 +278,37 @@ impl Fused<'_> {
         unsafe { launch.overlapped().go() }
     }
 
+    /// The kernel of minibatches of many rows, and behind it the biases and the counter.
+    fn launch_deep<T: CudaDType>(
+        &self,
+        form: Deep,
+        dtype: &str,
+        gpu: &Gpu,
+        mut of: Operands<'_, T>,
+    ) -> Result<()> {
+        let Sizes { rows, cols, .. } = self.sizes;
+        let (h_map, _h) = self.states(gpu, &of.h, rows, of.numbers.h_part, deep::DEPTH)?;
+        let (x_map, _x) = self.states(gpu, &of.x, cols, of.numbers.x_part, deep::DEPTH)?;
+        let kernel = format!("cd_update_deep_{}", if self.halves { "halves" } else { dtype });
+        let launch = gpu.launch(self.op, "sm_90a/cd_update_deep", &kernel)?;
+        let launch = match &mut of.weights {
+            Weights::Whole(params) => launch.write(params),
+            Weights::Lower(lower) => launch.write(lower),
+        };
+        let launch = launch.maybe_write(&mut of.velocity).write(&mut of.copy).read(&of.scalars);
+        let launch = launch.num(h_map).num(x_map).num(of.numbers).num(form.cluster as i32);
+        let launch = launch.blocks(form.blocks, deep::THREADS).shared(deep::SHARED);
+        // SAFETY: (W*, V* or null, T*, const float*, 2 × TensorMap, Numbers, int) with the shapes
+        // that `Sizes::of` checked and maps of the states, whose memory has addresses that are
+        // alive; by `Chunk::of` lines are multiples of 16 bytes, on which views begin. Weights in
+        // halves have a velocity of their own. Blocks, clusters and shared memory are the form's.
+        unsafe { launch.clusters_of(form.cluster as u32).overlapped().go()? };
+        drop((_h, _x));
+        let Operands { mut hidden, mut visible, mut counter, h, x, scalars, numbers, .. } = of;
+        let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
+        launch_biases(self.op, dtype, gpu, states, &scalars, &mut counter, numbers)
+    }
+
     /// Blocks of the biases in the launch of the weights.
     fn bias_blocks(&self) -> usize {
         let (n_hidden, n_visible) = self.units();
@@ -356,10 +389,14 @@ fn run_height(rows: usize) -> usize {
     down.div_ceil(down.div_ceil(4))
 }
 
-/// Whether the update of `n` matrices takes weights in halves.
-pub(crate) fn takes_halves(device: &Device, sizes: Sizes, n: usize) -> bool {
+/// Whether the update of one matrix, or of those of so many patches, takes weights in halves.
+pub(crate) fn takes_halves(device: &Device, sizes: Sizes, patches: Option<usize>) -> bool {
     let Device::Cuda(device) = device else { return false };
-    Gpu::of(device).is_ok_and(|gpu| warpgroups(gpu.limits(), sizes, n))
+    Gpu::of(device).is_ok_and(|gpu| match patches {
+        // Minibatches of more rows than `warpgroups` takes have a kernel for halves, too.
+        None => large(gpu.limits(), sizes, 1),
+        Some(n) => warpgroups(gpu.limits(), sizes, n),
+    })
 }
 
 /// States of both phases as copies of `depth` rows see them, in parts `part` entries apart.

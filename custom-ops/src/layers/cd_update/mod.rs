@@ -24,6 +24,7 @@
 mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
+mod deep;
 mod plan;
 #[cfg(feature = "cuda")]
 mod rounded;
@@ -125,14 +126,14 @@ pub fn cd_update_fuses(device: &Device, n_hidden: usize, n_visible: usize) -> bo
 /// Whether [`cd_update_`] takes weights in halves, for bf16 states of `batch` rows and a bf16
 /// velocity: those of large matrices, on GPUs of capability 9.0.
 pub fn cd_update_takes_halves(device: &Device, [n_hidden, n_visible]: [usize; 2], batch: usize) -> bool {
-    takes_halves(device, Sizes { parts: 1, batch, rows: n_hidden, cols: n_visible }, 1)
+    takes_halves(device, Sizes { parts: 1, batch, rows: n_hidden, cols: n_visible }, None)
 }
 
-/// Whether the update of `n` matrices takes weights in halves.
+/// Whether the update of one matrix, or of those of so many patches, takes weights in halves.
 #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only a GPU takes them"))]
-pub(crate) fn takes_halves(device: &Device, sizes: Sizes, n: usize) -> bool {
+pub(crate) fn takes_halves(device: &Device, sizes: Sizes, patches: Option<usize>) -> bool {
     #[cfg(feature = "cuda")]
-    return cuda::takes_halves(device, sizes, n);
+    return cuda::takes_halves(device, sizes, patches);
     #[cfg(not(feature = "cuda"))]
     false
 }

@@ -1,5 +1,6 @@
 //! Which kernel makes an update: a function of the limits of a GPU and of the sizes.
 use super::Sizes;
+use super::deep::Deep;
 use super::shape::{Chunk, Shape};
 use super::small::Small;
 use crate::core::limits::Limits;
@@ -36,6 +37,8 @@ pub(super) enum Plan {
     /// `sm_90a/cd_update.cu`, or `cd_update_parts.cu` for states in two parts: the weights;
     /// and a launch for the biases.
     Warpgroups,
+    /// `sm_90a/cd_update_deep.cu`, and the same launch for the biases.
+    Deep(Deep),
     /// `sm_90a/cd_update_small.cu`
     Small(Small),
     /// `cd_update.cu`, or `patch_step.cu` for patches.
@@ -63,6 +66,11 @@ impl Plan {
         if chunk == Chunk::Eight && boxed_windows && warpgroups(limits, sizes, n) {
             return Self::Warpgroups;
         }
+        let deep = Deep::of(limits, sizes, large(limits, sizes, n));
+        let deep = deep.filter(|_| chunk == Chunk::Eight && !matches!(matrices, Matrices::Patches { .. }));
+        if let Some(deep) = deep {
+            return Self::Deep(deep);
+        }
         let small = Small::of(limits, sizes).filter(|_| (matrices, chunk) == (Matrices::One, Chunk::Eight));
         if let Some(small) = small {
             return Self::Small(small);
@@ -80,16 +88,20 @@ impl Plan {
     }
 }
 
-/// Whether the kernels of warpgroups are for an update of `n` matrices: on capability 9.0, for so
-/// many tiles that each multiprocessor has several, and states that they can hold. The matrices of
-/// patches follow each other, so that a tile must not go beyond one.
+/// Whether the kernels of warpgroups are for an update of `n` matrices: large ones, and states that
+/// they can hold.
 pub(super) fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
+    large(limits, sizes, n) && 2 * sizes.batch.div_ceil(K_BLOCK_DEPTH) <= K_BLOCKS
+}
+
+/// Whether `n` matrices have so many tiles that each multiprocessor has several, on capability 9.0.
+/// Those of patches follow each other, so that a tile must not go beyond one.
+pub(super) fn large(limits: Limits, sizes: Sizes, n: usize) -> bool {
     let Sizes { batch, rows, cols, .. } = sizes;
     limits.has_warpgroup_products()
         && limits.shared_bytes >= WARPGROUP_SHARED + 512
         && rows.is_multiple_of(8)
         && cols.is_multiple_of(8)
-        && 2 * batch.div_ceil(K_BLOCK_DEPTH) <= K_BLOCKS
         && (n == 1 || rows.is_multiple_of(TILE))
         && n * rows.div_ceil(TILE) * cols.div_ceil(TILE) >= LEAST_TILES * limits.multiprocessors
         && [n * rows, cols, batch].iter().all(|&size| i32::try_from(size).is_ok())
@@ -108,6 +120,7 @@ mod tests {
     ) -> &'static str {
         match Plan::of(limits, Sizes { parts: 1, batch, rows, cols }, chunk, matrices) {
             Plan::Warpgroups => "warpgroups",
+            Plan::Deep(_) => "deep",
             Plan::Small(_) => "sm_90a small",
             Plan::Plain(plain) => plain.name,
         }
@@ -120,7 +133,11 @@ mod tests {
         let patches = |n, boxed_windows| Matrices::Patches { n, boxed_windows };
         assert_eq!(of([192, 16000, 2304], Chunk::Eight, Matrices::One), "warpgroups");
         assert_eq!(of([192, 16000, 2304], Chunk::Eight, Matrices::Rounded), "warpgroups");
-        assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::One), "large", "rows that do not stay");
+        assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::One), "deep", "rows that do not stay");
+        assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::Rounded), "deep");
+        assert_eq!(of([4096, 504, 784], Chunk::Eight, Matrices::One), "deep", "long sums");
+        assert_eq!(of([193, 16000, 2304], Chunk::Four, Matrices::One), "odd");
+        assert_eq!(of([193, 192, 576], Chunk::Eight, patches(256, true)), "high");
         assert_eq!(of([192, 16000, 2304], Chunk::Four, Matrices::One), "odd");
         assert_eq!(of([128, 504, 784], Chunk::Eight, Matrices::One), "sm_90a small");
         assert_eq!(of([128, 504, 784], Chunk::Eight, Matrices::Rounded), "small");

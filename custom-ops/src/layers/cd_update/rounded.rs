@@ -5,6 +5,7 @@ use super::cuda::{
     Numbers, States, UNITS, WIDE, chunk_of, counted, launch_biases, map_of_states, map_of_weights,
     warpgroup_blocks,
 };
+use super::deep;
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plan, TILE, WARPGROUP_SHARED};
 use super::shape::Chunk;
 use super::{CdOperands, CdUpdate, OP, Sizes};
@@ -74,30 +75,48 @@ impl Kernel for Rounded<'_> {
         let (scalars, mut counter) = (scalars.elements::<f32>()?, counter.elements::<i64>()?);
         let rounding = Rounding { seed, stream, offset, blocks: rounding_blocks(rows, cols) };
         let numbers = Numbers::of(step, sizes, 1, (0, 0));
-        let Plan::Plain(form) = Plan::of(gpu.limits(), sizes, chunk, Matrices::Rounded) else {
-            let (of_h, of_x) = (gpu.to_read(&h), gpu.to_read(&x));
-            let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, K_BLOCK_DEPTH);
-            let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
-            let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
-            let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], Fetch::TwoLines);
-            let launch = gpu.launch(OP, "sm_90a/cd_update", "cd_update_rounded")?;
-            let blocks =
-                warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), true);
-            let launch = launch.blocks(blocks, ROUNDED_THREADS);
-            let launch = launch.shared(WARPGROUP_SHARED).overlapped().num(h_map).num(x_map);
-            let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?);
-            let launch = launch.write(&mut hidden).read(&scalars);
-            let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
-            // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid,
-            // Rounding, int): maps of the states, of the weights and the velocity, whose memory has
-            // addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked
-            // shapes, `Chunk::of` that lines are multiples of 16 bytes, on which views begin, and
-            // `warpgroups` that the states fit.
-            unsafe { launch.num(rounding).num(1i32).go()? };
-            drop((of_h, of_x, of_weight, of_velocity));
-            let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
-            let numbers = numbers.of_biases(0, cols);
-            return launch_biases(OP, "bf16", gpu, states, &scalars, &mut counter, numbers);
+        let form = match Plan::of(gpu.limits(), sizes, chunk, Matrices::Rounded) {
+            Plan::Plain(form) => form,
+            plan => {
+                let (of_h, of_x) = (gpu.to_read(&h), gpu.to_read(&x));
+                let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, K_BLOCK_DEPTH);
+                let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
+                let biases = if let Plan::Deep(form) = plan {
+                    let launch = gpu.launch(OP, "sm_90a/cd_update_deep", "cd_update_deep_rounded")?;
+                    let launch = launch.write(&mut weight).write(&mut velocity).read(&scalars);
+                    let launch = launch.write(&mut counter).num(h_map).num(x_map).num(numbers);
+                    let launch = launch.num(rounding).num(form.cluster as i32);
+                    let launch = launch.blocks(form.blocks, deep::THREADS).shared(deep::SHARED);
+                    // SAFETY: (2 × bf16*, const float*, const long long*, 2 × TensorMap, Numbers,
+                    // Rounding, int): shapes and places are those of the kernel below. Blocks,
+                    // clusters and shared memory are the form's.
+                    unsafe { launch.clusters_of(form.cluster as u32).overlapped().go()? };
+                    numbers.of_biases(rows, cols)
+                } else {
+                    let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
+                    let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], Fetch::TwoLines);
+                    let launch = gpu.launch(OP, "sm_90a/cd_update", "cd_update_rounded")?;
+                    let blocks =
+                        warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), true);
+                    let launch = launch.blocks(blocks, ROUNDED_THREADS);
+                    let launch = launch.shared(WARPGROUP_SHARED).overlapped().num(h_map).num(x_map);
+                    let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?);
+                    let launch = launch.write(&mut hidden).read(&scalars);
+                    let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
+                    // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid,
+                    // Rounding, int): maps of the states, of the weights and the velocity, whose memory has
+                    // addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked
+                    // shapes, `Chunk::of` that lines are multiples of 16 bytes, on which views begin, and
+                    // `warpgroups` that the states fit.
+                    unsafe { launch.num(rounding).num(1i32).go()? };
+                    drop((of_weight, of_velocity));
+                    // Those of hidden units are done.
+                    numbers.of_biases(0, cols)
+                };
+                drop((of_h, of_x));
+                let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
+                return launch_biases(OP, "bf16", gpu, states, &scalars, &mut counter, biases);
+            }
         };
         let blocks = form.blocks + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);
         let launch = gpu.launch(OP, "cd_update", &format!("cd_update_{}_rounded", form.name))?;
