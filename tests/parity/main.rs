@@ -10,6 +10,7 @@ mod corrupt;
 mod dae;
 mod denoising_steps;
 mod draw;
+mod elementwise;
 mod feed;
 mod feedforward;
 mod gather_rows;

@@ -1,4 +1,5 @@
-//! Ops on arrays of any meaning: gathering, sorting, sums, scaling, conversion of types.
+//! Ops on arrays of any meaning: arithmetic, gathering, sorting, sums, scaling, conversion of types.
+pub mod elementwise;
 pub mod gather_rows;
 pub mod halves;
 pub mod history;

@@ -203,6 +203,11 @@ mod on_gpu {
             self.slice(start..start + len)
         }
 
+        /// The same, none where there is no operand.
+        pub(crate) fn maybe_span<T: CudaDType>(&self, len: usize) -> Result<Option<CudaView<'a, T>>> {
+            self.found.map(|_| self.span(len)).transpose()
+        }
+
         fn slice<T: CudaDType>(&self, range: Range<usize>) -> Result<CudaView<'a, T>> {
             let slice = self.here()?.0.as_cuda_slice::<T>()?;
             let range = within(self.op, range, slice.len())?;
