@@ -141,3 +141,75 @@ fn programs_that_are_not_there_are_named() {
         format!("bench: {}: this program must stand beside bench", folder.path().join("dae").display());
     assert!(said.starts_with(&want), "{said}");
 }
+
+#[test]
+fn a_grid_takes_turns_with_its_peer_and_marks_where_it_is_behind() {
+    let (folder, _alone) = (tempfile::tempdir().unwrap(), alone());
+    // Slow for minibatches of one row, fast for others, and without an answer for many.
+    let script = "import sys, json
+for line in sys.stdin:
+    cell = json.loads(line)
+    seconds = {1: [9.0, 8.0, 7.0], 4: [1e-12]}.get(cell['batch'])
+    known = {'peer': cell['family'] + cell['size'], 'seconds': seconds}
+    print(json.dumps(known if seconds else {'missing': 'no answer'}), flush=True)";
+    std::fs::write(folder.path().join("peer.py"), script).unwrap();
+    for (family, size, shown) in [
+        ("rbm", "12x7", "12x7"),
+        ("dae", "9", "9x9"),
+        ("classifier", "6x5", "6x5"),
+        ("sparse-autoencoder", "8x3", "8x3"),
+        ("convolution", "6x6x2:3:3", "6x6x2:3:3"),
+        ("lasso", "8x12", "8x12"),
+        ("pursuit", "16x20", "16x20"),
+    ] {
+        let mut args = vec!["grid", "--family", family, "--widths", size, "--minibatches", "1,4,6"];
+        args.extend([
+            "--repeats",
+            "3",
+            "--slice",
+            "0.1",
+            "--peer",
+            "peer.py",
+            "--out",
+            "made",
+            "--device",
+            "cpu",
+        ]);
+        let output = BENCH.command(folder.path(), &[&args[..], &["--json"]].concat()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let ratio = |row: usize| rows[row]["ratio"].as_f64();
+        for row in rows.as_array().unwrap() {
+            assert_eq!((row["family"].as_str(), row["size"].as_str()), (Some(family), Some(shown)), "{row}");
+            let us = ["us_min", "us", "us_max"].map(|name| number(row, name));
+            assert!(0. < us[0] && us.is_sorted() && number(row, "gflops") > 0., "{row}");
+        }
+        assert_eq!((number(&rows[0], "peer_us_min"), number(&rows[0], "peer_us")), (7e6, 8e6), "{rows}");
+        assert_eq!(rows[0]["peer"], format!("{family}{shown}"));
+        assert!(ratio(0) > Some(1.) && ratio(1) < Some(1.) && ratio(2).is_none(), "{rows}");
+        assert_eq!(rows[2]["peer"], "no answer");
+        let behind: Vec<bool> = said.lines().map(|line| line.contains(" behind ")).collect();
+        assert_eq!(behind.iter().filter(|&&behind| behind).count(), 1, "{said}");
+        assert!(said.contains("1 of 2 cells are behind; geometric mean of the ratios "), "{said}");
+        let file = std::fs::read(folder.path().join(format!("made/{family}.json"))).unwrap();
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&file).unwrap(), rows);
+        assert!(folder.path().join(format!("made/{family}.png")).is_file());
+    }
+    let grid = |more: &[&str]| {
+        let args = ["grid", "--family", "lasso", "--out", "made", "--device", "cpu", "--minibatches", "4"];
+        BENCH.fail(folder.path(), &[&args[..], more].concat(), 1)
+    };
+    assert_eq!(grid(&["--precision", "bf16"]), "bench: --precision: lasso computes in f32, got bf16");
+    assert_eq!(
+        grid(&["--widths", "8x"]),
+        "bench: --widths: must be VISIBLExHIDDEN, such as 576x1024, got 8x"
+    );
+    assert_eq!(
+        grid(&["--widths", "1024x1024", "--most", "0.001"]),
+        "bench: --most: no cell has at most 0.001 GFLOP a step; ask for smaller ones"
+    );
+    std::fs::write(folder.path().join("peer.py"), "print('loading')").unwrap();
+    let said = grid(&["--widths", "8x12", "--peer", "peer.py"]);
+    assert!(said.contains("--peer peer.py: "), "{said}");
+}

@@ -50,7 +50,7 @@ const EXCEPT: [(&[&str], Differ, &str); 10] = [
     ),
     (&["rule"], Details, "a model has one that suits it, images have ak-svd"),
     (
-        &["basis", "chunk-bytes", "dump", "layers", "max-rows", "skip-measures"],
+        &["basis", "chunk-bytes", "dump", "layers", "max-rows", "peer", "skip-measures"],
         Details,
         "a benchmark says what it does with them",
     ),

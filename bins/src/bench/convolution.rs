@@ -47,10 +47,22 @@ pub struct ConvolutionArgs {
 
 /// The sizes of a layer as options name them.
 #[derive(Debug, Clone, Copy)]
-struct Layer {
+pub(super) struct Layer {
     image: (usize, usize, usize),
     n_filters: usize,
     size: usize,
+}
+
+impl Layer {
+    fn shape(&self, padding: Padding) -> candle::Result<ConvolutionShape> {
+        ConvolutionShape::new(self.image, self.n_filters, self.size, padding)
+    }
+
+    /// Terms of the sums of all maps of an image, without zeros around it.
+    pub(super) fn terms(&self) -> f64 {
+        let terms = |shape: ConvolutionShape| shape.n_hidden() as f64 * shape.filter_len() as f64;
+        self.shape(Padding::Valid).map_or(0., terms)
+    }
 }
 
 impl FromStr for Layer {
@@ -132,46 +144,37 @@ pub(super) fn run(args: &ConvolutionArgs) -> Result<()> {
 }
 
 fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Padding) -> Result<Vec<Row>> {
-    let shape = ConvolutionShape::new(layer.image, layer.n_filters, layer.size, padding)?;
-    let batch = args.batch;
-    let draw = |rows: usize, cols: usize, stream| normal((rows, cols), device, Philox::new(0, stream));
-    let x = draw(batch, shape.n_visible(), 0)?;
-    let hidden = draw(batch, shape.n_hidden(), 1)?;
-    let w = (draw(shape.n_filters, shape.filter_len(), 2)? * 0.1)?;
-    let (maps, images, gradient) = (hidden.zeros_like()?, x.zeros_like()?, w.zeros_like()?);
-    let places = convolution_gradient_places(device, shape, batch, DType::F32)?;
-    let parts = Tensor::zeros((places, w.elem_count()), DType::F32, device)?;
+    let calls = Calls::of(layer.shape(padding)?, args.batch, device)?;
+    let Calls { shape, ref x, ref w, ref maps, .. } = calls;
     let repeats = args.timing.repeats;
 
-    let of_candle = candles(&x, &w, shape)?;
+    let of_candle = candles(x, w, shape)?;
     let candle = match of_candle {
         Some((x, w, pad)) => {
             let call = || {
                 x.conv2d(&w, pad, 1, 1, 1)?;
                 Ok(())
             };
-            Some(calls(device, repeats, call)?.median)
+            Some(timed(device, repeats, call)?.median)
         }
         None => None,
     };
-    let of_maps = calls(device, repeats, || Ok(convolution_(&maps, &x, &w, shape)?))?;
+    let of_maps = timed(device, repeats, || calls.maps())?;
     let by_fft = (device.is_cpu() && padding == Padding::Valid)
-        .then(|| calls(device, repeats, || Ok(convolution_by_fft_(&maps, &x, &w, shape)?)))
+        .then(|| timed(device, repeats, || Ok(convolution_by_fft_(maps, x, w, shape)?)))
         .transpose()?;
     let transferred =
-        (!device.is_cpu()).then(|| transferred(device, repeats, &maps, [&x, &w], shape)).transpose()?;
-    let of_images = calls(device, repeats, || Ok(convolution_input_gradient_(&images, &hidden, &w, shape)?))?;
-    let of_weights = calls(device, repeats, || {
-        Ok(convolution_weight_gradient_(&gradient, &parts, &x, &hidden, shape, Factors::OVERWRITE)?)
-    })?;
+        (!device.is_cpu()).then(|| transferred(device, repeats, maps, [x, w], shape)).transpose()?;
+    let of_images = timed(device, repeats, || calls.images())?;
+    let of_weights = timed(device, repeats, || calls.weights())?;
 
-    let flop = 2. * (batch * shape.n_hidden()) as f64 * shape.filter_len() as f64;
+    let flop = 2. * (args.batch * shape.n_hidden()) as f64 * shape.filter_len() as f64;
     let row = |op, seconds: Seconds, candle: Option<f64>| {
         let Seconds { median, min, max } = seconds.times(1e3);
         Row {
             model: "convolution",
             size: layer.to_string(),
-            batch,
+            batch: args.batch,
             padding: if args.same { "same" } else { "valid" },
             op,
             ms: median,
@@ -189,6 +192,56 @@ fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Paddi
     Ok(rows)
 }
 
+/// Operands and results of a convolution and its gradients.
+pub(super) struct Calls {
+    shape: ConvolutionShape,
+    x: Tensor,
+    w: Tensor,
+    hidden: Tensor,
+    maps: Tensor,
+    images: Tensor,
+    gradient: Tensor,
+    parts: Tensor,
+}
+
+impl Calls {
+    /// Of random images, without zeros around them.
+    pub(super) fn new(layer: Layer, batch: usize, device: &Device) -> Result<Self> {
+        Self::of(layer.shape(Padding::Valid)?, batch, device)
+    }
+
+    fn of(shape: ConvolutionShape, batch: usize, device: &Device) -> Result<Self> {
+        let draw = |rows: usize, cols: usize, stream| normal((rows, cols), device, Philox::new(0, stream));
+        let x = draw(batch, shape.n_visible(), 0)?;
+        let hidden = draw(batch, shape.n_hidden(), 1)?;
+        let w = (draw(shape.n_filters, shape.filter_len(), 2)? * 0.1)?;
+        let (maps, images, gradient) = (hidden.zeros_like()?, x.zeros_like()?, w.zeros_like()?);
+        let places = convolution_gradient_places(device, shape, batch, DType::F32)?;
+        let parts = Tensor::zeros((places, w.elem_count()), DType::F32, device)?;
+        Ok(Self { shape, x, w, hidden, maps, images, gradient, parts })
+    }
+
+    fn maps(&self) -> Result<()> {
+        Ok(convolution_(&self.maps, &self.x, &self.w, self.shape)?)
+    }
+
+    fn images(&self) -> Result<()> {
+        Ok(convolution_input_gradient_(&self.images, &self.hidden, &self.w, self.shape)?)
+    }
+
+    fn weights(&self) -> Result<()> {
+        let Self { shape, x, hidden, gradient, parts, .. } = self;
+        Ok(convolution_weight_gradient_(gradient, parts, x, hidden, *shape, Factors::OVERWRITE)?)
+    }
+
+    /// The maps and both gradients.
+    pub(super) fn all(&self) -> Result<()> {
+        self.maps()?;
+        self.images()?;
+        self.weights()
+    }
+}
+
 /// Seconds of the maps of images and filters that are copied from the host each time.
 fn transferred(
     device: &Device,
@@ -199,7 +252,7 @@ fn transferred(
 ) -> Result<Seconds> {
     let [x, w] = operands.map(|t| t.to_device(&Device::Cpu));
     let (x, w) = (x?, w?);
-    calls(device, repeats, || Ok(convolution_(maps, &x.to_device(device)?, &w.to_device(device)?, shape)?))
+    timed(device, repeats, || Ok(convolution_(maps, &x.to_device(device)?, &w.to_device(device)?, shape)?))
 }
 
 /// Images and weights with channels first, and the zeros on each side, where conv2d has as many on
@@ -218,6 +271,6 @@ fn candles(x: &Tensor, w: &Tensor, shape: ConvolutionShape) -> Result<Option<(Te
 }
 
 /// Seconds of one call.
-fn calls(device: &Device, repeats: u32, call: impl Fn() -> Result<()>) -> Result<Seconds> {
+fn timed(device: &Device, repeats: u32, call: impl Fn() -> Result<()>) -> Result<Seconds> {
     time_of_one(device, repeats, (RUN_SECONDS, MIN_CALLS), |n| (0..n).try_for_each(|_| call()))
 }

@@ -10,10 +10,12 @@ mod dae;
 mod dictionary;
 mod file_rows;
 mod floor;
+mod grid;
 mod knn;
 mod memory;
 mod paper;
 mod patch_rbm;
+mod peer;
 mod place;
 mod rbm;
 mod runs;
@@ -29,6 +31,7 @@ pub use convolution::ConvolutionArgs;
 pub use dae::DaeArgs;
 pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
+pub use grid::GridArgs;
 pub use knn::KnnArgs;
 pub use paper::PaperArgs;
 pub use patch_rbm::PatchRbmArgs;
@@ -82,6 +85,9 @@ pub enum Model {
     /// Activations of natural patches to a duality gap, and updates of a basis, at the size of
     /// Raina, Madhavan and Ng 2009 and others.
     SparseCoding(SparseCodingArgs),
+    /// A step of a family over widths, minibatches and precisions, beside a peer's: a table, JSON
+    /// and a picture of the ratios.
+    Grid(GridArgs),
     /// Nearest neighbours alone, of rows on the device.
     Knn(KnnArgs),
     /// t-SNE of whole data sets: seconds by stage, and how good the layouts are.
@@ -105,6 +111,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Completions(args) => return args.print::<Cli>(),
         Model::SparseAutoencoder(args) => sparse_autoencoder::run(args)?,
         Model::SparseCoding(args) => sparse_coding::run(args)?,
+        Model::Grid(args) => grid::run(args)?,
         Model::Knn(args) => knn::run(args)?,
         Model::Tsne(args) => tsne::run(args)?,
         Model::Runs(args) => runs::run(args)?,

@@ -28,6 +28,11 @@ impl<'a, R: Serialize> Table<'a, R> {
         Ok(())
     }
 
+    /// The rows so far.
+    pub fn rows(&self) -> &[R] {
+        &self.rows
+    }
+
     /// The rows, for a report of several tables.
     pub fn into_rows(self) -> Vec<R> {
         self.rows

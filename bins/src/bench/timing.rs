@@ -14,6 +14,13 @@ pub struct Seconds {
 }
 
 impl Seconds {
+    /// Of runs, in any order; NaN where there is none.
+    pub fn of(mut runs: Vec<f64>) -> Self {
+        runs.sort_by(f64::total_cmp);
+        let at = |i: usize| runs.get(i).copied().unwrap_or(f64::NAN);
+        Self { median: at(runs.len() / 2), min: at(0), max: at(runs.len().saturating_sub(1)) }
+    }
+
     /// The same for another amount of work.
     pub fn times(self, factor: f64) -> Self {
         Self { median: self.median * factor, min: self.min * factor, max: self.max * factor }
@@ -27,19 +34,26 @@ impl Seconds {
 pub fn time(
     device: &Device,
     repeats: u32,
-    mut work: impl FnMut() -> anyhow::Result<()>,
+    work: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Seconds> {
+    Ok(Seconds::of(runs(device, repeats, work)?))
+}
+
+/// The seconds of each run of [`time`], at least one.
+fn runs(
+    device: &Device,
+    repeats: u32,
+    mut work: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<f64>> {
     work()?;
     device.synchronize()?;
-    let mut seconds = Vec::with_capacity(repeats as usize);
-    for _ in 0..repeats.max(1) {
+    let timed = |_| {
         let start = Instant::now();
         work()?;
         device.synchronize()?;
-        seconds.push(start.elapsed().as_secs_f64());
-    }
-    seconds.sort_by(f64::total_cmp);
-    Ok(Seconds { median: seconds[seconds.len() / 2], min: seconds[0], max: seconds[seconds.len() - 1] })
+        Ok(start.elapsed().as_secs_f64())
+    };
+    (0..repeats.max(1)).map(timed).collect()
 }
 
 /// Seconds of one call, from runs of as many as take `seconds`, at least `least`: long against the
@@ -50,9 +64,22 @@ pub fn time(
 pub fn time_of_one(
     device: &Device,
     repeats: u32,
+    long: (f64, usize),
+    calls: impl FnMut(usize) -> anyhow::Result<()>,
+) -> anyhow::Result<Seconds> {
+    Ok(Seconds::of(slices_of_one(device, repeats, long, calls)?))
+}
+
+/// The seconds of one call in each run of [`time_of_one`], at least one.
+///
+/// # Errors
+/// As [`time`].
+pub fn slices_of_one(
+    device: &Device,
+    repeats: u32,
     (seconds, least): (f64, usize),
     mut calls: impl FnMut(usize) -> anyhow::Result<()>,
-) -> anyhow::Result<Seconds> {
+) -> anyhow::Result<Vec<f64>> {
     calls(least)?;
     device.synchronize()?;
     let start = Instant::now();
@@ -60,5 +87,5 @@ pub fn time_of_one(
     device.synchronize()?;
     let one = start.elapsed().as_secs_f64() / least as f64;
     let n = ((seconds / one).ceil() as usize).max(least);
-    Ok(time(device, repeats, || calls(n))?.times(1. / n as f64))
+    Ok(runs(device, repeats, || calls(n))?.into_iter().map(|run| run / n as f64).collect())
 }

@@ -43,7 +43,7 @@ pub struct DictionaryArgs {
     /// Skip the runs on one thread of the CPU.
     #[arg(long)]
     no_single: bool,
-    /// Python script to run in addition to our pursuits; it must print lines
+    /// Python script to run in addition to our own steps. It must print lines
     /// `... m=M n=N p=P s=S: X ms`.
     #[arg(long, value_name = "FILE")]
     peer: Option<PathBuf>,

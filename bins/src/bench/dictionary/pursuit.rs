@@ -6,11 +6,10 @@ use crate::bench::place::Place;
 use crate::bench::table::{Column, Table, or_dash};
 use crate::bench::timing::time;
 use crate::report::Report;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::dictionary::pursuit::{PursuitMethod, SparseCoder};
 use std::path::Path;
-use std::process::Command;
 use std::str::FromStr;
 
 /// Signals, atoms, values of a signal and atoms of a code, written `10240x128x64x8`.
@@ -142,15 +141,7 @@ fn measure(place: &Place, data: &Data, method: PursuitMethod, repeats: u32) -> R
 /// Runs a peer's script and reads its times.
 fn run_peer(script: &Path) -> Result<Vec<(Size, f64)>> {
     let at = || format!("--peer {}", script.display());
-    ensure!(script.is_file(), "{}: no such file", at());
-    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-    let name = script.file_name().context("--peer: must name a file")?;
-    let mut command = Command::new(python);
-    command.arg(name);
-    // The script may import what lies beside it.
-    if let Some(folder) = script.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        command.current_dir(folder);
-    }
+    let mut command = crate::bench::peer::command(script)?;
     let output = command.output().with_context(at)?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
