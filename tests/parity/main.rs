@@ -18,6 +18,7 @@ mod gemm;
 mod halves;
 mod history;
 mod lasso;
+mod latents;
 mod likelihood;
 mod operands;
 mod patches;

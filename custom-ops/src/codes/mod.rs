@@ -1,6 +1,7 @@
-//! Ops of sparse codes: matching pursuit, the lasso and updates of atoms.
+//! Ops of sparse codes: matching pursuit, the lasso, updates of atoms, and latents of autoencoders.
 pub mod atoms;
 pub mod lasso;
+pub mod latents;
 pub mod pursuit;
 
 pub use atoms::{
@@ -12,7 +13,12 @@ pub use lasso::{
     LassoMethod, LassoOptions, LassoReport, LassoStep, LineSearch, MaskedSignals, lasso_,
     lasso_gaps_reference, lasso_masked_, lasso_reference, lasso_step_, lasso_step_reference,
 };
+pub use latents::{
+    LatentGradients, active, active_reference, batch_threshold, batch_threshold_reference, code_dots,
+    code_dots_reference, latent_gradients, latent_gradients_reference, latent_step_, latent_step_reference,
+    top_k, top_k_reference, use_sums, use_sums_reference,
+};
 pub use pursuit::{
     ErrorTarget, Pursuit, SparseCodes, bomp, bomp_cholesky, bomp_masked, bomp_masked_reference, ols,
-    ols_masked, ols_masked_reference, ols_reference, omp_reference,
+    ols_masked, ols_masked_reference, ols_reference, omp_reference, stacked_entries,
 };

@@ -3,6 +3,7 @@
 #[macro_use]
 pub(crate) mod types;
 
+pub(crate) mod adam;
 pub(crate) mod atomic;
 pub mod binarize;
 pub(crate) mod check;

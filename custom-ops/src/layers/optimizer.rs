@@ -28,6 +28,8 @@
 //! assert_eq!(state.get(0)?.to_vec1::<f32>()?, [0.75, 1.25]);
 //! # Ok(()) }
 //! ```
+use crate::core::adam::AdamRule;
+pub use crate::core::adam::AdamStep;
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{Io, Kernel, Out, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -35,25 +37,6 @@ use rayon::prelude::*;
 
 /// Parameters that one task of the CPU twin handles.
 const CHUNK: usize = 16 * 1024;
-
-/// The constants of [`adam_step_`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdamStep {
-    /// Decay of the mean gradient, in [0, 1). Default 0.9, as in the paper.
-    pub beta1: f64,
-    /// Decay of the mean squared gradient, in [0, 1). Default 0.999, as in the paper.
-    pub beta2: f64,
-    /// Keeps the step finite where gradients are 0; above 0. Default 1e-8, as in the paper.
-    pub epsilon: f32,
-    /// Share of a weight that a step with rate 1 removes, at least 0. Default 0.
-    pub weight_decay: f32,
-}
-
-impl Default for AdamStep {
-    fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0. }
-    }
-}
 
 /// The constants of [`sgd_step_`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -82,22 +65,7 @@ pub fn adam_step_(
     if steps.dtype() != DType::I64 || steps.elem_count() != 1 {
         candle::bail!("{OP}: steps must be one i64, got {:?} {:?}", steps.dtype(), steps.dims())
     }
-    let AdamStep { beta1, beta2, epsilon, weight_decay } = step;
-    if !((0. ..1.).contains(&beta1) && (0. ..1.).contains(&beta2) && epsilon > 0. && weight_decay >= 0.) {
-        candle::bail!(
-            "{OP}: beta1 and beta2 must be in [0, 1), epsilon above 0, weight_decay at least 0, got {step:?}"
-        )
-    }
-    let rule = AdamRule {
-        beta1,
-        beta2,
-        b1: beta1 as f32,
-        c1: (1. - beta1) as f32,
-        b2: beta2 as f32,
-        c2: (1. - beta2) as f32,
-        epsilon,
-        decay: weight_decay,
-    };
+    let rule = step.rule(OP)?;
     let io = operands(OP).write("state", state).read("scalars", scalars).read("steps", steps);
     io.run(&Adam { rule, n, decayed })
 }
@@ -183,24 +151,6 @@ fn check(op: &str, state: &Tensor, planes: usize, scalars: &Tensor, decayed: usi
     Ok(n)
 }
 
-/// The fields of `AdamRule` in kernels/layers/optimizer.cu, in its order.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct AdamRule {
-    beta1: f64,
-    beta2: f64,
-    b1: f32,
-    c1: f32,
-    b2: f32,
-    c2: f32,
-    epsilon: f32,
-    decay: f32,
-}
-
-// SAFETY: two doubles and six floats, the same layout as the kernel's struct.
-#[cfg(feature = "cuda")]
-unsafe impl candle::cuda::cudarc::driver::DeviceRepr for AdamRule {}
-
 struct Adam {
     rule: AdamRule,
     n: usize,
@@ -211,19 +161,6 @@ struct Sgd {
     decay: f32,
     n: usize,
     decayed: usize,
-}
-
-/// `base^t` by squaring, as the kernel forms it.
-fn power(mut base: f64, mut t: i64) -> f64 {
-    let mut result = 1.;
-    while t > 0 {
-        if t & 1 == 1 {
-            result *= base;
-        }
-        base *= base;
-        t >>= 1;
-    }
-    result
 }
 
 /// The planes of `state`, `[N, n]`, each in the chunks that tasks take.
@@ -242,20 +179,14 @@ impl Kernel for Adam {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([state], [scalars, steps]) = io.parts()?;
         let (rate, t) = (scalars.elements::<f32>()?[0], steps.elements::<i64>()?[0].wrapping_add(1));
-        let AdamRule { beta1, beta2, b1, c1, b2, c2, epsilon, decay } = self.rule;
-        let m_scale = (1. / (1. - power(beta1, t))) as f32;
-        let v_scale = (1. / (1. - power(beta2, t))) as f32;
-        let kept = 1. - rate * decay;
+        let at = self.rule.at(rate, t);
+        let kept = 1. - rate * self.rule.decay;
         let [w, g, m, v] = planes::<4>(state, self.n)?;
         let chunks = w.into_par_iter().zip(g).zip(m).zip(v).enumerate();
         chunks.for_each(|(i, (((w, g), m), v))| {
             let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
             w[..decayed].iter_mut().for_each(|w| *w *= kept);
-            for (((w, g), m), v) in w.iter_mut().zip(g.iter()).zip(m).zip(v) {
-                *m = b1 * *m + c1 * g;
-                *v = b2 * *v + c2 * (g * g);
-                *w -= rate * ((*m * m_scale) / ((*v * v_scale).sqrt() + epsilon));
-            }
+            at.step(w, g, m, v);
         });
         Ok(())
     }

@@ -146,7 +146,7 @@ fn check_dictionary(op: &str, dictionary: &Tensor) -> Result<(usize, usize)> {
 
 /// `out[c] = Σ_k weights[k] · rows[list[k], c]`: entries in order, [`BLOCK`] of them by themselves,
 /// then the blocks in order.
-fn weighted_sum<T: Fused>(rows: &[T], list: &[u32], weights: &[T], out: &mut [T]) {
+pub(super) fn weighted_sum<T: Fused>(rows: &[T], list: &[u32], weights: &[T], out: &mut [T]) {
     let p = out.len();
     out.fill(T::zero());
     if list.len() > BLOCK && list.len() * p >= 2 * GRAIN {
@@ -197,7 +197,7 @@ fn add_block<T: Fused>(rows: &[T], stride: usize, list: &[u32], weights: &[T], o
 
 /// `out[k] = rows[list[k]] · d`, in [`LANES`] lanes that are added in halves.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn dots<T: Fused>(rows: &[T], list: &[u32], d: &[T], out: &mut [T]) {
+pub(super) fn dots<T: Fused>(rows: &[T], list: &[u32], d: &[T], out: &mut [T]) {
     const FUSED: bool = fused!();
     let p = d.len();
     for (&row, out) in list.iter().zip(out) {
@@ -226,7 +226,7 @@ fn dot_lanes<T: Fused, const FUSED: bool>(a: &[T], b: &[T]) -> T {
 
 /// `a · b`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn dot<T: Fused>(a: &[T], b: &[T]) -> T {
+pub(super) fn dot<T: Fused>(a: &[T], b: &[T]) -> T {
     const FUSED: bool = fused!();
     dot_lanes::<T, FUSED>(a, b)
 }
@@ -243,7 +243,7 @@ fn axpy<T: Fused>(a: T, x: &[T], y: &mut [T]) {
 /// Scales to unit length; without one (zero, or a number that is not finite) the row is left and
 /// the answer is no.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn normalize<T: WithDType>(row: &mut [T]) -> bool {
+pub(super) fn normalize<T: WithDType>(row: &mut [T]) -> bool {
     let norm = squares_of(row).sqrt();
     let good = norm > f64::from(f32::MIN_POSITIVE) && norm.is_finite();
     if good {

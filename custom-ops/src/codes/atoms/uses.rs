@@ -59,7 +59,7 @@ impl AtomUses {
     }
 
     /// That the lists are those of codes of this shape.
-    pub(super) fn check(&self, op: &str, codes: &SparseCodes) -> Result<()> {
+    pub(in crate::codes) fn check(&self, op: &str, codes: &SparseCodes) -> Result<()> {
         if codes.indices.dims() != [self.n_samples, self.width] || codes.n_atoms != self.n_atoms {
             candle::bail!(
                 "{op}: uses must be those of the codes, of shape [{}, {}] over {} atoms, got codes {:?} over {}",

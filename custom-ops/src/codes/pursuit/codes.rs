@@ -24,6 +24,32 @@ impl SparseCodes {
         self.indices.dims().get(1).copied().unwrap_or(0)
     }
 
+    /// Codes of several blocks of rows over the same atoms, one below the other, as wide as the
+    /// widest.
+    ///
+    /// # Errors
+    /// When there are none, or they are over different numbers of atoms, of different types or on
+    /// different devices.
+    pub fn stacked(blocks: &[Self]) -> Result<Self> {
+        let Some(first) = blocks.first() else {
+            candle::bail!("SparseCodes::stacked: there must be at least one block of codes, got none")
+        };
+        if let [only] = blocks {
+            return Ok(only.clone());
+        }
+        let n_atoms = first.n_atoms;
+        if let Some(other) = blocks.iter().find(|block| block.n_atoms != n_atoms) {
+            candle::bail!("SparseCodes::stacked: all must be over {n_atoms} atoms, got {}", other.n_atoms)
+        }
+        let of = |part: fn(&Self) -> &Tensor| blocks.iter().map(part).collect::<Vec<_>>();
+        Ok(Self {
+            indices: stacked_entries(&of(|block| &block.indices))?,
+            values: stacked_entries(&of(|block| &block.values))?,
+            count: Tensor::cat(&of(|block| &block.count), 0)?,
+            n_atoms,
+        })
+    }
+
     /// Contiguous indices and values, and their sizes.
     pub(super) fn parts(&self, op: &'static str) -> Result<(Tensor, Tensor, Codes)> {
         let (indices, values) = (self.indices.contiguous()?, self.values.contiguous()?);
@@ -31,6 +57,18 @@ impl SparseCodes {
         expect(op, "values", &values, &[DType::F32, DType::F64], &[m, s])?;
         Ok((indices, values, Codes { op, m, n: self.n_atoms, s }))
     }
+}
+
+/// Matrices one below the other, as wide as the widest, with 0 beyond the others: what goes with
+/// the entries of [`SparseCodes::stacked`].
+///
+/// # Errors
+/// When one is no matrix, or types or devices differ.
+pub fn stacked_entries(blocks: &[&Tensor]) -> Result<Tensor> {
+    let widths = blocks.iter().map(|block| Ok(block.dims2()?.1)).collect::<Result<Vec<_>>>()?;
+    let widest = widths.iter().copied().max().unwrap_or(0);
+    let padded = blocks.iter().zip(widths).map(|(block, width)| block.pad_with_zeros(1, 0, widest - width));
+    Tensor::cat(&padded.collect::<Result<Vec<_>>>()?, 0)
 }
 
 /// The codes as a matrix: [`SparseCodes::to_dense`].

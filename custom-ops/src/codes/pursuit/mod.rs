@@ -90,7 +90,7 @@ mod plan;
 mod reference;
 mod run;
 
-pub use codes::SparseCodes;
+pub use codes::{SparseCodes, stacked_entries};
 pub use reference::{bomp_masked_reference, ols_masked_reference, ols_reference, omp_reference};
 
 use candle::{Result, Tensor};

@@ -1,0 +1,86 @@
+//! Inner products of rows with the atoms that their codes name.
+use crate::arrays::gather_rows_by;
+use crate::codes::SparseCodes;
+use crate::codes::atoms::dots;
+use crate::core::check::{expect, matrix};
+use crate::core::op::{Io, Kernel, new_tensor, operands};
+use candle::{CpuStorage, D, DType, Result, Tensor};
+use rayon::prelude::*;
+
+const OP: &str = "code_dots";
+
+/// `rows[i] · atoms[indices[i, k]]` for every entry of `codes`, `[m, s]`; 0 beyond the count of a
+/// row.
+///
+/// `rows` is `[m, p]`, `atoms` `[n_atoms, p]`, both contiguous, f32 or f64 alike.
+///
+/// Cost: `2p` FLOP an entry.
+///
+/// # Errors
+/// When shapes, types or devices do not fit or, on the CPU, an index is not below `n_atoms`.
+pub fn code_dots(codes: &SparseCodes, rows: &Tensor, atoms: &Tensor) -> Result<Tensor> {
+    let (s, dtype) = (codes.width(), rows.dtype());
+    let (m, p) = matrix(OP, "rows", "[n_samples, n_features]", rows, &[DType::F32, DType::F64])?;
+    expect(OP, "codes.indices", &codes.indices, &[DType::U32], &[m, s])?;
+    expect(OP, "codes.count", &codes.count, &[DType::U32], &[m])?;
+    expect(OP, "atoms", atoms, &[dtype], &[codes.n_atoms, p])?;
+    if !rows.device().is_cpu() {
+        return code_dots_reference(codes, rows, atoms);
+    }
+    let out = new_tensor(OP, (m, s), dtype, rows.device())?;
+    if out.elem_count() > 0 && p > 0 {
+        let io = operands(OP).write("the result", &out).read("rows", rows).read("atoms", atoms);
+        let io = io.read("codes.indices", &codes.indices).read("codes.count", &codes.count);
+        io.run(&CodeDots { n: codes.n_atoms, p, s, dtype })?;
+    }
+    Ok(out)
+}
+
+/// The same by gathered atoms, an entry of each row at a time.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn code_dots_reference(codes: &SparseCodes, rows: &Tensor, atoms: &Tensor) -> Result<Tensor> {
+    let column = |k| {
+        let named = gather_rows_by(atoms, &codes.indices.narrow(1, k, 1)?.flatten_all()?)?;
+        (rows * named)?.sum_keepdim(D::Minus1)
+    };
+    let columns = (0..codes.width()).map(column).collect::<Result<Vec<_>>>()?;
+    let there = there(codes)?.to_dtype(rows.dtype())?;
+    Tensor::cat(&columns, 1)? * there
+}
+
+/// 1 for entries that are there, 0 beyond the count of a row: u8 `[m, s]`.
+pub(super) fn there(codes: &SparseCodes) -> Result<Tensor> {
+    let at = Tensor::arange(0u32, codes.width() as u32, codes.count.device())?.unsqueeze(0)?;
+    at.broadcast_lt(&codes.count.unsqueeze(1)?)
+}
+
+struct CodeDots {
+    n: usize,
+    p: usize,
+    s: usize,
+    dtype: DType,
+}
+
+impl Kernel for CodeDots {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let &Self { n, p, s, dtype } = self;
+        for_float!(dtype, |T| {
+            let ([out], [rows, atoms, indices, count]) = io.parts()?;
+            let (rows, atoms) = (rows.elements::<T>()?, atoms.elements::<T>()?);
+            let (indices, count) = (indices.elements::<u32>()?, count.elements::<u32>()?);
+            if let Some(atom) = indices.iter().find(|&&atom| atom as usize >= n) {
+                candle::bail!("{OP}: codes.indices must be below {n}, the number of atoms, got {atom}")
+            }
+            let codes = indices.par_chunks_exact(s).zip(count).zip(rows.par_chunks_exact(p));
+            out.elements::<T>()?.par_chunks_exact_mut(s).zip(codes).with_min_len(4).for_each(
+                |(out, ((indices, &count), row))| {
+                    let count = (count as usize).min(s);
+                    dots(atoms, &indices[..count], row, &mut out[..count]);
+                },
+            );
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! Gradients of encoder and decoder, latent by latent.
+use super::dots::there;
+use crate::codes::atoms::{dot, weighted_sum};
+use crate::codes::{AtomUses, SparseCodes};
+use crate::core::check::{expect, matrix};
+use crate::core::fused::Fused;
+use crate::core::op::{In, Io, Kernel, Operands, new_tensor, operands};
+use candle::{CpuStorage, DType, Result, Tensor};
+use rayon::prelude::*;
+
+const OP: &str = "latent_gradients";
+/// Latents of a task.
+pub(super) const LATENTS: usize = 16;
+
+/// What the gradients of encoder and decoder are summed from; shapes as in the
+/// [module](crate::codes::latents).
+#[derive(Debug, Clone, Copy)]
+pub struct LatentGradients<'a> {
+    /// What each row takes of the decoder, `[blocks · batch, s]`.
+    pub codes: &'a SparseCodes,
+    /// The uses of `codes`.
+    pub uses: &'a AtomUses,
+    /// Gradient of the loss at the pre-activation of each entry, `[blocks · batch, s]`.
+    pub pre: &'a Tensor,
+    /// What the encoder read, `[batch, d_in]`.
+    pub x: &'a Tensor,
+    /// Gradient of the loss at each reconstruction, `[blocks · batch, d_out]`.
+    pub errors: &'a Tensor,
+    /// Gradient of the loss at the length of each decoder row, `[n]`. Default none.
+    pub lengths: Option<&'a Tensor>,
+    /// Whether rows of the decoder keep length 1: what of a gradient is along its row is taken out.
+    pub unit: bool,
+}
+
+/// Sizes that were checked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    pub n: usize,
+    pub d_in: usize,
+    pub d_out: usize,
+    s: usize,
+    batch: usize,
+    pub unit: bool,
+    pub dtype: DType,
+}
+
+impl<'a> LatentGradients<'a> {
+    /// Checks shapes and types.
+    pub(super) fn sizes(&self, op: &str) -> Result<Sizes> {
+        let dtype = self.x.dtype();
+        let (batch, d_in) = matrix(op, "x", "[batch, d_in]", self.x, &[DType::F32, DType::F64])?;
+        let (rows, d_out) = matrix(op, "errors", "[blocks · batch, d_out]", self.errors, &[dtype])?;
+        let (n, s) = (self.codes.n_atoms, self.codes.width());
+        if batch == 0 || !rows.is_multiple_of(batch) || d_in == 0 || d_out == 0 || n == 0 {
+            candle::bail!(
+                "{op}: errors must be blocks of the {batch} rows of x, at least one, of one feature or more, got {:?} for x {:?}",
+                self.errors.dims(),
+                self.x.dims()
+            )
+        }
+        expect(op, "codes.values", &self.codes.values, &[dtype], &[rows, s])?;
+        expect(op, "pre", self.pre, &[dtype], &[rows, s])?;
+        self.uses.check(op, self.codes)?;
+        if let Some(lengths) = self.lengths {
+            expect(op, "lengths", lengths, &[dtype], &[n])?;
+        }
+        Ok(Sizes { n, d_in, d_out, s, batch, unit: self.unit, dtype })
+    }
+
+    /// What the kernel reads, in the order of [`Sums::of`].
+    pub(super) fn read(&self, io: Operands<'a>) -> Operands<'a> {
+        let io = io.read("uses", self.uses.offsets()).read("uses", self.uses.entries());
+        let io = io.read("codes.values", &self.codes.values).read("pre", self.pre);
+        io.read("x", self.x).read("errors", self.errors).maybe("lengths", self.lengths)
+    }
+}
+
+/// The gradients of encoder and decoder, `[n, d_in]` and `[n, d_out]`; rows of latents without uses
+/// are 0.
+///
+/// `decoder` is `[n, d_out]`, contiguous. Cost: `2 (d_in + d_out)` FLOP an entry, and one write of
+/// the result.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn latent_gradients(of: &LatentGradients<'_>, decoder: &Tensor) -> Result<(Tensor, Tensor)> {
+    let sizes = of.sizes(OP)?;
+    let Sizes { n, d_in, d_out, dtype, .. } = sizes;
+    expect(OP, "decoder", decoder, &[dtype], &[n, d_out])?;
+    if !of.x.device().is_cpu() {
+        return latent_gradients_reference(of, decoder);
+    }
+    let new = |d| new_tensor(OP, (n, d), dtype, of.x.device());
+    let (encoder_gradient, decoder_gradient) = (new(d_in)?, new(d_out)?);
+    let io = operands(OP).write("the result", &encoder_gradient).write("the result", &decoder_gradient);
+    of.read(io).read("decoder", decoder).run(&Gradients(sizes))?;
+    Ok((encoder_gradient, decoder_gradient))
+}
+
+/// The same by candle's `index_add`, an entry of each row at a time.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn latent_gradients_reference(of: &LatentGradients<'_>, decoder: &Tensor) -> Result<(Tensor, Tensor)> {
+    let LatentGradients { codes, pre, x, errors, lengths, unit, .. } = *of;
+    let (rows, batch) = (errors.dim(0)?, x.dim(0)?);
+    let x = Tensor::cat(&vec![x; rows / batch.max(1)], 0)?;
+    let there = there(codes)?.to_dtype(x.dtype())?;
+    let (values, pre) = ((&codes.values * &there)?, (pre * &there)?);
+    let zeros = |d: usize| Tensor::zeros((codes.n_atoms, d), x.dtype(), x.device());
+    let (mut encoder_gradient, mut decoder_gradient) = (zeros(x.dim(1)?)?, zeros(errors.dim(1)?)?);
+    for k in 0..codes.width() {
+        let column = |t: &Tensor| t.narrow(1, k, 1);
+        let at = column(&codes.indices)?.flatten_all()?;
+        encoder_gradient = encoder_gradient.index_add(&at, &x.broadcast_mul(&column(&pre)?)?, 0)?;
+        decoder_gradient = decoder_gradient.index_add(&at, &errors.broadcast_mul(&column(&values)?)?, 0)?;
+    }
+    if let Some(lengths) = lengths {
+        let norms = decoder.sqr()?.sum_keepdim(1)?.sqrt()?;
+        let along = decoder.broadcast_mul(&(lengths.unsqueeze(1)? / norms)?)?;
+        decoder_gradient = (decoder_gradient + along)?;
+    }
+    if unit {
+        let along = (&decoder_gradient * decoder)?.sum_keepdim(1)?;
+        decoder_gradient = (decoder_gradient - decoder.broadcast_mul(&along)?)?;
+    }
+    Ok((encoder_gradient, decoder_gradient))
+}
+
+/// What the CPU sums from.
+pub(super) struct Sums<'a, T> {
+    sizes: Sizes,
+    offsets: &'a [u32],
+    entries: &'a [u32],
+    values: &'a [T],
+    pre: &'a [T],
+    x: &'a [T],
+    errors: &'a [T],
+    lengths: Option<&'a [T]>,
+}
+
+/// Room for the lists of a latent.
+#[derive(Debug, Default)]
+pub(super) struct Lists<T> {
+    rows: Vec<u32>,
+    weights: Vec<T>,
+}
+
+impl<T: Copy> Lists<T> {
+    /// The rows that entries belong to, and their weights.
+    fn of(&mut self, entries: &[u32], weights: &[T], row: impl Fn(usize) -> usize) -> (&[u32], &[T]) {
+        self.rows.clear();
+        self.weights.clear();
+        self.rows.extend(entries.iter().map(|&e| row(e as usize) as u32));
+        self.weights.extend(entries.iter().map(|&e| weights[e as usize]));
+        (&self.rows, &self.weights)
+    }
+}
+
+impl<'a, T: Fused> Sums<'a, T> {
+    pub(super) fn of(sizes: Sizes, read: [In<'a, CpuStorage>; 7]) -> Result<Self> {
+        let [offsets, entries, values, pre, x, errors, lengths] = read;
+        Ok(Self {
+            sizes,
+            offsets: offsets.elements()?,
+            entries: entries.elements()?,
+            values: values.elements()?,
+            pre: pre.elements()?,
+            x: x.elements()?,
+            errors: errors.elements()?,
+            lengths: lengths.maybe()?,
+        })
+    }
+
+    /// Writes the gradients of latent `j`, whose row of the decoder is `atom`.
+    pub(super) fn write(
+        &self,
+        j: usize,
+        atom: &[T],
+        lists: &mut Lists<T>,
+        encoder_gradient: &mut [T],
+        decoder_gradient: &mut [T],
+    ) {
+        let Sizes { s, batch, unit, .. } = self.sizes;
+        let list = &self.entries[self.offsets[j] as usize..self.offsets[j + 1] as usize];
+        let (rows, weights) = lists.of(list, self.pre, |e| e / s % batch);
+        weighted_sum(self.x, rows, weights, encoder_gradient);
+        let (rows, weights) = lists.of(list, self.values, |e| e / s);
+        weighted_sum(self.errors, rows, weights, decoder_gradient);
+        let mut add = |factor: T| {
+            decoder_gradient.iter_mut().zip(atom).for_each(|(g, &d)| *g += factor * d);
+        };
+        if let Some(lengths) = self.lengths {
+            let norm = dot(atom, atom).to_f64().sqrt();
+            add(T::from_f64(if norm > 0. { lengths[j].to_f64() / norm } else { 0. }));
+        }
+        if unit {
+            let along = dot(decoder_gradient, atom);
+            decoder_gradient.iter_mut().zip(atom).for_each(|(g, &d)| *g -= along * d);
+        }
+    }
+}
+
+struct Gradients(Sizes);
+
+impl Kernel for Gradients {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let Sizes { d_in, d_out, dtype, .. } = self.0;
+        for_float!(dtype, |T| {
+            let ([to_encoder, to_decoder], [a, b, c, d, e, f, g, decoder]) = io.parts()?;
+            let sums = Sums::<T>::of(self.0, [a, b, c, d, e, f, g])?;
+            let decoder = decoder.elements::<T>()?;
+            let rows = to_encoder.elements::<T>()?.par_chunks_exact_mut(d_in);
+            let rows = rows.zip(to_decoder.elements::<T>()?.par_chunks_exact_mut(d_out));
+            rows.enumerate().with_min_len(LATENTS).for_each_init(
+                Lists::default,
+                |lists, (j, (to_encoder, to_decoder))| {
+                    sums.write(j, &decoder[j * d_out..][..d_out], lists, to_encoder, to_decoder);
+                },
+            );
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Ops of sparse autoencoders with many latents, of which few are active in a row: selection of
+//! active latents from a matrix of pre-activations, and gradients that touch these alone.
+//!
+//! ```text
+//! S_i   = { j : v_ij among the largest, or above a bound }      v = pre + bias    top_k, active
+//! z_i·  = values of the row's active latents                                      SparseCodes
+//! E     = X̂ − Y, whatever the loss makes of it                                    SparseCodes::residual
+//! ∂z_ij = e_i·d_j                        j ∈ S_i                                  code_dots
+//! ∂d_j  = Σ_{i: j ∈ S_i} z_ij e_i,   ∂w_j = Σ_{i: j ∈ S_i} ∂v_ij x_i              latent_gradients
+//! w, d  ← Adam                                                                    latent_step_
+//! ```
+//!
+//! A loss of several reconstructions has several codes for each row of the minibatch, block after
+//! block: row `r` of the codes belongs to row `r mod batch` of `x`, and has an error of its own.
+//!
+//! | symbol | argument | shape |
+//! |---|---|---|
+//! | `v`, `pre` | pre-activations, without and with bias | `[batch, n]` |
+//! | `x` | what the encoder read | `[batch, d_in]` |
+//! | `e` | `errors`, gradients of the loss at the reconstructions | `[blocks · batch, d_out]` |
+//! | `w`, `d` | rows of encoder and decoder | `[n, d_in]`, `[n, d_out]` |
+//!
+//! No product over all latents but the encoder's own is made. On one device every sum has a fixed
+//! order, so that the same input gives the same bits.
+//!
+//! On a GPU gradients and steps are compositions of candle's ops, and selection is made on the host.
+//!
+//! Source: Gao, la Tour, Tillman, Goh, Troll, Radford, Sutskever, Leike and Wu, "Scaling and
+//! evaluating sparse autoencoders", 2024, appendix D.
+mod dots;
+mod gradients;
+mod select;
+mod step;
+mod sums;
+
+pub use dots::{code_dots, code_dots_reference};
+pub use gradients::{LatentGradients, latent_gradients, latent_gradients_reference};
+pub use select::{
+    active, active_reference, batch_threshold, batch_threshold_reference, top_k, top_k_reference,
+};
+pub use step::{latent_step_, latent_step_reference};
+pub use sums::{use_sums, use_sums_reference};
