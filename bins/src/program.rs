@@ -48,7 +48,7 @@ pub fn program_of(model: ModelType) -> &'static str {
         ModelType::Rbm | ModelType::Dbn | ModelType::LabelledDbn | ModelType::Feedforward => "dbn",
         ModelType::Dictionary => "dictionary-learning",
         ModelType::Dae | ModelType::StackedDae => "dae",
-        ModelType::SparseAutoencoder => "sparse-autoencoder",
+        ModelType::SparseAutoencoder | ModelType::Sae => "sparse-autoencoder",
         ModelType::SparseCoding => "sparse-coding",
         ModelType::Tsne => "tsne",
         ModelType::Softmax => "chandlery::softmax::Softmax",

@@ -99,6 +99,8 @@ pub enum ModelType {
     StackedDae,
     /// [`SparseAutoencoder`](crate::sparse_autoencoder::SparseAutoencoder).
     SparseAutoencoder,
+    /// [`Sae`](crate::sparse_autoencoder::sae::Sae).
+    Sae,
     /// [`SparseCoding`](crate::sparse_coding::SparseCoding).
     SparseCoding,
     /// [`Embedding`](crate::tsne::Embedding).
@@ -109,7 +111,7 @@ pub enum ModelType {
 
 impl ModelType {
     /// Every one.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Rbm,
         Self::Dbn,
         Self::LabelledDbn,
@@ -118,6 +120,7 @@ impl ModelType {
         Self::Dae,
         Self::StackedDae,
         Self::SparseAutoencoder,
+        Self::Sae,
         Self::SparseCoding,
         Self::Tsne,
         Self::Softmax,
@@ -134,6 +137,7 @@ impl ModelType {
             Self::Dae => "denoising-autoencoder",
             Self::StackedDae => "stacked-denoising-autoencoder",
             Self::SparseAutoencoder => "sparse-autoencoder",
+            Self::Sae => "sae",
             Self::SparseCoding => "sparse-coding",
             Self::Tsne => "t-sne",
             Self::Softmax => "softmax",
@@ -151,6 +155,7 @@ impl ModelType {
             Self::Dae => "chandlery::dae::Dae",
             Self::StackedDae => "chandlery::dae::StackedDae",
             Self::SparseAutoencoder => "chandlery::sparse_autoencoder::SparseAutoencoder",
+            Self::Sae => "chandlery::sparse_autoencoder::sae::Sae",
             Self::SparseCoding => "chandlery::sparse_coding::SparseCoding",
             Self::Tsne => "chandlery::tsne::Embedding",
             Self::Softmax => "chandlery::softmax::Softmax",

@@ -15,6 +15,7 @@ use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::likelihood::Estimate;
 use chandlery::rbm::{Rbm, RbmConfig, VisibleUnit};
 use chandlery::softmax::{Softmax, SoftmaxConfig};
+use chandlery::sparse_autoencoder::sae::{Kind, Sae, SaeConfig};
 use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig};
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
 use chandlery::tsne::{Embedding, TsneConfig};
@@ -364,6 +365,28 @@ fn keeps_the_contract(model: ModelType) -> Result<()> {
         ModelType::SparseAutoencoder => {
             let config = SparseAutoencoderConfig::new(READ, 5);
             is_a_network::<SparseAutoencoder>(SparseAutoencoderConfig { preparation, ..config })
+        }
+        ModelType::Sae => {
+            for kind in [
+                Kind::TopK { k: 3 },
+                Kind::Relu,
+                Kind::BatchTopK { k: 3 },
+                Kind::JumpRelu,
+                Kind::Gated,
+                Kind::matryoshka(3, 8),
+            ] {
+                let config = SaeConfig { skip: true, ..SaeConfig::new(READ, 8, kind) };
+                let config = SaeConfig { preparation: preparation.clone(), ..config };
+                let model = Sae::init(config.clone(), place, &CPU)?;
+                let seen = |model: &Sae| model.encode(&bytes()?)?.to_dense();
+                is_a_model(&model, seen)?;
+                can_be_variables(&model, seen)?;
+                encodes(&model, |codes| codes.to_dense(), false)?;
+                assert_eq!(values(&model.forward(&bytes()?)?)?, values(&seen(&model)?)?);
+                decodes(&model)?;
+                trains::<Sae>(&config)?;
+            }
+            Ok(())
         }
         ModelType::SparseCoding => {
             let config = SparseCodingConfig { preparation, ..SparseCodingConfig::new(8, READ, 0.1) };

@@ -10,6 +10,7 @@ use chandlery::labelled::LabelledDbn;
 use chandlery::pretrained::{ModelType, model_type};
 use chandlery::rbm::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
 use chandlery::softmax::{Softmax, SoftmaxConfig};
+use chandlery::sparse_autoencoder::sae::{Kind, Sae, SaeConfig};
 use chandlery::sparse_autoencoder::{SparseAutoencoder, SparseAutoencoderConfig};
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
 use chandlery::tsne::{Embedding, TsneConfig};
@@ -65,6 +66,12 @@ fn sparse_autoencoder() -> Result<SparseAutoencoder> {
     SparseAutoencoder::init(config, Philox::new(1, 3), &CPU)
 }
 
+fn sae() -> Result<Sae> {
+    let kind = Kind::Matryoshka { k: 2, prefixes: vec![3, 8] };
+    let config = SaeConfig { preparation: awkward()?, skip: true, ..SaeConfig::new(6, 8, kind) };
+    Sae::init(config, Philox::new(1, 9), &CPU)
+}
+
 fn sparse_coding() -> Result<SparseCoding> {
     let config = SparseCodingConfig { preparation: awkward()?, ..SparseCodingConfig::new(5, 4, AWKWARD) };
     SparseCoding::from_tensor(config, normal((5, 4), &CPU, Philox::new(1, 5))?)
@@ -90,6 +97,7 @@ fn save_all(folder: &Path) -> Result<()> {
             ModelType::Dae => dae(false)?.save_pretrained(&folder)?,
             ModelType::StackedDae => stacked_dae()?.save_pretrained(&folder)?,
             ModelType::SparseAutoencoder => sparse_autoencoder()?.save_pretrained(&folder)?,
+            ModelType::Sae => sae()?.save_pretrained(&folder)?,
             ModelType::SparseCoding => sparse_coding()?.save_pretrained(&folder)?,
             ModelType::Tsne => embedding()?.save_pretrained(&folder)?,
             ModelType::Softmax => {
@@ -114,6 +122,7 @@ fn load_as(model: ModelType, name: &str) -> Result<()> {
         ModelType::Dae => load::<Dae>(name),
         ModelType::StackedDae => load::<StackedDae>(name),
         ModelType::SparseAutoencoder => load::<SparseAutoencoder>(name),
+        ModelType::Sae => load::<Sae>(name),
         ModelType::SparseCoding => load::<SparseCoding>(name),
         ModelType::Tsne => load::<Embedding>(name),
         ModelType::Softmax => load::<Softmax>(name),

@@ -1,5 +1,6 @@
 //! Latents of sparse autoencoders: what is chosen is what a sort chooses, and gradients and steps
 //! are those of dense products, on every device.
+#![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{
@@ -104,6 +105,28 @@ fn rows_without_anything_above_0_and_nan_have_no_entries() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn ranges_of_latents_are_the_columns_of_dense_codes() -> Result<()> {
+    for device in devices()? {
+        let (m, n) = (7, 50);
+        let pre = normal((m, n), &device, Philox::new(1, 0))?;
+        let bias = Tensor::zeros(n, DType::F32, &device)?;
+        let codes = top_k(&pre, &bias, 9, None)?;
+        let dense = codes.to_dense()?;
+        let mut start = 0;
+        for (end, part) in [0, 1, 20, 21, 50].into_iter().zip(codes.parted(&[0, 1, 20, 21, 50])?) {
+            let columns = Tensor::arange(0u32, n as u32, &device)?.unsqueeze(0)?;
+            let is_in = (columns.ge(start as u32)? * columns.lt(end as u32)?)?.to_dtype(DType::F32)?;
+            let want = dense.broadcast_mul(&is_in)?;
+            assert_same_bits(&format!("{start} to {end}"), &part.to_dense()?, &want)?;
+            let counts = want.gt(0f32)?.to_dtype(DType::U32)?.sum(1)?;
+            assert_eq!(part.count.to_vec1::<u32>()?, counts.to_vec1::<u32>()?);
+            start = end;
+        }
+    }
+    Ok(())
+}
+
 /// Two blocks of codes of a minibatch with all that gradients are summed from.
 struct Case {
     codes: SparseCodes,
@@ -148,11 +171,7 @@ impl Case {
 
     /// Codes whose entries are `values` in place of their own.
     fn with(&self, values: &Tensor) -> Result<Tensor> {
-        let there: Vec<u32> = self.codes.count.to_vec1()?;
-        let s = self.codes.width();
-        let mask = there.iter().flat_map(|&n| (0..s as u32).map(move |k| f64::from(u8::from(k < n))));
-        let mask =
-            Tensor::from_iter(mask, values.device())?.reshape(values.shape())?.to_dtype(values.dtype())?;
+        let mask = self.codes.mask()?.to_dtype(values.dtype())?;
         SparseCodes { values: (values * mask)?, ..self.codes.clone() }.to_dense()
     }
 

@@ -20,6 +20,8 @@
 //! The gradient of `J` is in [`cost`], the training over all rows in [`fit`], and the
 //! training by minibatches in [`train`]. [`serial`] is the same cost in plain loops.
 //!
+//! [`sae`] has those of today, with many latents of which few are active.
+//!
 //! Sources: Ng, "Sparse autoencoder", CS294A lecture notes, 2011; Klaus and Welles, "Optimizing
 //! propagation and sparsity enforcement for a fully connected scalable feedforward sparse
 //! autoencoder", Boston University, 2014, whose passes over the rows these are: the mean activation
@@ -61,6 +63,7 @@
 mod config;
 pub mod cost;
 pub mod fit;
+pub mod sae;
 pub mod serial;
 pub mod train;
 

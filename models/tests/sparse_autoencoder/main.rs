@@ -5,6 +5,8 @@ mod files;
 mod gradient;
 mod learning;
 mod refused;
+mod sae_gradient;
+mod sae_training;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Philox;

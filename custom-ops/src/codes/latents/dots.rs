@@ -46,14 +46,8 @@ pub fn code_dots_reference(codes: &SparseCodes, rows: &Tensor, atoms: &Tensor) -
         (rows * named)?.sum_keepdim(D::Minus1)
     };
     let columns = (0..codes.width()).map(column).collect::<Result<Vec<_>>>()?;
-    let there = there(codes)?.to_dtype(rows.dtype())?;
+    let there = codes.mask()?.to_dtype(rows.dtype())?;
     Tensor::cat(&columns, 1)? * there
-}
-
-/// 1 for entries that are there, 0 beyond the count of a row: u8 `[m, s]`.
-pub(super) fn there(codes: &SparseCodes) -> Result<Tensor> {
-    let at = Tensor::arange(0u32, codes.width() as u32, codes.count.device())?.unsqueeze(0)?;
-    at.broadcast_lt(&codes.count.unsqueeze(1)?)
 }
 
 struct CodeDots {

@@ -1,5 +1,4 @@
 //! Gradients of encoder and decoder, latent by latent.
-use super::dots::there;
 use crate::codes::atoms::{dot, weighted_sum};
 use crate::codes::{AtomUses, SparseCodes};
 use crate::core::check::{expect, matrix};
@@ -105,7 +104,7 @@ pub fn latent_gradients_reference(of: &LatentGradients<'_>, decoder: &Tensor) ->
     let LatentGradients { codes, pre, x, errors, lengths, unit, .. } = *of;
     let (rows, batch) = (errors.dim(0)?, x.dim(0)?);
     let x = Tensor::cat(&vec![x; rows / batch.max(1)], 0)?;
-    let there = there(codes)?.to_dtype(x.dtype())?;
+    let there = codes.mask()?.to_dtype(x.dtype())?;
     let (values, pre) = ((&codes.values * &there)?, (pre * &there)?);
     let zeros = |d: usize| Tensor::zeros((codes.n_atoms, d), x.dtype(), x.device());
     let (mut encoder_gradient, mut decoder_gradient) = (zeros(x.dim(1)?)?, zeros(errors.dim(1)?)?);

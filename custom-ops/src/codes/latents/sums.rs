@@ -1,5 +1,4 @@
 //! Sums over the entries of each latent.
-use super::dots::there;
 use crate::codes::{AtomUses, SparseCodes};
 use crate::core::check::expect;
 use crate::core::op::{Io, Kernel, new_tensor, operands};
@@ -37,7 +36,7 @@ pub fn use_sums(codes: &SparseCodes, uses: &AtomUses, values: &Tensor) -> Result
 /// When shapes, types or devices do not fit.
 pub fn use_sums_reference(codes: &SparseCodes, values: &Tensor) -> Result<Tensor> {
     let planes = values.dim(0)?;
-    let values = values.broadcast_mul(&there(codes)?.to_dtype(values.dtype())?)?.reshape((planes, ()))?;
+    let values = values.broadcast_mul(&codes.mask()?.to_dtype(values.dtype())?)?.reshape((planes, ()))?;
     let zeros = Tensor::zeros((planes, codes.n_atoms), values.dtype(), values.device())?;
     zeros.index_add(&codes.indices.flatten_all()?, &values, 1)
 }

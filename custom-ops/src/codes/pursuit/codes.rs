@@ -50,6 +50,55 @@ impl SparseCodes {
         })
     }
 
+    /// 1 for entries that are there, 0 beyond the count of a row: u8 `[m, s]`.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn mask(&self) -> Result<Tensor> {
+        let at = Tensor::arange(0u32, self.width() as u32, self.count.device())?.unsqueeze(0)?;
+        at.broadcast_lt(&self.count.unsqueeze(1)?)
+    }
+
+    /// The codes of ranges of atoms: those below the first of `ends`, those from there to below the
+    /// second, and so on; entries of a row must be in the order of atoms. On a GPU, waits for it.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn parted(&self, ends: &[usize]) -> Result<Vec<Self>> {
+        let rows = self.indices.to_vec2::<u32>()?.into_iter().zip(self.count.to_vec1::<u32>()?);
+        // Where the entries of each range end in each row.
+        let ends_in = |(row, count): (Vec<u32>, u32)| {
+            let row = row.get(..count as usize).unwrap_or(&row).to_vec();
+            ends.iter()
+                .map(move |&end| row.partition_point(|&j| (j as usize) < end) as u32)
+                .collect::<Vec<_>>()
+        };
+        let ends_in: Vec<Vec<u32>> = rows.map(ends_in).collect();
+        let end = |row: &[u32], part: usize| row.get(part).copied().unwrap_or(0);
+        let start = |row: &[u32], part: usize| part.checked_sub(1).map_or(0, |before| end(row, before));
+        let device = self.indices.device();
+        let of = |part: usize| {
+            let count: Vec<u32> = ends_in.iter().map(|row| end(row, part) - start(row, part)).collect();
+            let width = count.iter().copied().max().unwrap_or(0).max(1);
+            let last = self.width().saturating_sub(1) as u32;
+            let places = ends_in.iter().flat_map(|row| {
+                let start = start(row, part);
+                (0..width).map(move |k| (start + k).min(last))
+            });
+            let places = Tensor::from_iter(places, device)?.reshape((count.len(), width as usize))?;
+            let codes = Self {
+                indices: self.indices.gather(&places, 1)?,
+                values: self.values.gather(&places, 1)?,
+                count: Tensor::from_vec(count, ends_in.len(), device)?,
+                n_atoms: self.n_atoms,
+            };
+            let mask = codes.mask()?;
+            let values = (codes.values * mask.to_dtype(self.values.dtype())?)?;
+            Ok(Self { indices: (codes.indices * mask.to_dtype(DType::U32)?)?, values, ..codes })
+        };
+        (0..ends.len()).map(of).collect()
+    }
+
     /// Contiguous indices and values, and their sizes.
     pub(super) fn parts(&self, op: &'static str) -> Result<(Tensor, Tensor, Codes)> {
         let (indices, values) = (self.indices.contiguous()?, self.values.contiguous()?);

@@ -1,0 +1,237 @@
+//! The loss of a minibatch and its gradient.
+use super::config::{BIAS, DECODER_BIAS, SKIP};
+use super::pass::{Block, LENGTHS, Terms, pass};
+use super::{Kind, Sae, aux, gated, jump_relu, matryoshka, relu, top_k};
+use crate::check::{batch_of, range};
+use candle::{DType, Result, Tensor};
+use chandlery_ops::codes::{
+    AtomUses, LatentGradients, SparseCodes, latent_gradients, stacked_entries, use_sums,
+};
+use serde::{Deserialize, Serialize};
+
+/// What JumpReLU's penalty counts.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Penalty {
+    /// Active latents: `H(π − θ)`.
+    #[default]
+    Step,
+    /// `tanh(scale · z ‖d‖)`, which also shrinks small values.
+    Tanh {
+        /// Above 0; 4 by custom.
+        scale: f64,
+    },
+}
+
+/// What the loss weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LossConfig {
+    /// `λ` of ReLU, JumpReLU and gated latents, at least 0: the squared error of a row, in squared
+    /// units of its values, that one active latent, or one unit of their sum, is worth. Default 1.
+    pub sparsity: f64,
+    /// `ε` of JumpReLU in units of pre-activations, above 0. Default 0.05, by custom.
+    pub bandwidth: f64,
+    /// What JumpReLU's penalty counts. Default active latents.
+    pub penalty: Penalty,
+    /// `k'` of AuxK; 0 for none. Default 512.
+    pub aux_k: usize,
+    /// `α` of AuxK, at least 0. Default 1/32, as in Gao et al.
+    pub aux_weight: f64,
+    /// Whether TopK also has the loss of the `4k` largest. Default no.
+    pub multi_top_k: bool,
+    /// Whether rows of the decoder keep length 1. Default yes. If not, penalties count lengths.
+    pub unit_atoms: bool,
+}
+
+impl Default for LossConfig {
+    fn default() -> Self {
+        Self {
+            sparsity: 1.,
+            bandwidth: 0.05,
+            penalty: Penalty::Step,
+            aux_k: 512,
+            aux_weight: 1. / 32.,
+            multi_top_k: false,
+            unit_atoms: true,
+        }
+    }
+}
+
+impl LossConfig {
+    /// # Errors
+    /// When a field is out of its range; the message names it.
+    pub fn validate(&self) -> Result<()> {
+        const OP: &str = "LossConfig";
+        range(OP, "sparsity", self.sparsity, "at least 0", |x| x >= 0.)?;
+        range(OP, "bandwidth", self.bandwidth, "above 0", |x| x > 0.)?;
+        range(OP, "aux_weight", self.aux_weight, "at least 0", |x| x >= 0.)?;
+        match self.penalty {
+            Penalty::Step => Ok(()),
+            Penalty::Tanh { scale } => range(OP, "penalty.scale", scale, "above 0", |x| x > 0.),
+        }
+    }
+}
+
+/// What of the loss follows a schedule.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moment {
+    /// `λ` of this step.
+    pub sparsity: f64,
+    /// `k` of this step, where the kind has one.
+    pub k: usize,
+}
+
+/// The loss of a minibatch, and what its gradient is made of.
+#[derive(Debug)]
+pub struct Gradients {
+    /// The loss: a mean over rows, f64 scalar.
+    pub loss: Tensor,
+    /// What the codes leave of the targets, `[batch, n_targets]`.
+    pub residual: Tensor,
+    /// How often each latent was active in the minibatch, `[n_latents]`.
+    pub fired: Tensor,
+    /// The least pre-activation that was chosen, `[1]`, of BatchTopK and Matryoshka.
+    pub cut: Option<Tensor>,
+    /// Gradients of the parameters beside the weights, by their names in files.
+    pub others: Vec<(&'static str, Tensor)>,
+    codes: SparseCodes,
+    uses: AtomUses,
+    pre: Tensor,
+    x: Tensor,
+    errors: Tensor,
+    lengths: Option<Tensor>,
+    unit: bool,
+}
+
+impl Gradients {
+    /// Of prepared rows `x`, `[batch, n_visible]`, and their targets, `[batch, n_targets]`, of the
+    /// type of the model. `dead` are the latents that AuxK may use, u32, ascending.
+    ///
+    /// # Errors
+    /// When shapes, types or devices do not fit.
+    pub fn of(
+        sae: &Sae,
+        config: &LossConfig,
+        moment: Moment,
+        [x, targets]: [&Tensor; 2],
+        dead: Option<&Tensor>,
+    ) -> Result<Self> {
+        let batch = batch_of("Sae", "targets", targets, sae.config.n_outputs())?;
+        if batch != batch_of("Sae", "x", x, sae.config.n_visible)? || batch == 0 {
+            candle::bail!(
+                "Sae: x and targets must have as many rows, at least 1, got {} and {batch}",
+                x.dim(0)?
+            )
+        }
+        let pass = pass(sae, config, moment, x, targets)?;
+        let mut terms = match &sae.config.kind {
+            Kind::Relu => relu::terms(&pass),
+            Kind::TopK { .. } => top_k::of_rows(&pass),
+            Kind::BatchTopK { .. } => top_k::of_batch(&pass),
+            Kind::JumpRelu => jump_relu::terms(&pass),
+            Kind::Gated => gated::terms(&pass),
+            Kind::Matryoshka { prefixes, .. } => matryoshka::terms(&pass, prefixes),
+        }?;
+        if let Some(dead) = dead {
+            aux::add(&pass, &mut terms, dead)?;
+        }
+        let centred = pass.x;
+        Self::summed(sae, config, terms, x, centred)
+    }
+
+    fn summed(sae: &Sae, config: &LossConfig, terms: Terms, x: &Tensor, centred: Tensor) -> Result<Self> {
+        let Terms { blocks, beside, residual, loss, cut } = terms;
+        let codes = blocks.iter().map(|block| block.codes.clone()).collect::<Vec<_>>();
+        let codes = SparseCodes::stacked(&codes)?;
+        let uses = AtomUses::of(&codes)?;
+        let stacked = |of: &dyn Fn(&Block) -> Result<Tensor>| -> Result<Tensor> {
+            let parts = blocks.iter().map(of).collect::<Result<Vec<_>>>()?;
+            stacked_entries(&parts.iter().collect::<Vec<_>>())
+        };
+        let pre = stacked(&|block| Ok(block.pre.clone()))?;
+        let fires = stacked(&|block| {
+            let values = &block.codes.values;
+            if block.fires { values.gt(0f64)?.to_dtype(values.dtype()) } else { values.zeros_like() }
+        })?;
+        // Other blocks than the first have none; the bias of a gate has the gradient at the product
+        // there.
+        let named: Vec<&'static str> =
+            blocks.iter().flat_map(|block| &block.sums).map(|(name, _)| *name).collect();
+        let mut planes = vec![pre.clone(), fires];
+        for name in &named {
+            planes.push(stacked(&|block| match block.sums.iter().find(|(of, _)| of == name) {
+                Some((_, t)) => Ok(t.clone()),
+                None if *name == BIAS => Ok(block.pre.clone()),
+                None => block.pre.zeros_like(),
+            })?);
+        }
+        let sums = use_sums(&codes, &uses, &Tensor::stack(&planes, 0)?)?;
+        let at_products = sums.get(0)?;
+        let mut others = vec![];
+        let mut lengths = None;
+        if !named.contains(&BIAS) {
+            others.push((BIAS, at_products.clone()));
+        }
+        for (i, name) in named.into_iter().enumerate() {
+            let sum = sums.get(i + 2)?;
+            if name == LENGTHS { lengths = Some(sum) } else { others.push((name, sum)) }
+        }
+        let mut bias = beside.sum(0)?;
+        if sae.config.subtract_bias {
+            bias = (bias - at_products.unsqueeze(0)?.matmul(&sae.encoder)?.squeeze(0)?)?;
+        }
+        others.push((DECODER_BIAS, bias));
+        if sae.config.skip {
+            others.push((SKIP, beside.t()?.contiguous()?.matmul(x)?));
+        }
+        let errors = blocks.iter().map(|block| &block.errors).collect::<Vec<_>>();
+        Ok(Self {
+            loss,
+            residual,
+            fired: sums.get(1)?,
+            cut,
+            others,
+            errors: Tensor::cat(&errors, 0)?,
+            codes,
+            uses,
+            pre,
+            x: centred.contiguous()?,
+            lengths,
+            unit: config.unit_atoms,
+        })
+    }
+
+    /// What the gradients of encoder and decoder are summed from.
+    pub fn of_latents(&self) -> LatentGradients<'_> {
+        LatentGradients {
+            codes: &self.codes,
+            uses: &self.uses,
+            pre: &self.pre,
+            x: &self.x,
+            errors: &self.errors,
+            lengths: self.lengths.as_ref(),
+            unit: self.unit,
+        }
+    }
+
+    /// The gradients of encoder and decoder, `[n_latents, n_visible]` and `[n_latents, n_targets]`;
+    /// of rows of length 1 without the part along the row.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn weights(&self, sae: &Sae) -> Result<(Tensor, Tensor)> {
+        latent_gradients(&self.of_latents(), &sae.decoder)
+    }
+
+    /// The sum of squares of all gradients, f64 scalar.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn squares(&self, sae: &Sae) -> Result<Tensor> {
+        let (encoder, decoder) = self.weights(sae)?;
+        let all = [&encoder, &decoder].into_iter().chain(self.others.iter().map(|(_, t)| t));
+        let squares = all.map(super::pass::squares).collect::<Result<Vec<_>>>()?;
+        Tensor::stack(&squares, 0)?.to_dtype(DType::F64)?.sum_all()
+    }
+}

@@ -1,0 +1,134 @@
+//! What the kinds have in common in a pass over a minibatch.
+use super::{LossConfig, Moment, Sae};
+use candle::{DType, Result, Tensor};
+use chandlery_ops::codes::{SparseCodes, code_dots};
+
+/// A minibatch on its way through a model.
+pub(super) struct Pass<'a> {
+    pub sae: &'a Sae,
+    pub config: &'a LossConfig,
+    pub moment: Moment,
+    /// What the encoder reads, `[batch, n_visible]`.
+    pub x: Tensor,
+    /// What codes are to stand for, `[batch, n_targets]`: targets less what is beside codes.
+    pub y: Tensor,
+    /// Pre-activations without their bias, `[batch, n_latents]`.
+    pub products: Tensor,
+}
+
+/// Codes that reconstruct, with what gradients are summed from.
+pub(super) struct Block {
+    pub codes: SparseCodes,
+    /// Gradient at the pre-activation of each entry, 0 beyond the counts: `[batch, s]`.
+    pub pre: Tensor,
+    /// Gradient at the reconstruction, `[batch, n_targets]`.
+    pub errors: Tensor,
+    /// Whether active latents of this block count as fired.
+    pub fires: bool,
+    /// What is summed over the entries of each latent besides: gradients of parameters by their
+    /// names, and of the lengths of decoder rows, `[batch, s]`.
+    pub sums: Vec<(&'static str, Tensor)>,
+}
+
+/// The name of gradients of lengths among the sums.
+pub(super) const LENGTHS: &str = "lengths";
+
+/// What a kind makes of a minibatch.
+pub(super) struct Terms {
+    pub blocks: Vec<Block>,
+    /// Gradient at what is beside codes, `[batch, n_targets]`.
+    pub beside: Tensor,
+    /// What the codes that the model encodes by leave of `y`, `[batch, n_targets]`.
+    pub residual: Tensor,
+    /// The loss, f64 scalar.
+    pub loss: Tensor,
+    /// The least pre-activation that was chosen, `[1]`, where the kind has a threshold to follow it.
+    pub cut: Option<Tensor>,
+}
+
+/// What is left of a target.
+pub(super) struct Left {
+    /// `y − Σ_j z_j d_j`
+    pub residual: Tensor,
+    /// Gradient of the loss at the reconstruction.
+    pub errors: Tensor,
+    /// The loss, f64 scalar.
+    pub loss: Tensor,
+}
+
+/// `Σ` of squares in f64.
+pub(super) fn squares(t: &Tensor) -> Result<Tensor> {
+    t.to_dtype(DType::F64)?.sqr()?.sum_all()
+}
+
+impl Pass<'_> {
+    pub(super) fn batch(&self) -> f64 {
+        self.x.dims()[0] as f64
+    }
+
+    /// The pre-activations' bias.
+    pub(super) fn bias(&self) -> Result<&Tensor> {
+        self.sae.other(super::config::BIAS)
+    }
+
+    /// Numbers of the model's type.
+    pub(super) fn numbers(&self, x: &[f64]) -> Result<Tensor> {
+        Tensor::new(x, self.x.device())?.to_dtype(self.x.dtype())
+    }
+
+    /// What codes leave of `y`, with a loss of `weight` times its mean square a row.
+    pub(super) fn left(&self, y: &Tensor, codes: &SparseCodes, weight: f64) -> Result<Left> {
+        self.left_of(codes.residual(y, &self.sae.decoder)?, weight)
+    }
+
+    /// The same of what is left already.
+    pub(super) fn left_of(&self, residual: Tensor, weight: f64) -> Result<Left> {
+        let errors = (&residual * (-2. * weight / self.batch()))?;
+        let loss = (squares(&residual)? * (weight / self.batch()))?;
+        Ok(Left { residual, errors, loss })
+    }
+
+    /// Gradient at the values of codes, from that at the reconstruction; 0 beyond the counts.
+    pub(super) fn at_values(&self, codes: &SparseCodes, errors: &Tensor) -> Result<Tensor> {
+        code_dots(codes, errors, &self.sae.decoder)
+    }
+
+    /// Entries of a vector over latents at those of codes.
+    pub(super) fn at(&self, of_latents: &Tensor, codes: &SparseCodes) -> Result<Tensor> {
+        of_latents.index_select(&codes.indices.flatten_all()?, 0)?.reshape(codes.indices.shape())
+    }
+
+    /// The lengths of decoder rows at the entries of codes; none where they are 1.
+    pub(super) fn lengths(&self, codes: &SparseCodes) -> Result<Option<Tensor>> {
+        if self.config.unit_atoms {
+            return Ok(None);
+        }
+        self.at(&self.sae.decoder.sqr()?.sum(1)?.sqrt()?, codes).map(Some)
+    }
+
+    /// 1 for entries that are there, 0 beyond the counts.
+    pub(super) fn there(&self, codes: &SparseCodes) -> Result<Tensor> {
+        codes.mask()?.to_dtype(self.x.dtype())
+    }
+
+    /// The number of values that are above 0 in the mean of rows, `Σ t / batch`, in f64.
+    pub(super) fn mean(&self, t: &Tensor) -> Result<Tensor> {
+        t.to_dtype(DType::F64)?.sum_all()? * (1. / self.batch())
+    }
+}
+
+/// The minibatch of prepared rows `x` and their targets.
+pub(super) fn pass<'a>(
+    sae: &'a Sae,
+    config: &'a LossConfig,
+    moment: Moment,
+    x: &Tensor,
+    targets: &Tensor,
+) -> Result<Pass<'a>> {
+    let centred = sae.centred(x)?;
+    let y = match sae.config.n_targets {
+        None if !sae.config.skip && sae.config.subtract_bias => centred.clone(),
+        _ => targets.broadcast_sub(&sae.beside_codes(x)?)?,
+    };
+    Ok(Pass { products: sae.products(&centred)?, sae, config, moment, x: centred, y })
+}

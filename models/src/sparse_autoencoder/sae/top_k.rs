@@ -1,0 +1,64 @@
+//! TopK and BatchTopK.
+//!
+//! ```text
+//! L = 1/m Σ_rows ‖x̂ − y‖²,   ∂L/∂π_j = ∂L/∂x̂ · d_j  for active j
+//! ```
+//!
+//! With multi-TopK, `1/8` of the loss of the `4k` largest is added, so that codes of more latents
+//! than `k` are good ones too (Gao et al. 2024, section 4.1 and appendix A).
+use super::pass::{Block, Left, Pass, Terms};
+use candle::Result;
+use chandlery_ops::codes::{SparseCodes, active, batch_threshold, top_k};
+
+/// How many times `k` latents multi-TopK takes, and the weight of their loss.
+const MULTI: usize = 4;
+const MULTI_WEIGHT: f64 = 1. / 8.;
+
+/// The block of codes that all are above 0, and what they leave.
+fn block(pass: &Pass<'_>, codes: SparseCodes, weight: f64, fires: bool) -> Result<(Block, Left)> {
+    let left = pass.left(&pass.y, &codes, weight)?;
+    let pre = pass.at_values(&codes, &left.errors)?;
+    let errors = left.errors.clone();
+    Ok((Block { codes, pre, errors, fires, sums: vec![] }, left))
+}
+
+/// Of the `k` largest of each row.
+pub(super) fn of_rows(pass: &Pass<'_>) -> Result<Terms> {
+    let k = pass.moment.k;
+    let (first, left) = block(pass, top_k(&pass.products, pass.bias()?, k, None)?, 1., true)?;
+    let mut terms = Terms {
+        blocks: vec![first],
+        beside: left.errors,
+        residual: left.residual,
+        loss: left.loss,
+        cut: None,
+    };
+    if pass.config.multi_top_k {
+        let codes = top_k(&pass.products, pass.bias()?, MULTI * k, None)?;
+        let (more, left) = block(pass, codes, MULTI_WEIGHT, false)?;
+        terms.blocks.push(more);
+        terms.beside = (terms.beside + left.errors)?;
+        terms.loss = (terms.loss + left.loss)?;
+    }
+    Ok(terms)
+}
+
+/// The codes of the largest of a minibatch, and the least of them.
+pub(super) fn codes_of_batch(pass: &Pass<'_>) -> Result<(SparseCodes, candle::Tensor)> {
+    let (products, bias) = (&pass.products, pass.bias()?);
+    let cut = batch_threshold(products, bias, pass.moment.k * products.dim(0)?)?;
+    Ok((active(products, bias, &cut, true)?, cut))
+}
+
+/// Of the largest of the minibatch.
+pub(super) fn of_batch(pass: &Pass<'_>) -> Result<Terms> {
+    let (codes, cut) = codes_of_batch(pass)?;
+    let (block, left) = block(pass, codes, 1., true)?;
+    Ok(Terms {
+        blocks: vec![block],
+        beside: left.errors,
+        residual: left.residual,
+        loss: left.loss,
+        cut: Some(cut),
+    })
+}

@@ -1,0 +1,415 @@
+//! Training by minibatches, for all kinds.
+//!
+//! A step takes the [`Gradients`] of a minibatch and makes one step of Adam along them, that of
+//! encoder and decoder latent by latent ([`latent_step_`]). Rows of the decoder keep length 1, and
+//! gradients have no part along them. JumpReLU's thresholds are stepped as their logarithms.
+//!
+//! Sources: Gao et al. 2024, appendix A; Kingma and Ba, "Adam: a method for stochastic
+//! optimization", ICLR 2015.
+use super::config::{DECODER_BIAS, THRESHOLD};
+use super::loss::Gradients;
+use super::pass::squares;
+use super::start::{drawn_rows, geometric_median, is_due};
+use super::{Kind, Sae, SaeConfig, SaeTrainConfig, unit_rows};
+use crate::check::{all_finite, at_least_one, batch_of};
+use crate::checkpoint::{self, Checkpoint, place, put_back};
+use crate::model::Model;
+use crate::prepare::prepared;
+use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::Philox;
+use chandlery_ops::codes::latent_step_;
+use chandlery_ops::core::{advance_, set_scalars_};
+use chandlery_ops::layers::{AdamStep, adam_step_};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::Path;
+
+const OP: &str = "SaeTrainer";
+
+/// What the steps since the last report measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Metrics {
+    /// Steps since the last report.
+    pub steps: u64,
+    /// Rows of these steps.
+    pub rows: u64,
+    /// Mean loss of a minibatch.
+    pub loss: f64,
+    /// Fraction of variance unexplained: the squared error over that of the mean of each minibatch.
+    pub fvu: f64,
+    /// Mean number of active latents of a row.
+    pub l0: f64,
+    /// Share of latents that are dead after the last step, in [0, 1].
+    pub dead: f64,
+}
+
+/// Trains one [`Sae`] in f32; see the [module](self).
+pub struct SaeTrainer {
+    config: SaeTrainConfig,
+    model: SaeConfig,
+    philox: Philox,
+    /// Parameters and moments, `[3, n_latents, n_visible]` and `[3, n_latents, n_targets]`.
+    encoder: Tensor,
+    decoder: Tensor,
+    /// Parameters beside them, gradient and moments, `[4, n]`, one after the other.
+    others: Tensor,
+    scalars: Tensor,
+    /// Steps made, for the optimiser.
+    counter: Tensor,
+    /// Rows since each latent was last active, i64 `[n_latents]`.
+    idle: Tensor,
+    /// Sums since the last report: loss, squared errors, squares about the mean, active latents;
+    /// f64.
+    totals: Tensor,
+    steps: u64,
+    reported: u64,
+    /// Rows since the last report.
+    rows: u64,
+}
+
+/// The name of the trainer in its checkpoints.
+const NAME: &str = "sae";
+
+#[derive(Serialize, Deserialize)]
+struct Notes {
+    model: SaeConfig,
+    training: SaeTrainConfig,
+    #[serde(with = "place")]
+    philox: Philox,
+    progress: Value,
+}
+
+impl SaeTrainer {
+    /// Takes a copy of `model` and trains it. Rows from which dead latents start anew are drawn from
+    /// `philox` on.
+    ///
+    /// # Errors
+    /// When `config` is out of range or memory is short.
+    pub fn new(model: &Sae, config: SaeTrainConfig, philox: Philox) -> Result<Self> {
+        let of = model.config();
+        config.validate(of)?;
+        let device = model.device();
+        let state = |w: &Tensor, planes: usize| {
+            let all = Tensor::zeros((planes, w.dim(0)?, w.dim(1)?), DType::F32, device)?;
+            all.slice_set(&w.to_dtype(DType::F32)?.contiguous()?.unsqueeze(0)?, 0, 0)?;
+            Ok::<_, candle::Error>(all)
+        };
+        let decoder = if config.loss.unit_atoms { unit_rows(&model.decoder)? } else { model.decoder.clone() };
+        let others = model.others.iter().map(|(name, t)| {
+            let t = t.to_dtype(DType::F32)?.flatten_all()?;
+            if logs(&of.kind, name) { t.maximum(LEAST_THRESHOLD)?.log() } else { Ok(t) }
+        });
+        let others = Tensor::cat(&others.collect::<Result<Vec<_>>>()?, 0)?;
+        Ok(Self {
+            encoder: state(&model.encoder, 3)?,
+            decoder: state(&decoder, 3)?,
+            others: state(&others.unsqueeze(0)?, 4)?.squeeze(1)?,
+            scalars: Tensor::zeros(2, DType::F32, device)?,
+            counter: Tensor::new(&[0i64], device)?,
+            idle: Tensor::zeros(of.n_latents, DType::I64, device)?,
+            totals: Tensor::zeros(4, DType::F64, device)?,
+            steps: 0,
+            reported: 0,
+            rows: 0,
+            model: of.clone(),
+            config,
+            philox,
+        })
+    }
+
+    /// How the model is trained.
+    pub fn config(&self) -> &SaeTrainConfig {
+        &self.config
+    }
+
+    /// What the model is.
+    pub fn model_config(&self) -> &SaeConfig {
+        &self.model
+    }
+
+    /// One update from raw `rows`, `[batch, n_inputs]`, as [`step`](MinibatchTrainer::step), whose
+    /// targets are `targets`, `[batch, n_targets]`, floats of any type, which are not prepared: for
+    /// transcoders.
+    ///
+    /// # Errors
+    /// When shapes, types or devices do not fit.
+    pub fn step_to(&mut self, rows: &Tensor, targets: &Tensor) -> Result<()> {
+        let batch = check_minibatch(OP, rows, self.config.batch, self.model.n_inputs())?;
+        if batch_of(OP, "targets", targets, self.model.n_outputs())? != batch {
+            candle::bail!("{OP}::step_to: targets must be as many as rows, {batch}, got {}", targets.dim(0)?)
+        }
+        let x = prepared(OP, &self.model.preparation, rows, DType::F32)?.contiguous()?;
+        self.learn(&x, &targets.to_dtype(DType::F32)?.contiguous()?)
+    }
+
+    /// Where a parameter beside the weights lies in `others`.
+    fn place_of(&self, name: &str) -> (usize, usize) {
+        let mut at = 0;
+        for part in self.model.parts() {
+            if part.name == name {
+                return (at, part.len());
+            }
+            at += part.len();
+        }
+        (at, 0)
+    }
+
+    /// The model as it is; shares the memory of what is stepped, but for logarithms.
+    fn view(&self) -> Result<Sae> {
+        let params = self.others.get(0)?;
+        let others = self.model.parts().into_iter().map(|part| {
+            let (at, len) = self.place_of(part.name);
+            let t = params.narrow(0, at, len)?.reshape(&part.shape[..])?;
+            Ok((part.name, if logs(&self.model.kind, part.name) { t.exp()? } else { t }))
+        });
+        let others = others.collect::<Result<_>>()?;
+        Ok(Sae::of(&self.model, self.encoder.get(0)?, self.decoder.get(0)?, others))
+    }
+
+    /// Sets a parameter beside the weights, of which no logarithm is stepped.
+    fn set(&self, name: &str, to: &Tensor) -> Result<()> {
+        let to = to.to_dtype(DType::F32)?.to_device(self.device())?.flatten_all()?.contiguous()?;
+        self.others.get(0)?.slice_set(&to, 0, self.place_of(name).0)
+    }
+
+    /// Latents that are dead, u32, ascending. Waits for the device.
+    fn dead(&self) -> Result<Vec<u32>> {
+        let idle = self.idle.to_vec1::<i64>()?;
+        let is_dead = |(j, idle): (u32, i64)| (idle as u64 >= self.config.dead_rows).then_some(j);
+        Ok((0u32..).zip(idle).filter_map(is_dead).collect())
+    }
+
+    fn learn(&mut self, x: &Tensor, targets: &Tensor) -> Result<()> {
+        if self.steps == 0 && self.config.start_at_median {
+            self.set(DECODER_BIAS, &geometric_median(targets)?)?;
+        }
+        let batch = x.dim(0)?;
+        let sae = self.view()?;
+        let moment = self.config.moment(self.steps, &self.model.kind);
+        let dead = if self.config.loss.aux_k > 0 { self.dead()? } else { vec![] };
+        let dead = match dead.len() {
+            0 => None,
+            n => Some(Tensor::from_vec(dead, n, self.device())?),
+        };
+        let mut gradients = Gradients::of(&sae, &self.config.loss, moment, [x, targets], dead.as_ref())?;
+        if self.model.kind == Kind::JumpRelu {
+            for (name, gradient) in &mut gradients.others {
+                if *name == THRESHOLD {
+                    *gradient = (&*gradient * sae.other(THRESHOLD)?)?;
+                }
+            }
+        }
+        let factor = self.set_scalars(&gradients, &sae)?;
+        self.step_others(&gradients, factor.as_ref())?;
+        let of = gradients.of_latents();
+        latent_step_(&self.encoder, &self.decoder, &of, &self.scalars, &self.counter, AdamStep::default())?;
+        advance_(&self.counter, 1)?;
+        if let Some(cut) = &gradients.cut {
+            self.follow_threshold(cut, sae.other(THRESHOLD)?)?;
+        }
+        let is_fired = gradients.fired.gt(0f64)?;
+        let idle = (&self.idle + batch as f64)?;
+        self.idle = is_fired.where_cond(&idle.zeros_like()?, &idle)?;
+        let about_mean = targets.broadcast_sub(&targets.mean_keepdim(0)?)?;
+        let figures = [
+            gradients.loss.clone(),
+            squares(&gradients.residual)?,
+            squares(&about_mean)?,
+            gradients.fired.to_dtype(DType::F64)?.sum_all()?,
+        ];
+        self.totals = (&self.totals + Tensor::stack(&figures, 0)?)?;
+        self.steps += 1;
+        self.rows += batch as u64;
+        if is_due(self.config.resampling, self.steps) {
+            self.resample(&gradients.residual)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the rate and the factor on gradients into the scalars; the factor too, where gradients
+    /// are cut.
+    fn set_scalars(&self, gradients: &Gradients, sae: &Sae) -> Result<Option<Tensor>> {
+        let rate = self.config.rate(self.steps, self.model.n_latents) as f32;
+        set_scalars_(&self.scalars, &[rate, 1.])?;
+        let Some(clip) = self.config.clip else { return Ok(None) };
+        let norm = gradients.squares(sae)?.sqrt()?.maximum(clip)?;
+        let factor = (norm.recip()? * clip)?.to_dtype(DType::F32)?.reshape(1)?;
+        self.scalars.slice_set(&factor, 0, 1)?;
+        Ok(Some(factor))
+    }
+
+    /// Steps the parameters beside the weights.
+    fn step_others(&self, gradients: &Gradients, factor: Option<&Tensor>) -> Result<()> {
+        let all = self.others.zeros_like()?.get(0)?;
+        for (name, gradient) in &gradients.others {
+            let gradient = gradient.flatten_all()?.contiguous()?;
+            let gradient = match factor {
+                Some(factor) => gradient.broadcast_mul(factor)?,
+                None => gradient,
+            };
+            all.slice_set(&gradient, 0, self.place_of(name).0)?;
+        }
+        self.others.slice_set(&all.unsqueeze(0)?, 0, 1)?;
+        adam_step_(&self.others, &self.scalars, &self.counter, AdamStep::default(), 0)
+    }
+
+    /// The threshold of inference follows the least value that was chosen, where one was.
+    fn follow_threshold(&self, cut: &Tensor, threshold: &Tensor) -> Result<()> {
+        let kept = if self.steps == 0 { 0. } else { self.config.threshold_decay };
+        let is_one = cut.lt(f64::from(f32::MAX))?;
+        let cut = is_one.where_cond(cut, threshold)?;
+        self.set(THRESHOLD, &((threshold * kept)? + (cut * (1. - kept))?)?)
+    }
+
+    /// Dead latents start anew from rows with large errors; see [`Resampling`](super::Resampling).
+    fn resample(&mut self, residual: &Tensor) -> Result<()> {
+        let dead = self.dead()?;
+        let losses = residual.to_dtype(DType::F64)?.sqr()?.sum(1)?.to_vec1::<f64>()?;
+        let alive: Vec<u32> =
+            (0..self.model.n_latents as u32).filter(|j| dead.binary_search(j).is_err()).collect();
+        if dead.is_empty() || alive.is_empty() || losses.iter().sum::<f64>() <= 0. {
+            return Ok(());
+        }
+        let alive = Tensor::new(alive, self.device())?;
+        let lengths = self.encoder.get(0)?.index_select(&alive, 0)?.sqr()?.sum(1)?.sqrt()?;
+        let length = 0.2 * f64::from(lengths.mean_all()?.to_scalar::<f32>()?);
+        let rows = drawn_rows(&losses, dead.len(), self.philox);
+        self.philox = self.philox.advanced(dead.len());
+        let bias = self.place_of(super::config::BIAS).0;
+        let mut idle = self.idle.to_vec1::<i64>()?;
+        for (&j, row) in dead.iter().zip(rows) {
+            let direction = unit_rows(&residual.narrow(0, row, 1)?.contiguous()?)?;
+            let zeros = direction.zeros_like()?;
+            let states = [(&self.encoder, (&direction * length)?), (&self.decoder, direction)];
+            for (state, w) in states {
+                let planes = Tensor::stack(&[&w, &zeros, &zeros], 0)?;
+                state.slice_set(&planes, 1, j as usize)?;
+            }
+            let zeros = Tensor::zeros((4, 1), DType::F32, self.device())?;
+            self.others.slice_set(&zeros, 1, bias + j as usize)?;
+            if let Some(idle) = idle.get_mut(j as usize) {
+                *idle = 0;
+            }
+        }
+        self.idle = Tensor::new(idle, self.device())?;
+        Ok(())
+    }
+
+    /// Sums since the last report, of how many steps.
+    fn since_report(&self) -> Result<(Vec<f64>, u64)> {
+        let (totals, steps) = (self.totals.to_vec1::<f64>()?, self.steps - self.reported);
+        if totals.iter().any(|total| !total.is_finite()) {
+            candle::bail!(
+                "{OP}: the loss or an error became infinite or NaN between steps {} and {}; lower the learning rate, or look for such values in the input",
+                self.reported + 1,
+                self.steps
+            )
+        }
+        Ok((totals, steps))
+    }
+
+    /// The parts of its state, by name.
+    fn state(&self) -> [(&'static str, &Tensor); 4] {
+        [
+            ("encoder", &self.encoder),
+            ("decoder", &self.decoder),
+            ("others", &self.others),
+            ("counter", &self.counter),
+        ]
+    }
+}
+
+/// The least threshold that JumpReLU is stepped from.
+const LEAST_THRESHOLD: f64 = 1e-6;
+
+/// Whether the logarithm of a parameter is stepped.
+fn logs(kind: &Kind, name: &str) -> bool {
+    *kind == Kind::JumpRelu && name == THRESHOLD
+}
+
+impl Trainer for SaeTrainer {
+    type Model = Sae;
+    type Metrics = Metrics;
+
+    fn check(&mut self) -> Result<()> {
+        self.since_report()?;
+        all_finite(OP, self.steps, self.state())
+    }
+
+    fn metrics(&mut self) -> Result<Metrics> {
+        let (totals, steps) = self.since_report()?;
+        at_least_one(&format!("{OP}::metrics"), "steps since the last call", steps as usize)?;
+        let &[loss, errors, about_mean, active] = &totals[..] else { candle::bail!("{OP}: four sums") };
+        let rows = self.rows;
+        (self.totals, self.reported, self.rows) = (self.totals.zeros_like()?, self.steps, 0);
+        Ok(Metrics {
+            steps,
+            rows,
+            loss: loss / steps as f64,
+            fvu: errors / about_mean,
+            l0: active / rows as f64,
+            dead: self.dead()?.len() as f64 / self.model.n_latents as f64,
+        })
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn model(&self) -> Result<Sae> {
+        self.view()?.to_device(self.device())
+    }
+
+    fn device(&self) -> &Device {
+        self.encoder.device()
+    }
+
+    fn save(&self, path: &Path, progress: &Value) -> Result<()> {
+        let counts = [self.steps, self.reported, self.rows].map(|n| n as i64);
+        let counts = Tensor::new(&counts, &Device::Cpu)?;
+        let more = [("idle", &self.idle), ("totals", &self.totals), ("counts", &counts)];
+        let state = self.state().into_iter().chain(more);
+        let state = state.map(|(name, t)| (format!("trainer.{name}"), t.clone()));
+        let notes = Notes {
+            model: self.model.clone(),
+            training: self.config.clone(),
+            philox: self.philox,
+            progress: progress.clone(),
+        };
+        checkpoint::save(path, NAME, state, &notes, &self.model.preparation)
+    }
+}
+
+impl MinibatchTrainer for SaeTrainer {
+    /// Of a transcoder, refused: see [`step_to`](SaeTrainer::step_to).
+    fn step(&mut self, rows: &Tensor, _: Option<&Tensor>) -> Result<()> {
+        check_minibatch(OP, rows, self.config.batch, self.model.n_inputs())?;
+        if self.model.n_targets.is_some() {
+            candle::bail!("{OP}::step: a transcoder must have targets; give them to step_to")
+        }
+        let x = prepared(OP, &self.model.preparation, rows, DType::F32)?.contiguous()?;
+        self.learn(&x, &x)
+    }
+
+    fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
+        let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
+        checkpoint.load_preparation(&mut notes.model.preparation, device)?;
+        let refused = |e: candle::Error| checkpoint.refused(&e);
+        let first = Tensor::ones((notes.model.n_latents, notes.model.n_visible), DType::F32, device)?;
+        let model = Sae::tied(notes.model, &first).map_err(refused)?;
+        let mut trainer = Self::new(&model, notes.training, notes.philox).map_err(refused)?;
+        put_back(OP, trainer.state(), |name| checkpoint.of_trainer(name)).map_err(refused)?;
+        let [steps, reported, rows] = checkpoint.counts()?;
+        let (idle, totals) = (checkpoint.of_trainer("idle")?, checkpoint.of_trainer("totals")?);
+        if idle.dims() != trainer.idle.dims() || idle.dtype() != DType::I64 {
+            return Err(checkpoint.refused(&"idle must be that of the trainer"));
+        }
+        if totals.dims() != [4] || totals.dtype() != DType::F64 {
+            return Err(checkpoint.refused(&"totals must be those of the trainer"));
+        }
+        (trainer.idle, trainer.totals) = (idle, totals);
+        (trainer.steps, trainer.reported, trainer.rows) = (steps, reported, rows);
+        Ok((trainer, notes.progress))
+    }
+}
