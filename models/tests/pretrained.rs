@@ -245,7 +245,7 @@ fn what_a_newer_version_or_another_library_wrote_is_refused_with_the_reason() ->
     dbn()?.save_pretrained(folder.path())?;
     let name = folder.path().display().to_string();
     let (types, good) = (
-        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary, denoising-autoencoder, stacked-denoising-autoencoder, sparse-autoencoder, sparse-coding, t-sne, softmax",
+        "rbm, deep-belief-network, labelled-deep-belief-network, feedforward, dictionary, denoising-autoencoder, stacked-denoising-autoencoder, sparse-autoencoder, sae, sparse-coding, t-sne, softmax",
         fields(folder.path())?,
     );
     let cases: [(&str, Value, String); 6] = [
