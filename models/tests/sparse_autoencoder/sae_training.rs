@@ -87,7 +87,7 @@ fn top_k_finds_the_features_of_planted_data_and_the_tutorials_kind_fewer() -> Re
     let minibatches = (0..32).map(|i| planted.rows(batch, i)).collect::<Result<Vec<_>>>()?;
     for (i, rows) in (0..steps).zip(minibatches.iter().cycle()) {
         trainer.step(rows, None)?;
-        if i < 150 {
+        if i < 80 {
             other.step(rows, None)?;
         }
     }

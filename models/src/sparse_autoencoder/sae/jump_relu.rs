@@ -11,7 +11,7 @@
 //! sparse autoencoders", 2024, equations 9 to 12; Conerly et al., "Dictionary learning optimization
 //! techniques", 2025 (tanh).
 use super::config::THRESHOLD;
-use super::loss::Penalty;
+use super::loss_config::Penalty;
 use super::pass::{Block, LENGTHS, Pass, Terms};
 use candle::Result;
 use chandlery_ops::codes::{SparseCodes, active};

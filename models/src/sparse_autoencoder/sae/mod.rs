@@ -53,6 +53,7 @@ mod config;
 mod gated;
 mod jump_relu;
 pub mod loss;
+mod loss_config;
 mod matryoshka;
 mod pass;
 mod relu;
@@ -62,7 +63,8 @@ pub mod train;
 mod train_config;
 
 pub use config::{Kind, START_THRESHOLD, SaeConfig};
-pub use loss::{Gradients, LossConfig, Moment, Penalty};
+pub use loss::Gradients;
+pub use loss_config::{LossConfig, Moment, Penalty};
 pub use start::geometric_median;
 pub use train::{Metrics, SaeTrainer};
 pub use train_config::{Resampling, SaeTrainConfig};

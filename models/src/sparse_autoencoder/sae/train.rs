@@ -128,6 +128,18 @@ impl SaeTrainer {
         &self.model
     }
 
+    /// Changes how many steps are planned, by which the rate decays: for a run that is to go on longer
+    /// than was planned.
+    ///
+    /// # Errors
+    /// When there would be none.
+    pub fn set_planned_steps(&mut self, steps: u64) -> Result<()> {
+        let config = SaeTrainConfig { steps: Some(steps), ..self.config.clone() };
+        config.validate(&self.model)?;
+        self.config = config;
+        Ok(())
+    }
+
     /// One update from raw `rows`, `[batch, n_inputs]`, as [`step`](MinibatchTrainer::step), whose
     /// targets are `targets`, `[batch, n_targets]`, floats of any type, which are not prepared: for
     /// transcoders.

@@ -1,5 +1,5 @@
 //! How a sparse autoencoder with latents learns.
-use super::loss::{LossConfig, Moment};
+use super::loss_config::{LossConfig, Moment};
 use super::{Kind, SaeConfig};
 use crate::check::{at_least_one, range};
 use candle::Result;
