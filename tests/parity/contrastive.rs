@@ -317,6 +317,10 @@ fn cd_update_matches_its_reference_at_awkward_sizes() -> Result<()> {
         // More slices than a ring has places for: of one block a tile, and of two.
         (200, 264, 136),
         (450, 72, 200),
+        // Minibatches of more rows than stay: of a large matrix, and of tiles that blocks share.
+        (257, 2056, 2312),
+        (700, 264, 136),
+        (1100, 136, 392),
     ];
     let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
     for device in devices()? {
@@ -426,7 +430,9 @@ fn weights_in_halves_are_stepped_as_whole_ones() -> Result<()> {
     for device in devices()? {
         // Tiles and slices that end within the matrix; columns of tiles that several blocks share,
         // or that one block keeps.
-        for (batch, rows, cols) in [(192, 2056, 2304), (20, 8200, 4112), (130, 4104, 1032)] {
+        for (batch, rows, cols) in
+            [(192, 2056, 2304), (20, 8200, 4112), (130, 4104, 1032), (193, 2056, 2304), (321, 4104, 1032)]
+        {
             if !cd_update_takes_halves(&device, [rows, cols], batch) {
                 assert!(!device.is_cuda() || !warpgroups_multiply(&device), "no kernel for [{rows}, {cols}]");
                 continue;
