@@ -10,6 +10,7 @@ robust: each column minus its median, divided by the distance of its quartiles
 log1p: ln(1 + x); values must be above -1
 scale=F: multiply by F
 unit-variance: divide by the standard deviation over all values
+mean-norm: multiply by one factor, so that rows have a mean length of the root of their number of values
 center: subtract the mean of each feature
 row-mean: subtract the mean of each row
 contrast[=C]: give each row mean 0 and variance 1; C (default 0.00015) is added to its variance
@@ -26,6 +27,7 @@ pub const PREPARE: &str = concat!(
      and saved with the model.\n\nDefault: none, but\n\
      for patches of images: row-mean in dictionary-learning (unless --fixed-dc or --nonnegative-atoms is given), row-mean,zca=0.1 in \
      sparse-coding, rescale in sparse-autoencoder;\n\
+     for other rows: mean-norm in sparse-autoencoder with --kind;\n\
      for tables with values outside of 0 to 1: minmax in dae; in dbn, if --visible is not given, minmax for columns on one scale (the widest at \
      most twice as wide as half of them), else standardise with --visible gaussian;\n\
      for tsne evaluate: the fitted steps of the run.\n\n",

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 /// A family of models that read patches of images or rows, and make features of them.
-pub trait Family: Decode<Codes = Tensor> {
+pub trait Family: Decode {
     /// The settings of its runs.
     type Settings: DeserializeOwned;
     /// The names of its training command.
@@ -54,7 +54,10 @@ pub fn open<M: Family>(args: &UseArgs) -> Result<(Device, M, Rows)> {
 ///
 /// # Errors
 /// As [`open`], when a row is not what the model reads, or the disk refuses.
-pub fn encode<M: Family>(args: &EncodeArgs, change: impl FnOnce(M) -> Result<M>) -> Result<Outcome> {
+pub fn encode<M: Family + Decode<Codes = Tensor>>(
+    args: &EncodeArgs,
+    change: impl FnOnce(M) -> Result<M>,
+) -> Result<Outcome> {
     let report = report_beside(args.of.common.json, &args.out)?;
     let (device, model, rows) = open(&args.of)?;
     let model = change(model)?;

@@ -6,6 +6,7 @@ use chandlery::dbn::DbnConfig;
 use chandlery::feedforward::{Activation, FeedforwardConfig};
 use chandlery::labelled::LabelledDbnConfig;
 use chandlery::sparse_autoencoder::SparseAutoencoderConfig;
+use chandlery::sparse_autoencoder::sae::SaeConfig;
 use chandlery::sparse_coding::SparseCodingConfig;
 use chandlery_datasets::{Feed, FeedConfig, ImageShape, Preparation, RowType, Split};
 
@@ -53,6 +54,7 @@ reads! {
     StackedDaeConfig: |config| config.layers.first().is_some_and(|layer| layer.output != Activation::Sigmoid);
     // A squared error takes any numbers.
     SparseAutoencoderConfig: |_| true;
+    SaeConfig: |_| true;
     SparseCodingConfig: |_| true;
 }
 

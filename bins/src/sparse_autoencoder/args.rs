@@ -1,4 +1,5 @@
 //! The command line of `sparse-autoencoder`.
+use super::latents::args::LatentArgs;
 use crate::args::converge::ConvergeArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::completions::CompletionsArgs;
@@ -31,6 +32,7 @@ Examples:
   sparse-autoencoder train --data FOLDER --patch 10 --prepare row-mean,zca=0.1 --decoder linear
   sparse-autoencoder train --optimizer adam --epochs 50 --start gaussian
   sparse-autoencoder train --optimizer cg --start-from runs/FEATURES
+  sparse-autoencoder train --data ACTIVATIONS.npy --kind top-k --latents 24576 --active 32
   sparse-autoencoder train --resume runs/FEATURES --iterations 800";
 /// The same of `encode`.
 const ENCODE: &str = "\
@@ -64,10 +66,12 @@ pub enum Command {
     /// Train on patches of images, or on rows: by L-BFGS over all of them, or by --optimizer.
     #[command(after_help = TRAIN)]
     Train(Box<TrainArgs>),
-    /// Write the features of rows to a .npy, .csv or .safetensors file.
+    /// Write the features of rows to a .npy, .csv or .safetensors file; of models of --kind sparse
+    /// codes to a .safetensors or .npz file.
     #[command(after_help = ENCODE)]
     Encode(EncodeArgs),
-    /// Print the terms of the cost and how often features are active.
+    /// Print the terms of the cost and how often features are active; of models of --kind the
+    /// fraction of variance unexplained, and how many latents are active.
     #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
     /// Print the squared error of reconstructed rows, and draw some of them with their originals.
@@ -165,6 +169,10 @@ pub struct Settings {
     /// Number of hidden units. They are the features.
     #[arg(long, value_name = "N", default_value_t = 25, value_parser = at_least_one)]
     pub hidden: usize,
+    /// Models with many latents of which few are active.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub latents: LatentArgs,
     /// What the cost weighs, and how it is computed.
     #[command(flatten)]
     #[serde(flatten)]
@@ -182,11 +190,12 @@ pub struct Settings {
     #[serde(default)]
     pub optimizer: OptimizerArg,
     /// Learning rate, above 0. Of gd: the fixed rate; default: each step is found by backtracking.
-    /// Of adam; default: 0.003. Not with lbfgs and cg, which search for the length of each step.
+    /// Of adam; default: 0.003. Of --kind; default: 2e-4 over the root of latents / 16384. Not with
+    /// lbfgs and cg, which search for the length of each step.
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<f64>,
-    /// Rows of a minibatch. Of adam alone. Default: 1000.
+    /// Rows of a minibatch. Of adam, default: 1000; of --kind, default: 4096.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
@@ -247,6 +256,9 @@ impl Settings {
     /// # Errors
     /// When there are some; the message names them.
     pub fn check(&self) -> Result<()> {
+        if self.latents.kind.is_some() {
+            return self.check_latents();
+        }
         let Self { optimizer, learning_rate, batch, .. } = self;
         let searches = matches!(optimizer, OptimizerArg::Lbfgs | OptimizerArg::Cg);
         ensure!(
@@ -270,6 +282,24 @@ impl Settings {
             "--precision f64: minibatches are computed in f32; give --precision f32, or another --optimizer"
         );
         Ok(())
+    }
+}
+
+impl Settings {
+    /// Refuses what models of `--kind` do not have.
+    fn check_latents(&self) -> Result<()> {
+        let Self { latents, optimizer, start_from, cost, .. } = self;
+        ensure!(
+            *optimizer == OptimizerArg::default(),
+            "--optimizer: --kind learns by Adam from minibatches; leave it out"
+        );
+        ensure!(start_from.is_none(), "--start-from: --kind draws its first weights; leave it out");
+        ensure!(
+            cost.precision == "f32",
+            "--precision: --kind computes in f32, got {}; leave it out",
+            cost.precision
+        );
+        latents.check()
     }
 }
 
@@ -329,12 +359,12 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub settings: Settings,
     /// Iterations, which are no epochs: each computes the gradient from all rows at least once.
-    /// Default: 400. Not with --optimizer adam, which has --epochs. With --resume, a larger number
+    /// Default: 400. Not with --optimizer adam and --kind, which have --epochs. With --resume, a larger number
     /// extends the run, even a finished one, to N iterations in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
-    /// Epochs: passes over the training rows. Of --optimizer adam alone. Default: 100. With
-    /// --resume, a larger number extends the run, even a finished one, to N epochs in all.
+    /// Epochs: passes over the training rows. Of --optimizer adam, default: 100; of --kind, default:
+    /// 10. With --resume, a larger number extends the run, even a finished one, to N epochs in all.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
     /// How rows reach the device.

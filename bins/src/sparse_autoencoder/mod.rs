@@ -7,19 +7,24 @@
 //! | `start` | the weights that it starts from |
 //! | `finish` | what it leaves |
 //! | `evaluate` | the command `evaluate` |
+//! | [`latents`] | models with `--kind`: their options, training and commands |
 //! | `self_taught` | the command `self-taught` |
 pub mod args;
 mod evaluate;
 mod finish;
+pub mod latents;
 mod self_taught;
 mod start;
 mod train;
 
-use crate::patch_rows::{encode, reconstruct};
+use crate::patch_rows::{UseArgs, encode, reconstruct};
+use crate::program::model_type;
 use crate::report::Outcome;
 use anyhow::Result;
 use args::{Cli, Command};
+use chandlery::pretrained::ModelType;
 use chandlery::sparse_autoencoder::SparseAutoencoder;
+use chandlery::sparse_autoencoder::sae::Sae;
 
 /// Runs the command of the command line.
 ///
@@ -29,10 +34,18 @@ pub fn run(cli: Cli) -> Result<Outcome> {
     match cli.command {
         None => train::train(&cli.train),
         Some(Command::Train(args)) => train::train(&args),
+        Some(Command::Encode(args)) if has_latents(&args.of)? => latents::encode(&args),
         Some(Command::Encode(args)) => encode::<SparseAutoencoder>(&args, Ok),
+        Some(Command::Evaluate(args)) if has_latents(&args.of)? => latents::evaluate(&args.of),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
+        Some(Command::Reconstruct(args)) if has_latents(&args.of)? => reconstruct::<Sae>(&args),
         Some(Command::Reconstruct(args)) => reconstruct::<SparseAutoencoder>(&args),
         Some(Command::SelfTaught(args)) => self_taught::self_taught(&args),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }
+}
+
+/// Whether a model is one of `--kind`.
+fn has_latents(of: &UseArgs) -> Result<bool> {
+    Ok(model_type(&of.model.model)? == ModelType::Sae)
 }

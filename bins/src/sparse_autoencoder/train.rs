@@ -1,6 +1,7 @@
 //! The command `train`: a sparse autoencoder from all rows at once, or from minibatches.
 use super::args::{OptimizerArg, Settings, TrainArgs};
 use super::finish::{Made as Training, finish};
+use super::latents;
 use super::start::{Given, first_model, keep};
 use crate::patch_rows::{Family, Input, Usual};
 use crate::report::Outcome;
@@ -88,6 +89,12 @@ impl Run for Minibatches {
 /// Trains a model, or resumes that, and leaves a run folder.
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut asked = Asked::<AllRows>::new(&args.session, || given(args))?;
+    let usual = SparseAutoencoder::USUAL;
+    if asked.settings.latents.kind.is_some() {
+        ensure!(args.iterations.is_none(), "--iterations: --kind learns in epochs; give --epochs");
+        let rows = usual.open(&asked.input.rows, Some(SplitArg::Train), asked.settings.seed)?;
+        return latents::train(asked.by(), args, &rows);
+    }
     let optimizer = asked.settings.optimizer;
     let of_all_rows = optimizer.of_all_rows();
     ensure!(
@@ -100,7 +107,6 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         "--epochs: {} makes iterations over all rows; give --iterations",
         optimizer.words()
     );
-    let usual = SparseAutoencoder::USUAL;
     let rows = usual.open(&asked.input.rows, Some(SplitArg::Train), asked.settings.seed)?;
     if asked.resumed().is_none() {
         asked.settings.cost.chunk = args.feed.chunk(&rows.split);
@@ -115,7 +121,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
 fn given(args: &TrainArgs) -> Result<(Input, Settings)> {
     let mut settings = args.settings.clone();
     settings.iterations = args.iterations.unwrap_or(settings.iterations);
-    settings.epochs = args.epochs.unwrap_or(settings.epochs);
+    let epochs = settings.latents.kind.map_or(settings.epochs, |_| latents::args::EPOCHS);
+    settings.epochs = args.epochs.unwrap_or(epochs);
     settings.check()?;
     if let Some(name) = &settings.start_from {
         settings.hidden = Given::open(name)?.n_hidden();

@@ -169,6 +169,7 @@ pub fn takes_centre(metric: Metric, prepare: &[StepConfig]) -> bool {
             step,
             StepConfig::Scale(_)
                 | StepConfig::UnitVariance
+                | StepConfig::MeanNorm
                 | StepConfig::Center
                 | StepConfig::Standardise
                 | StepConfig::MinMax

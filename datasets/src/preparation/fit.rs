@@ -11,7 +11,7 @@ use super::step::{Mean, Step, StepConfig};
 use super::whitening::Whitening;
 
 use crate::{Error, Result, Split};
-use candle::{Device, Tensor};
+use candle::{DType, Device, Tensor};
 
 impl Preparation {
     /// Of steps that need no fitting: scale, row sum, row mean, contrast and log1p.
@@ -97,6 +97,22 @@ impl Preparation {
                     )));
                 }
                 Step::Scale(1. / stdev)
+            }
+            StepConfig::MeanNorm => {
+                let (mut lengths, mut n) = (0., 0);
+                blocks(split()?, self, seed, |rows| {
+                    lengths +=
+                        rows.to_dtype(DType::F64)?.sqr()?.sum(1)?.sqrt()?.sum_all()?.to_scalar::<f64>()?;
+                    n += rows.dim(0)?;
+                    Ok(())
+                })?;
+                let mean = lengths / n as f64;
+                if !(mean.is_finite() && mean > 0.) {
+                    return Err(Error::Argument(format!(
+                        "Preparation: rows must have a length to be given a mean one, got {mean} on average"
+                    )));
+                }
+                Step::Scale((self.n_outputs(split()?.n_features())? as f64).sqrt() / mean)
             }
             StepConfig::Center => {
                 let mean = RowStatistics::of(split()?, self, seed)?.mean;

@@ -11,6 +11,7 @@
 //! |-------------------------------------------|------------------------------------------------|--------|------------------------------|
 //! | [`Scale`](StepConfig::Scale)              | `c x`                                          | no     |                              |
 //! | [`UnitVariance`](StepConfig::UnitVariance) | `x / σ`, one `σ` for all features             | yes    |                              |
+//! | [`MeanNorm`](StepConfig::MeanNorm)        | `x √n / mean length of rows`, for `n` features | yes    | Conerly et al. 2024          |
 //! | [`Center`](StepConfig::Center)            | `x - μ`, the mean of each feature              | yes    |                              |
 //! | [`Standardise`](StepConfig::Standardise)  | each column to mean 0 and deviation 1          | yes    |                              |
 //! | [`MinMax`](StepConfig::MinMax)            | each column onto [0, 1]                        | yes    |                              |

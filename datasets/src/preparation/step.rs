@@ -28,6 +28,9 @@ pub enum StepConfig {
     /// Divides by the standard deviation over all rows and features, each about its feature's mean,
     /// so that features keep their proportions.
     UnitVariance,
+    /// Multiplies by one factor, so that the mean length of a row is the root of its number of
+    /// features: by custom for activations of neural networks.
+    MeanNorm,
     /// Subtracts the mean of each feature.
     Center,
     /// Subtracts from each feature its mean and divides by its standard deviation (divisor `n`); a
@@ -86,7 +89,7 @@ impl StepConfig {
     }
 }
 
-/// As command lines name them: `scale=F`, `unit-variance`, `center`, `standardise`, `minmax`,
+/// As command lines name them: `scale=F`, `unit-variance`, `mean-norm`, `center`, `standardise`, `minmax`,
 /// `robust`, `log1p`, `row-sum[=TOTAL]`, `row-mean`, `contrast[=C]`, `rescale`, `pca=N`,
 /// `whiten[=N]`, `zca[=EPSILON]`.
 impl FromStr for StepConfig {
@@ -111,6 +114,7 @@ impl FromStr for StepConfig {
         let step = match name {
             "scale" => Self::Scale(number(None)?),
             "unit-variance" => plain(Self::UnitVariance)?,
+            "mean-norm" => plain(Self::MeanNorm)?,
             "center" => plain(Self::Center)?,
             "standardise" | "standardize" => plain(Self::Standardise)?,
             "minmax" => plain(Self::MinMax)?,
@@ -131,7 +135,7 @@ impl FromStr for StepConfig {
             "zca" => Self::Whiten(WhiteningConfig { epsilon: number(Some(whitening.epsilon))?, ..whitening }),
             _ => {
                 return Err(format!(
-                    "{name}: no such step; give standardise, minmax, robust, log1p, scale=F, unit-variance, center, row-sum, row-mean, contrast, rescale, pca=N, whiten or zca"
+                    "{name}: no such step; give standardise, minmax, robust, log1p, scale=F, unit-variance, mean-norm, center, row-sum, row-mean, contrast, rescale, pca=N, whiten or zca"
                 ));
             }
         };
@@ -160,6 +164,7 @@ impl std::fmt::Display for StepConfig {
         match self {
             Self::Scale(factor) => write!(f, "scale={factor}"),
             Self::UnitVariance => f.write_str("unit-variance"),
+            Self::MeanNorm => f.write_str("mean-norm"),
             Self::Center => f.write_str("center"),
             Self::Standardise => f.write_str("standardise"),
             Self::MinMax => f.write_str("minmax"),
