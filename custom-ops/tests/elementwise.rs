@@ -3,20 +3,22 @@
 use candle::{DType, Device::Cpu, Result, Tensor, Var};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::elementwise::{
-    abs, add, contiguous, div, exp, ln, maximum, minimum, mul, neg, recip, relu, sigmoid, sqr, sqrt, sub,
+    abs, add, at_least, clamp, contiguous, div, equal, exp, ln, maximum, minimum, mul, neg, recip, relu,
+    sigmoid, sqr, sqrt, sub,
 };
 use chandlery_ops::core::normal;
 
 type Binary = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>, fn(f64, f64) -> f64);
 type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64);
 
-const BINARY: [Binary; 6] = [
+const BINARY: [Binary; 7] = [
     ("add", add, |a, b| a + b),
     ("sub", sub, |a, b| a - b),
     ("mul", mul, |a, b| a * b),
     ("div", div, |a, b| a / b),
     ("maximum", maximum, f64::max),
     ("minimum", minimum, f64::min),
+    ("equal", equal, |a, b| f64::from(u8::from(a == b))),
 ];
 const UNARY: [Unary; 9] = [
     ("abs", abs, f64::abs),
@@ -109,6 +111,16 @@ fn copies_have_their_entries_side_by_side() -> Result<()> {
         assert!(got.is_contiguous());
         let want = (0..24).map(|i| f64::from(12 * (i / 3 % 2) + 4 * (i % 3) + i / 6));
         assert_eq!(values(&got)?, want.collect::<Vec<_>>(), "{dtype:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn values_are_kept_within_bounds() -> Result<()> {
+    for dtype in [DType::F32, DType::F64] {
+        let x = Tensor::new(&[[-2f64, -0.5, 0.], [0.25, 0.75, 9.]], &Cpu)?.to_dtype(dtype)?;
+        assert_eq!(values(&at_least(&x, -0.5)?)?, [-0.5, -0.5, 0., 0.25, 0.75, 9.]);
+        assert_eq!(values(&clamp(&x, -0.5, 0.5)?)?, [-0.5, -0.5, 0., 0.25, 0.5, 0.5]);
     }
     Ok(())
 }

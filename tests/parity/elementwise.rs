@@ -3,7 +3,8 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::elementwise::{
-    abs, add, contiguous, div, exp, ln, maximum, minimum, mul, neg, recip, relu, sigmoid, sqr, sqrt, sub,
+    abs, add, contiguous, div, equal, exp, ln, maximum, minimum, mul, neg, recip, relu, sigmoid, sqr, sqrt,
+    sub,
 };
 use chandlery_ops::core::normal;
 use chandlery_tests::devices;
@@ -72,8 +73,15 @@ type Binary = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>);
 /// either sign, as that of the larger of -0 and 0.
 type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>, i64);
 
-const BINARY: [Binary; 6] =
-    [("add", add), ("sub", sub), ("mul", mul), ("div", div), ("maximum", maximum), ("minimum", minimum)];
+const BINARY: [Binary; 7] = [
+    ("add", add),
+    ("sub", sub),
+    ("mul", mul),
+    ("div", div),
+    ("maximum", maximum),
+    ("minimum", minimum),
+    ("equal", equal),
+];
 const UNARY: [Unary; 9] = [
     ("abs", abs, 0),
     ("exp", exp, 3),

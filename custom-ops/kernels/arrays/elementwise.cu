@@ -1,6 +1,6 @@
 // elementwise.cu: arithmetic of two tensors, functions of one, and copies, by strides.
 //
-//   binary   out[i] = x[p] op y[q]       add, sub, mul, div, maximum, minimum
+//   binary   out[i] = x[p] op y[q]       add, sub, mul, div, maximum, minimum, equal (1 or 0)
 //   unary    out[i] = f(x[p])            abs, exp, ln, neg, recip, relu, sigmoid, sqr, sqrt
 //   copy     out[i] = x[p]
 //   p and q are the places of entry i of the result in x and y: with i as digits i_d in base
@@ -69,6 +69,7 @@ BINARY(mul, a * b)
 BINARY(div, a / b)
 BINARY(maximum, a < b ? b : a)
 BINARY(minimum, a > b ? b : a)
+BINARY(equal, a == b ? 1 : 0)
 
 UNARY(abs, fabs(a))
 UNARY(exp, exp(a))

@@ -22,7 +22,7 @@
 //! # Ok(()) }
 //! ```
 use crate::core::op::{Kernel, new_tensor, operands};
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 
 const OP: &str = "elementwise";
 /// Dimensions that the kernels walk along.
@@ -45,7 +45,7 @@ fn is_ours(x: &Tensor) -> bool {
 }
 
 macro_rules! binary {
-    ($($name:ident, $candle:ident, $formula:literal;)*) => {$(
+    ($($name:ident, $candle:expr, $formula:literal;)*) => {$(
         #[doc = concat!("`", $formula, "`, entry by entry, the two shapes broadcast to one.")]
         ///
         /// # Errors
@@ -58,17 +58,40 @@ macro_rules! binary {
                     return Ok(out);
                 }
             }
-            a.$candle(b)
+            let candle: fn(&Tensor, &Tensor) -> Result<Tensor> = $candle;
+            candle(a, b)
         }
     )*};
 }
 binary! {
-    add, broadcast_add, "a + b";
-    sub, broadcast_sub, "a − b";
-    mul, broadcast_mul, "a · b";
-    div, broadcast_div, "a / b";
-    maximum, broadcast_maximum, "max(a, b)";
-    minimum, broadcast_minimum, "min(a, b)";
+    add, Tensor::broadcast_add, "a + b";
+    sub, Tensor::broadcast_sub, "a − b";
+    mul, Tensor::broadcast_mul, "a · b";
+    div, Tensor::broadcast_div, "a / b";
+    maximum, Tensor::broadcast_maximum, "max(a, b)";
+    minimum, Tensor::broadcast_minimum, "min(a, b)";
+    equal, |a, b| a.broadcast_eq(b)?.to_dtype(a.dtype()), "1 where a = b, else 0";
+}
+
+/// `max(x, low)` of each entry.
+///
+/// # Errors
+/// As [`maximum`].
+pub fn at_least(x: &Tensor, low: f64) -> Result<Tensor> {
+    maximum(x, &like(x, low)?)
+}
+
+/// `min(max(x, low), high)` of each entry.
+///
+/// # Errors
+/// As [`maximum`].
+pub fn clamp(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
+    minimum(&at_least(x, low)?, &like(x, high)?)
+}
+
+/// A number of the type of `x` and on its device.
+fn like(x: &Tensor, value: f64) -> Result<Tensor> {
+    Tensor::new(value, &Device::Cpu)?.to_dtype(x.dtype())?.to_device(x.device())
 }
 
 macro_rules! unary {
