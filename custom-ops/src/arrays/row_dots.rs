@@ -16,6 +16,7 @@
 //! assert_eq!(chandlery_ops::arrays::row_dots(&x, &[1, 0])?.to_vec2::<f64>()?, [[3., 10., 0.], [5., 3., 10.]]);
 //! # Ok(()) }
 //! ```
+use crate::arrays::elementwise::add;
 use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, operands};
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
@@ -95,7 +96,7 @@ fn add_segments(parts: &Tensor) -> Result<Tensor> {
     while parts.dim(0)? > 1 {
         let n = parts.dim(0)?;
         let half = n.div_ceil(2);
-        let sum = (parts.narrow(0, 0, n - half)? + parts.narrow(0, half, n - half)?)?;
+        let sum = add(&parts.narrow(0, 0, n - half)?, &parts.narrow(0, half, n - half)?)?;
         parts = if n % 2 == 0 { sum } else { Tensor::cat(&[sum, parts.narrow(0, half - 1, 1)?], 0)? };
     }
     parts.squeeze(0)

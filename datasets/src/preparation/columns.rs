@@ -15,6 +15,7 @@
 use super::checks::stored;
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
+use chandlery_ops::arrays::elementwise::{add, clamp, mul, sub};
 use std::collections::HashMap;
 
 /// What each column is scaled by.
@@ -63,8 +64,8 @@ impl Columns {
     /// `y` of rows of f64.
     pub(super) fn apply(&self, x: &Tensor) -> candle::Result<Tensor> {
         let [centre, scale] = &self.applied;
-        let y = x.broadcast_sub(centre)?.broadcast_mul(scale)?;
-        if self.kind == ColumnKind::MinMax { y.clamp(0f64, 1f64) } else { Ok(y) }
+        let y = mul(&sub(x, centre)?, scale)?;
+        if self.kind == ColumnKind::MinMax { clamp(&y, 0., 1.) } else { Ok(y) }
     }
 
     /// `y` of a column's number and its `x`.
@@ -81,7 +82,7 @@ impl Columns {
     /// `x` of rows of f64; a constant column is what it was.
     pub(super) fn inverse(&self, y: &Tensor) -> candle::Result<Tensor> {
         let spread = self.spread.to_device(y.device())?;
-        y.broadcast_mul(&spread)?.broadcast_add(&self.applied[0])
+        add(&mul(y, &spread)?, &self.applied[0])
     }
 
     pub(super) fn tensors(&self, prefix: &str) -> HashMap<String, Tensor> {

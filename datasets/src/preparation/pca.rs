@@ -35,6 +35,7 @@ use super::krylov::{self, symmetric_eigen};
 use super::moments::Moments;
 use crate::{Error, Result};
 use candle::{DType, Device, Module, Tensor};
+use chandlery_ops::arrays::elementwise::{add, sub};
 use std::collections::HashMap;
 
 /// Residuals of directions that are found by products with the covariance, in largest variances.
@@ -127,14 +128,14 @@ impl Principal {
         let (mut n, mut sum) = (0, Tensor::zeros((1, d), DType::F64, device)?);
         each(&mut |rows| {
             n += rows.dim(0)?;
-            sum = (&sum + ones(rows)?.matmul(&rows.to_dtype(DType::F64)?)?)?;
+            sum = add(&sum, &ones(rows)?.matmul(&rows.to_dtype(DType::F64)?)?)?;
             Ok(())
         })?;
         if n < 2 {
             return Err(Error::Argument(format!("Pca: a covariance needs at least 2 rows, got {n}")));
         }
         let mean = (sum / n as f64)?;
-        let centred = |rows: &Tensor| rows.to_dtype(DType::F64)? - ones(rows)?.t()?.matmul(&mean)?;
+        let centred = |rows: &Tensor| sub(&rows.to_dtype(DType::F64)?, &ones(rows)?.t()?.matmul(&mean)?);
         let are_held = n.saturating_mul(d) <= MOST_HELD;
         let (mut held, mut total) = (Vec::new(), 0.);
         each(&mut |rows| {
@@ -153,13 +154,13 @@ impl Principal {
         let (variance, directions) = krylov::leading(d, k, tolerance, |v| {
             let v = v.to_device(device)?;
             let mut product = v.zeros_like()?;
-            let mut add = |rows: &Tensor| -> Result<()> {
-                product = (&product + v.matmul(&rows.t()?)?.matmul(rows)?)?;
+            let mut accumulate = |rows: &Tensor| -> Result<()> {
+                product = add(&product, &v.matmul(&rows.t()?)?.matmul(rows)?)?;
                 Ok(())
             };
             match are_held {
-                true => held.iter().try_for_each(add)?,
-                false => each(&mut |rows| add(&centred(rows)?))?,
+                true => held.iter().try_for_each(accumulate)?,
+                false => each(&mut |rows| accumulate(&centred(rows)?))?,
             }
             Ok((product * of_one)?.to_device(&Device::Cpu)?)
         })?;
@@ -286,7 +287,7 @@ impl Pca {
     pub fn transform(&self, rows: &Tensor) -> Result<Tensor> {
         applied_rows("Pca.transform", "rows", rows, Some(self.n_features()))?;
         let [mean, components] = self.applied_to(rows)?;
-        Ok(rows.broadcast_sub(mean)?.matmul(&components.t()?)?)
+        Ok(sub(rows, mean)?.matmul(&components.t()?)?)
     }
 
     /// `μ + E y` of `coordinates`: `[n, n_components]` f32 or f64 to `[n, n_features]` of the same
@@ -297,7 +298,7 @@ impl Pca {
     pub fn inverse(&self, coordinates: &Tensor) -> Result<Tensor> {
         applied_rows("Pca.inverse", "coordinates", coordinates, Some(self.n_components()))?;
         let [mean, components] = self.applied_to(coordinates)?;
-        Ok(coordinates.matmul(components)?.broadcast_add(mean)?)
+        Ok(add(&coordinates.matmul(components)?, mean)?)
     }
 
     /// The share of the variance that lies in the directions kept, in `[0, 1]`; 1 for rows that do

@@ -10,6 +10,7 @@ use super::pca::Pca;
 use super::whitening::{Whitening, WhiteningConfig, WhiteningKind};
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
+use chandlery_ops::arrays::elementwise::{add, sub};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -289,7 +290,7 @@ impl Step {
             _ => {
                 let there = self.on(y.device())?;
                 match there.as_ref().unwrap_or(self) {
-                    Self::Center(mean) => Ok(y.broadcast_add(mean.of(y)?)?),
+                    Self::Center(mean) => Ok(add(y, mean.of(y)?)?),
                     Self::Rescale(rescale) => rescale.inverse(y),
                     Self::Pca(pca) => pca.inverse(y),
                     Self::Whiten(whitening) => whitening.inverse(y),
@@ -387,5 +388,5 @@ fn check_width(x: &Tensor, n_features: usize) -> Result<()> {
 
 fn center(x: &Tensor, mean: &Mean) -> Result<Tensor> {
     applied_rows("Preparation", "rows", x, Some(mean.fitted.elem_count()))?;
-    Ok(x.broadcast_sub(mean.of(x)?)?)
+    Ok(sub(x, mean.of(x)?)?)
 }

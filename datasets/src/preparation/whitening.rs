@@ -27,6 +27,7 @@ use super::moments::Moments;
 use super::pca::{Principal, check_components};
 use crate::{Error, Result};
 use candle::{DType, Device, Module, Tensor};
+use chandlery_ops::arrays::elementwise::{add, sub};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -132,7 +133,7 @@ impl Whitening {
     pub fn transform(&self, rows: &Tensor) -> Result<Tensor> {
         applied_rows("Whitening.transform", "rows", rows, Some(self.n_features()))?;
         let Matrices { mean, forward, .. } = self.applied_to(rows)?;
-        Ok(rows.broadcast_sub(mean)?.matmul(forward)?)
+        Ok(sub(rows, mean)?.matmul(forward)?)
     }
 
     /// `x` of `whitened`: `[n, n_outputs]` f32 or f64 to `[n, n_features]` of the same type.
@@ -145,7 +146,7 @@ impl Whitening {
     pub fn inverse(&self, whitened: &Tensor) -> Result<Tensor> {
         applied_rows("Whitening.inverse", "whitened", whitened, Some(self.n_outputs()))?;
         let Matrices { mean, backward, .. } = self.applied_to(whitened)?;
-        Ok(whitened.matmul(backward)?.broadcast_add(mean)?)
+        Ok(add(&whitened.matmul(backward)?, mean)?)
     }
 
     /// `W` of `y = W (x - μ)`: `[n_outputs, n_features]`, f64 on the CPU; symmetric for ZCA.

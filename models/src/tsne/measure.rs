@@ -16,6 +16,7 @@ use super::neighbours::{affinities_of, in_unit, near, search, unit_of};
 use super::{Affinities, Metric, Neighbours};
 use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::arrays::elementwise::abs;
 use chandlery_ops::tsne::{Repulsion, RepulsionMethod, knn, layout_divergence};
 use rayon::prelude::*;
 
@@ -75,7 +76,7 @@ pub fn kl_of_affinities(affinities: &Affinities, layout: &Tensor, degrees_of_fre
     let layout = layout.force_contiguous()?;
     let (n, n_dims) = layout.dims2()?;
     let device = layout.device();
-    if n == 0 || layout.abs()?.max_all()?.to_scalar::<f32>()? <= LARGEST {
+    if n == 0 || abs(&layout)?.max_all()?.to_scalar::<f32>()? <= LARGEST {
         let exact = Repulsion::new(RepulsionMethod::Exact, n, n_dims, degrees_of_freedom, device)?;
         let (forces, total) = (layout.zeros_like()?, Tensor::zeros(1, DType::F64, device)?);
         exact.repulsion_(&forces, &total, &layout)?;

@@ -9,6 +9,7 @@ use super::distances::Distances;
 use super::{Affinities, Draw, Metric, Neighbours, TsneConfig};
 use crate::Philox;
 use candle::{DType, Result, Tensor};
+use chandlery_ops::arrays::elementwise::{abs, contiguous};
 use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::tsne::{knn, knn_approximate, perplexity_search, symmetrize};
 use rayon::prelude::*;
@@ -37,7 +38,7 @@ pub(super) fn unit_of(rows: &Tensor, metric: Metric) -> Result<Option<f64>> {
 /// The largest magnitude of an entry of rows, of which there is one at least. Row by row: a maximum
 /// over all entries at once is one block's on a GPU.
 pub(super) fn largest_of(rows: &Tensor) -> Result<f64> {
-    Ok(rows.abs()?.max(1)?.max(0)?.to_scalar::<f32>()?.into())
+    Ok(abs(rows)?.max(1)?.max(0)?.to_scalar::<f32>()?.into())
 }
 
 /// Rows in another unit.
@@ -67,7 +68,7 @@ pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Resu
     }
     // Of many equals the last three are; which of two comes first makes no structure.
     let some = (k + 1).min(3);
-    let last = found.distances.narrow(1, k + 1 - some, some)?.contiguous()?.to_vec2::<f32>()?;
+    let last = contiguous(&found.distances.narrow(1, k + 1 - some, some)?)?.to_vec2::<f32>()?;
     let suspects: Vec<u32> =
         (0..).zip(&last).filter(|(_, last)| near(last, metric)).map(|(i, _)| i).collect();
     let nearest = found.first(k)?;

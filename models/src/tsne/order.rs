@@ -2,6 +2,7 @@
 //! hold what an iteration gathers.
 use super::Affinities;
 use candle::{Result, Tensor};
+use chandlery_ops::arrays::elementwise::contiguous;
 use chandlery_ops::arrays::{gather_rows_by, scale_into_, sort_by_key};
 use chandlery_ops::tsne::{LayoutState, affinities_in_order, affinities_in_order_, curve_order};
 
@@ -53,7 +54,7 @@ impl Ordered {
     pub(super) fn sort(&mut self, affinities: &Affinities, state: &LayoutState) -> Result<()> {
         let moved = curve_order(&state.layout)?;
         let order = match self.order() {
-            Some(order) => order.index_select(&moved, 0)?,
+            Some(order) => gather_rows_by(order, &moved)?,
             None => moved.clone(),
         };
         self.set(affinities, order)?;
@@ -85,7 +86,7 @@ impl Ordered {
     /// A copy of rows of this order in that of the points as they were given.
     pub(super) fn as_given_of(&self, rows: &Tensor) -> Result<Tensor> {
         match &self.places {
-            Some(places) => gather_rows_by(&rows.contiguous()?, &places.places),
+            Some(places) => gather_rows_by(&contiguous(rows)?, &places.places),
             None => rows.copy(),
         }
     }

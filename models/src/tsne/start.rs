@@ -3,6 +3,7 @@ use super::neighbours::largest_of;
 use super::{Draw, Start, TsneConfig};
 use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::arrays::elementwise::{contiguous, sqr, sub};
 use nalgebra::{DMatrix, SymmetricEigen};
 
 /// The standard deviation of the first coordinate.
@@ -28,14 +29,14 @@ pub(super) fn start(
     let n_components = config.n_dims.min(rows.dim(1)?);
     let principal = principal(rows, n_components, Draw::Directions.of(philox))?;
     let first = principal.narrow(1, 0, 1)?.to_dtype(DType::F64)?;
-    let deviation = (first.sqr()?.mean_all()?.to_scalar::<f64>()?).sqrt();
+    let deviation = (sqr(&first)?.mean_all()?.to_scalar::<f64>()?).sqrt();
     if !(deviation > 0. && deviation.is_finite()) {
         return random(config.n_dims);
     }
     let scaled = (principal * (SPREAD / deviation))?;
     match config.n_dims - n_components {
-        0 => scaled.contiguous(),
-        missing => Tensor::cat(&[scaled, random(missing)?], 1)?.contiguous(),
+        0 => contiguous(&scaled),
+        missing => contiguous(&Tensor::cat(&[scaled, random(missing)?], 1)?),
     }
 }
 
@@ -47,7 +48,7 @@ fn centred(rows: &Tensor) -> Result<Tensor> {
     const MEANS: usize = 3;
     let largest = largest_of(rows)?;
     let scale = if largest > 0. { (-largest.log2().ceil().clamp(-126., 126.)).exp2() } else { 1. };
-    (0..MEANS).try_fold((rows * scale)?, |rows, _| rows.broadcast_sub(&rows.mean_keepdim(0)?))
+    (0..MEANS).try_fold((rows * scale)?, |rows, _| sub(&rows, &rows.mean_keepdim(0)?))
 }
 
 /// The first principal components of the rows in some unit, `[n, n_components]`, by subspace

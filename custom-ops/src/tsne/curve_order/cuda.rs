@@ -1,6 +1,6 @@
 //! The launches of `kernels/tsne/curve_order.cu`.
 use super::{Curve, OP};
-use crate::arrays::sort_by_key;
+use crate::arrays::{gather_rows_by, sort_by_key};
 use crate::core::cuda::Gpu;
 use crate::core::op::{Io, Kernel, new_tensor, operands};
 use candle::{CudaStorage, DType, Result, Tensor};
@@ -22,7 +22,7 @@ impl Curve {
         let io = operands(OP).write("low", &low).write("high", &high).write("boxes", &boxes);
         io.read("points", points).run(&Keys { curve: *self, blocks })?;
         let by_low = sort_by_key(&low, HALF)?.order;
-        let by_both = sort_by_key(&high.index_select(&by_low, 0)?, HALF)?.order;
+        let by_both = sort_by_key(&gather_rows_by(&high, &by_low)?, HALF)?.order;
         let io = operands(OP).write("order", order).read("earlier", &by_low).read("later", &by_both);
         io.run(&Compose { n: self.n })
     }

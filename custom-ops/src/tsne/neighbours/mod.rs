@@ -33,6 +33,7 @@ mod cuda;
 mod pairs;
 mod reference;
 
+use crate::arrays::elementwise::contiguous;
 use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
 pub use about_mean::{RowsAboutMean, rows_about_mean};
@@ -112,7 +113,7 @@ impl Neighbours {
     /// When memory is short.
     pub fn first(&self, k: usize) -> Result<Self> {
         let k = k.min(self.indices.dim(1)?);
-        let narrow = |t: &Tensor| t.narrow(1, 0, k)?.contiguous();
+        let narrow = |t: &Tensor| contiguous(&t.narrow(1, 0, k)?);
         Ok(Self { indices: narrow(&self.indices)?, distances: narrow(&self.distances)? })
     }
 }
