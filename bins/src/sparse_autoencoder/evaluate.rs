@@ -5,6 +5,7 @@ use crate::report::{Outcome, Report};
 use anyhow::Result;
 use candle::{DType, Device, Module, Tensor};
 use chandlery::sparse_autoencoder::{Cost, SparseAutoencoder};
+use chandlery_ops::arrays::elementwise::add;
 use serde_json::json;
 
 /// A feature that is less active than this, on average, counts as dead.
@@ -22,7 +23,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let parts = cost.parts(&model.flat()?.to_dtype(dtype)?)?;
     let mut sums = Tensor::zeros(model.config().n_hidden, DType::F64, &device)?;
     rows.each(&device, |rows| {
-        sums = (&sums + model.forward(rows)?.to_dtype(DType::F64)?.sum(0)?)?;
+        sums = add(&sums, &model.forward(rows)?.to_dtype(DType::F64)?.sum(0)?)?;
         Ok(())
     })?;
     let activity = (sums / rows.split.n_samples() as f64)?.to_vec1::<f64>()?;

@@ -26,6 +26,7 @@ use crate::prepare::prepared;
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::Precision;
+use chandlery_ops::arrays::elementwise::{add, at_least, equal, ln, mul, recip, sub};
 use chandlery_ops::arrays::{column_sums_, row_dots};
 use chandlery_ops::layers::{
     Activation, Factors, LEAST_ACTIVATION, OutputLoss, SparseCost, gemm_, gemm_split_, layer_backward_,
@@ -295,7 +296,7 @@ impl Cost {
         let mut sums = Tensor::zeros(self.model.n_hidden, DType::F64, &self.device)?;
         self.each_chunk(|x| {
             let a = self.features(x, weight, bias)?;
-            sums = (&sums + self.column_sums(&a)?.to_dtype(DType::F64)?)?;
+            sums = add(&sums, &self.column_sums(&a)?.to_dtype(DType::F64)?)?;
             kept = (x.dim(0)? == n_samples).then_some(a);
             Ok(())
         })?;
@@ -309,7 +310,7 @@ impl Cost {
                 Some(a) => a,
                 None => self.features(x, weight, bias)?,
             };
-            squares = (&squares + self.backward(x, &a, &pull, views, gradient)?)?;
+            squares = add(&squares, &self.backward(x, &a, &pull, views, gradient)?)?;
             start += x.dim(0)?;
             Ok(())
         })?;
@@ -317,7 +318,7 @@ impl Cost {
         let weights = theta.narrow(0, 0, 2 * self.model.n_weights())?.unsqueeze(0)?;
         let weights = row_dots(&weights, &[0])?.reshape(())?;
         let decay = (&weights * (0.5 * self.config.weight_decay))?;
-        let value = ((&squared + decay)? + (&divergence * self.config.sparsity_weight)?)?;
+        let value = add(&add(&squared, &decay)?, &(&divergence * self.config.sparsity_weight)?)?;
         Ok(Gathered { value, parts: Tensor::stack(&[squared, weights, divergence], 0)? })
     }
 
@@ -325,15 +326,14 @@ impl Cost {
     fn sparsity(&self, mean: &Tensor) -> Result<(Tensor, Tensor)> {
         let rho = self.config.sparsity_target;
         let rest = mean.affine(-1., 1.)?;
-        let log = |t: &Tensor| t.maximum(LEAST_ACTIVATION)?.log();
+        let (on, off) = (at_least(mean, LEAST_ACTIVATION)?, at_least(&rest, LEAST_ACTIVATION)?);
+        let of_on = ln(&on)?.affine(-rho, rho * rho.ln())?;
+        let of_off = ln(&off)?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?;
+        let divergence = add(&of_on, &of_off)?;
         // A term that is bounded has no slope.
-        let slope = |t: &Tensor| {
-            t.maximum(LEAST_ACTIVATION)?.recip()? * t.ge(LEAST_ACTIVATION)?.to_dtype(DType::F64)?
-        };
-        let divergence = (log(mean)?.affine(-rho, rho * rho.ln())?
-            + log(&rest)?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?)?;
+        let slope = |t: &Tensor, bounded: &Tensor| mul(&recip(bounded)?, &equal(bounded, t)?);
         let beta = self.config.sparsity_weight;
-        let pull = ((slope(&rest)? * (beta * (1. - rho)))? - (slope(mean)? * (beta * rho))?)?;
+        let pull = sub(&(slope(&rest, &off)? * (beta * (1. - rho)))?, &(slope(mean, &on)? * (beta * rho))?)?;
         Ok((divergence.sum_all()?, pull.to_dtype(self.dtype)?))
     }
 
@@ -433,7 +433,7 @@ impl Cost {
     /// Adds `alpha` times the column sums to the entries of `gradient` from `at` on.
     fn add_sums(&self, gradient: &Tensor, at: usize, delta: &Tensor, alpha: f64) -> Result<()> {
         let sums = self.column_sums(delta)?;
-        let sum = (gradient.narrow(0, at, sums.elem_count())? + (sums * alpha)?)?;
+        let sum = add(&gradient.narrow(0, at, sums.elem_count())?, &(sums * alpha)?)?;
         gradient.slice_set(&sum, 0, at)
     }
 }

@@ -76,9 +76,9 @@ use crate::check::{room_for, values_of};
 use crate::model::{Decode, Encode, Model};
 use crate::pretrained::ModelType;
 use candle::{DType, Device, Module, Result, Tensor};
-use candle_nn::ops::sigmoid;
 use candle_nn::{Init, VarBuilder};
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::{add, at_least, contiguous, div, sigmoid, sqr, sqrt};
 use chandlery_ops::core::{normal, uniform};
 
 /// A sparse autoencoder; see the [module](self) for the equations.
@@ -159,7 +159,7 @@ impl SparseAutoencoder {
     /// When memory is short.
     pub fn flat(&self) -> Result<Tensor> {
         let parts = [&self.weight, &self.decoder_weight, &self.bias, &self.visible_bias];
-        let parts = parts.into_iter().map(|t| t.contiguous()?.flatten_all()).collect::<Result<Vec<_>>>()?;
+        let parts = parts.into_iter().map(|t| contiguous(t)?.flatten_all()).collect::<Result<Vec<_>>>()?;
         Tensor::cat(&parts, 0)
     }
 
@@ -169,8 +169,8 @@ impl SparseAutoencoder {
     /// # Errors
     /// When the device is out of memory.
     pub fn maximal_inputs(&self) -> Result<Tensor> {
-        let norms = self.weight.sqr()?.sum_keepdim(1)?.sqrt()?;
-        self.weight.broadcast_div(&norms.maximum(f64::from(f32::MIN_POSITIVE))?)
+        let norms = sqrt(&sqr(&self.weight)?.sum_keepdim(1)?)?;
+        div(&self.weight, &at_least(&norms, f32::MIN_POSITIVE.into())?)
     }
 
     /// What the autoencoder is.
@@ -233,7 +233,7 @@ impl Encode for SparseAutoencoder {
 
     fn encode_prepared(&self, x: &Tensor) -> Result<Tensor> {
         let x = values_of("SparseAutoencoder", "x", x, self.config.n_visible, self.weight.dtype())?;
-        sigmoid(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
+        sigmoid(&add(&x.matmul(&self.weight.t()?)?, &self.bias)?)
     }
 }
 
@@ -241,7 +241,7 @@ impl Decode for SparseAutoencoder {
     fn decode(&self, features: &Tensor) -> Result<Tensor> {
         let features =
             values_of("SparseAutoencoder", "features", features, self.config.n_hidden, self.weight.dtype())?;
-        let z = features.matmul(&self.decoder_weight.t()?)?.broadcast_add(&self.visible_bias)?;
+        let z = add(&features.matmul(&self.decoder_weight.t()?)?, &self.visible_bias)?;
         match self.config.decoder {
             Decoder::Sigmoid => sigmoid(&z),
             Decoder::Linear => Ok(z),
