@@ -10,6 +10,7 @@ use crate::dbn::Dbn;
 use crate::rbm::{Rbm, RbmConfig, RbmConnections};
 use candle::{D, DType, Error, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
+use chandlery_ops::arrays::elementwise::{contiguous, sqr, sub};
 use chandlery_ops::arrays::gather_rows;
 use std::ops::Range;
 
@@ -44,7 +45,7 @@ impl Filters {
         for rbm in dbn.layers()[..=layer].iter().rev() {
             let (rbm, units) = without_pooling(rbm, &down)?;
             let none = Tensor::zeros((1, units.dim(1)?), units.dtype(), units.device())?;
-            down = rbm.visible_input(&units)?.broadcast_sub(&rbm.visible_input(&none)?)?;
+            down = sub(&rbm.visible_input(&units)?, &rbm.visible_input(&none)?)?;
         }
         let rows = patterns(&down.to_dtype(DType::F32)?, &dbn.config().preparation)?;
         let configs = &dbn.config().layers[..=layer];
@@ -69,7 +70,7 @@ impl Filters {
 /// # Errors
 /// When `rows` is not a matrix.
 pub fn largest_rows(rows: &Tensor, n: usize) -> Result<Tensor> {
-    let norms = rows.to_dtype(DType::F32)?.sqr()?.sum(D::Minus1)?.to_vec1::<f32>()?;
+    let norms = sqr(&rows.to_dtype(DType::F32)?)?.sum(D::Minus1)?.to_vec1::<f32>()?;
     let key = |index: u32| {
         let norm = norms.get(index as usize).copied().unwrap_or(f32::NAN);
         if norm.is_nan() { f32::NEG_INFINITY } else { norm }
@@ -77,7 +78,7 @@ pub fn largest_rows(rows: &Tensor, n: usize) -> Result<Tensor> {
     let mut order: Vec<u32> = (0..norms.len() as u32).collect();
     order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
     order.truncate(n);
-    gather_rows(&rows.contiguous()?, &order)
+    gather_rows(&contiguous(rows)?, &order)
 }
 
 /// What units look for, as raw rows show it: their weights, `[n, n_visible]`, without what rows
@@ -87,14 +88,14 @@ pub fn largest_rows(rows: &Tensor, n: usize) -> Result<Tensor> {
 /// When the weights do not fit the preparation.
 pub fn patterns(weights: &Tensor, preparation: &Preparation) -> Result<Tensor> {
     let inverse = |values: &Tensor| preparation.inverse(values).map_err(Error::wrap);
-    inverse(weights)? - inverse(&weights.zeros_like()?)?
+    sub(&inverse(weights)?, &inverse(&weights.zeros_like()?)?)
 }
 
 /// At most `n` units, those with the largest norm: of each patch the same number, one more or one
 /// less, ordered by patch, and of some of the patches where there are more than `n`; of a
 /// convolution at the middle of its maps.
 fn chosen(rbm: &Rbm, n: usize) -> Result<Vec<Unit>> {
-    let norms = rbm.weight().to_dtype(DType::F32)?.sqr()?.sum(D::Minus1)?;
+    let norms = sqr(&rbm.weight().to_dtype(DType::F32)?)?.sum(D::Minus1)?;
     let places: Vec<(usize, usize)> = match (rbm.config().patch_grid(), rbm.config().hidden_places()) {
         (Some(grid), _) => {
             let n_patches = grid.n_patches();

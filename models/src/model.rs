@@ -31,6 +31,7 @@ use candle::{DType, Device, Error, Result, Tensor, Var};
 use candle_nn::{Init, VarBuilder, VarMap};
 use chandlery_datasets::{Feed, Preparation};
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::{sqr, sub};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -340,7 +341,7 @@ pub trait Decode: Encode {
             batch,
         )?;
         let back = self.reconstruct_prepared(x)?.to_dtype(DType::F64)?;
-        let squares = (back - x.to_dtype(self.dtype())?.to_dtype(DType::F64)?)?.sqr()?;
+        let squares = sqr(&sub(&back, &x.to_dtype(self.dtype())?.to_dtype(DType::F64)?)?)?;
         Ok(squares.sum_all()?.to_scalar::<f64>()? / batch as f64)
     }
 }

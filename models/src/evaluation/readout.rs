@@ -29,6 +29,7 @@
 use crate::softmax::{Softmax, SoftmaxTrainConfig};
 use candle::{Device, Error, Result, Tensor};
 use chandlery_datasets::Split;
+use chandlery_ops::arrays::elementwise::contiguous;
 use serde::Serialize;
 
 /// Rows that a classifier learns from, and rows that it is measured on, at most.
@@ -174,7 +175,7 @@ impl Readout {
         let accuracy_top = match n_top == n_features {
             true => accuracy_features,
             false => {
-                let top = |x: &Tensor| x.narrow(1, n_features - n_top, n_top)?.contiguous();
+                let top = |x: &Tensor| contiguous(&x.narrow(1, n_features - n_top, n_top)?);
                 accuracy(&top(&made[0])?, &top(&made[1])?, Of::Top)?
             }
         };

@@ -1,7 +1,10 @@
 //! The free energy, and measures that use it.
 use super::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
-use candle::{D, DType, Result, Tensor};
+use candle::{D, DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::{
+    abs, add, clamp, contiguous, equal, exp, ln, mul, neg, relu, sqr, sub,
+};
 
 impl Rbm {
     /// The free energy of each row, `[batch]`, in nats: `p(v) ∝ exp(−F(v))`.
@@ -20,21 +23,21 @@ impl Rbm {
                 None => softplus(&x)?.sum(D::Minus1)?,
             },
             HiddenUnit::Rectified => replicas(&x)?.sum(D::Minus1)?,
-            HiddenUnit::Gaussian => (x.sqr()?.sum(D::Minus1)? / 2.)?,
+            HiddenUnit::Gaussian => (sqr(&x)?.sum(D::Minus1)? / 2.)?,
         };
         let bias = self.bias_of_each_visible()?;
         let visible = match (self.config.visible, &self.log_variance) {
-            (VisibleUnit::Bernoulli, _) => v.broadcast_mul(&bias)?.sum(D::Minus1)?.neg()?,
+            (VisibleUnit::Bernoulli, _) => neg(&mul(v, &bias)?.sum(D::Minus1)?)?,
             (_, log_variance) => {
-                let squares = v.broadcast_sub(&bias)?.sqr()?;
+                let squares = sqr(&sub(v, &bias)?)?;
                 let scaled = match log_variance {
-                    Some(log_variance) => squares.broadcast_mul(&log_variance.neg()?.exp()?)?,
+                    Some(log_variance) => mul(&squares, &exp(&neg(log_variance)?)?)?,
                     None => squares,
                 };
                 (scaled.sum(D::Minus1)? / 2.)?
             }
         };
-        visible - hidden
+        sub(&visible, &hidden)
     }
 
     /// Mean free energy of held-out rows minus that of training rows, in nats.
@@ -72,21 +75,23 @@ impl Rbm {
             ((word * n_visible as u64) >> 32) as u32
         };
         let units: Vec<u32> = (0..batch).map(unit).collect();
-        let units = Tensor::from_vec(units, (batch, 1), v.device())?;
-        let each = Tensor::arange(0u32, n_visible as u32, v.device())?.reshape((1, n_visible))?;
-        let chosen = units.broadcast_eq(&each)?.to_dtype(v.dtype())?;
+        // Whole numbers below 2²⁴ are exact.
+        let number = |units: Tensor| units.to_dtype(DType::F32)?.to_device(v.device());
+        let units = number(Tensor::from_vec(units, (batch, 1), &Device::Cpu)?)?;
+        let each = number(Tensor::arange(0u32, n_visible as u32, &Device::Cpu)?)?;
+        let chosen = equal(&units, &each)?.to_dtype(v.dtype())?;
         // v + chosen · (1 − 2v): the chosen unit becomes 1 − v, the others stay.
-        let flipped = (v + (chosen * v.affine(-2., 1.)?)?)?;
-        let rise = (self.free_energy(&flipped)? - self.free_energy(v)?)?;
+        let flipped = add(v, &mul(&chosen, &v.affine(-2., 1.)?)?)?;
+        let rise = sub(&self.free_energy(&flipped)?, &self.free_energy(v)?)?;
         // ln sigmoid(x) = −softplus(−x)
-        Ok(-(n_visible as f64) * mean(&softplus(&rise.neg()?)?)?)
+        Ok(-(n_visible as f64) * mean(&softplus(&neg(&rise)?)?)?)
     }
 
     /// The bias of each visible unit, `[n_visible]`: of a convolution that of its channel.
     pub(super) fn bias_of_each_visible(&self) -> Result<Tensor> {
         let Some(grid) = self.config.filter_grid() else { return Ok(self.visible_bias.clone()) };
         let each = self.visible_bias.broadcast_left(grid.n_places())?;
-        grid.planes_first(&each.contiguous()?.reshape((1, ()))?)?.squeeze(0)
+        grid.planes_first(&contiguous(&each)?.reshape((1, ()))?)?.squeeze(0)
     }
 
     /// The visible biases, `[n_visible]`, that give units without weights the mean `mean`: its
@@ -105,7 +110,7 @@ impl Rbm {
 
 /// `ln(1 + eˣ)` without overflow: `max(x, 0) + ln(1 + e^−|x|)`.
 pub(crate) fn softplus(x: &Tensor) -> Result<Tensor> {
-    x.relu()? + x.abs()?.neg()?.exp()?.affine(1., 1.)?.log()?
+    add(&relu(x)?, &ln(&exp(&neg(&abs(x)?)?)?.affine(1., 1.)?)?)
 }
 
 /// `Σ_{i ≥ 1} softplus(x − i + ½)`, each term of which falls like `e^(x − i)` once `i` is above
@@ -119,7 +124,7 @@ fn replicas(x: &Tensor) -> Result<Tensor> {
     let terms = (top.max(0.) + TAIL).ceil() as usize;
     let mut sum = x.zeros_like()?;
     for i in 1..=terms {
-        sum = (sum + softplus(&x.affine(1., 0.5 - i as f64)?)?)?;
+        sum = add(&sum, &softplus(&x.affine(1., 0.5 - i as f64)?)?)?;
     }
     Ok(sum)
 }
@@ -146,8 +151,8 @@ impl RbmConfig {
         };
         match self.visible {
             VisibleUnit::Bernoulli => {
-                let p = mean.clamp(0.01, 0.99)?;
-                p.log()? - p.affine(-1., 1.)?.log()?
+                let p = clamp(mean, 0.01, 0.99)?;
+                sub(&ln(&p)?, &ln(&p.affine(-1., 1.)?)?)
             }
             VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => Ok(mean.clone()),
         }

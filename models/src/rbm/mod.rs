@@ -84,9 +84,9 @@ use crate::check::{batch_of, room_for, values_of};
 use crate::model::{Decode, Encode, FLOATS, Model, WIDE};
 use crate::pretrained::ModelType;
 use candle::{DType, Device, Module, Result, Tensor};
-use candle_nn::ops::sigmoid;
 use candle_nn::{Init, VarBuilder};
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::{add, exp, mul, neg, relu, sigmoid, sqrt};
 use chandlery_ops::core::{bernoulli, normal};
 use chandlery_ops::images::{PatchDirection, PoolSide, patch_product};
 
@@ -171,7 +171,7 @@ impl Rbm {
     pub fn hidden_input(&self, v: &Tensor) -> Result<Tensor> {
         let v = &self.values("v", v, self.config.n_visible)?;
         let v = match &self.log_variance {
-            Some(log_variance) => &v.broadcast_mul(&log_variance.neg()?.exp()?)?,
+            Some(log_variance) => &mul(v, &exp(&neg(log_variance)?)?)?,
             None => v,
         };
         let product = match &self.config.connections {
@@ -179,7 +179,7 @@ impl Rbm {
             RbmConnections::Patches(grid) => patch_product(v, &self.weight, grid, PatchDirection::Up)?,
             RbmConnections::Filters(grid) => return grid.maps_input(v, &self.weight, &self.bias),
         };
-        product.broadcast_add(&self.bias)
+        add(&product, &self.bias)
     }
 
     /// What goes into the visible units: `h W + b`. `[batch, n_visible]`. Of a convolution `h` are
@@ -203,7 +203,7 @@ impl Rbm {
             RbmConnections::Patches(grid) => patch_product(h, &self.weight, grid, PatchDirection::Down)?,
             RbmConnections::Filters(grid) => return grid.visible_input(h, &self.weight, &self.visible_bias),
         };
-        product.broadcast_add(&self.visible_bias)
+        add(&product, &self.visible_bias)
     }
 
     /// Refuses weights of patches and of filters, for what needs one matrix of them.
@@ -237,7 +237,7 @@ impl Rbm {
         }
         match self.config.hidden {
             HiddenUnit::Bernoulli => sigmoid(x),
-            HiddenUnit::Rectified => x.relu(),
+            HiddenUnit::Rectified => relu(x),
             HiddenUnit::Gaussian => Ok(x.clone()),
         }
     }
@@ -263,9 +263,9 @@ impl Rbm {
             HiddenUnit::Bernoulli => draw(&sigmoid(&x)?, philox),
             HiddenUnit::Rectified => {
                 let noise = normal(x.shape(), x.device(), philox)?.to_dtype(x.dtype())?;
-                (&x + (noise * sigmoid(&x)?.sqrt()?)?)?.relu()
+                relu(&add(&x, &mul(&noise, &sqrt(&sigmoid(&x)?)?)?)?)
             }
-            HiddenUnit::Gaussian => &x + normal(x.shape(), x.device(), philox)?.to_dtype(x.dtype())?,
+            HiddenUnit::Gaussian => add(&x, &normal(x.shape(), x.device(), philox)?.to_dtype(x.dtype())?),
         }
     }
 
@@ -297,10 +297,10 @@ impl Rbm {
         match (self.config.visible, &self.log_variance) {
             (VisibleUnit::Bernoulli, _) => draw(&mean, philox),
             (_, Some(log_variance)) => {
-                let stdev = (log_variance * 0.5)?.exp()?;
-                &mean + noise()?.broadcast_mul(&stdev)?
+                let stdev = exp(&(log_variance * 0.5)?)?;
+                add(&mean, &mul(&noise()?, &stdev)?)
             }
-            (_, None) => &mean + noise()?,
+            (_, None) => add(&mean, &noise()?),
         }
     }
 

@@ -2,6 +2,7 @@
 use super::{Softmax, check_samples};
 use crate::optim::{Descent, LbfgsConfig, Outcome};
 use candle::{D, DType, Result, Tensor};
+use chandlery_ops::arrays::elementwise::{add, equal, exp, mul, sqr, sub};
 use serde::{Deserialize, Serialize};
 
 /// Settings for fitting a [`Softmax`].
@@ -97,7 +98,7 @@ fn minimum(
     let (n_samples, n_features) = x.dims2()?;
     let (n_weights, dtype) = (n_classes * n_features, x.dtype());
     let classes = Tensor::arange(0u32, n_classes as u32, x.device())?.unsqueeze(0)?;
-    let onehot = labels.unsqueeze(1)?.broadcast_eq(&classes)?.to_dtype(dtype)?;
+    let onehot = equal(&labels.unsqueeze(1)?.to_dtype(dtype)?, &classes.to_dtype(dtype)?)?;
     let parts = |theta: &Tensor| -> Result<Softmax> {
         let weight = theta.narrow(0, 0, n_weights)?.reshape((n_classes, n_features))?;
         Softmax::from_tensors(weight, theta.narrow(0, n_weights, n_classes)?)
@@ -108,12 +109,12 @@ fn minimum(
         progress(evaluations.min(iterations), iterations);
         let softmax = parts(theta)?;
         let log_p = softmax.log_probabilities(x)?;
-        let decay = (softmax.weight().sqr()?.to_dtype(DType::F64)?.sum_all()? * (0.5 * l2))?;
+        let decay = (sqr(softmax.weight())?.to_dtype(DType::F64)?.sum_all()? * (0.5 * l2))?;
         // In f64: an f32 sum over many samples would hide the last decreases.
-        let log_p_labels = (&log_p * &onehot)?.sum(D::Minus1)?.to_dtype(DType::F64)?.sum_all()?;
-        let value = (decay - (log_p_labels / n_samples as f64)?)?;
-        let delta = ((log_p.exp()? - &onehot)? / n_samples as f64)?;
-        let weight = (delta.t()?.matmul(x)? + (softmax.weight() * l2)?)?;
+        let log_p_labels = mul(&log_p, &onehot)?.sum(D::Minus1)?.to_dtype(DType::F64)?.sum_all()?;
+        let value = sub(&decay, &(log_p_labels / n_samples as f64)?)?;
+        let delta = (sub(&exp(&log_p)?, &onehot)? / n_samples as f64)?;
+        let weight = add(&delta.t()?.matmul(x)?, &(softmax.weight() * l2)?)?;
         Ok((value, Tensor::cat(&[weight.flatten_all()?, delta.sum(0)?], 0)?))
     };
     let [of_f64, of_f32] = TOLERANCES;
@@ -146,7 +147,7 @@ impl Scaling {
         // In f64 and about the mean: f32 sums would lose what varies little. A block of rows at a
         // time.
         let mean = mean_of(x, Ok)?;
-        let variance = mean_of(x, |rows| rows.broadcast_sub(&mean)?.sqr())?.to_vec1::<f64>()?;
+        let variance = mean_of(x, |rows| sqr(&sub(&rows, &mean)?))?.to_vec1::<f64>()?;
         let scale = |(variance, mean): (&f64, f64)| {
             let stdev = variance.sqrt();
             if stdev > f64::from(f32::EPSILON) * mean.abs() { 1. / stdev } else { 0. }
@@ -159,16 +160,17 @@ impl Scaling {
         let n_samples = x.dim(0)?;
         let block = |start: usize| {
             let rows = x.narrow(0, start, ROWS.min(n_samples - start))?.to_dtype(DType::F64)?;
-            rows.broadcast_sub(&self.mean)?.broadcast_mul(&self.scale)?.to_dtype(dtype)
+            mul(&sub(&rows, &self.mean)?, &self.scale)?.to_dtype(dtype)
         };
         Tensor::cat(&(0..n_samples).step_by(ROWS).map(block).collect::<Result<Vec<_>>>()?, 0)
     }
 
     /// The weights and bias, in f64, that do to raw features what the given ones do to scaled ones.
     fn fold(&self, weight: &Tensor, bias: &Tensor) -> Result<(Tensor, Tensor)> {
-        let weight = weight.to_dtype(DType::F64)?.broadcast_mul(&self.scale)?;
+        let weight = mul(&weight.to_dtype(DType::F64)?, &self.scale)?;
         let shift = weight.matmul(&self.mean.unsqueeze(1)?)?.squeeze(1)?;
-        Ok((weight, (bias.to_dtype(DType::F64)? - shift)?))
+        let bias = sub(&bias.to_dtype(DType::F64)?, &shift)?;
+        Ok((weight, bias))
     }
 }
 
@@ -178,7 +180,7 @@ fn mean_of(x: &Tensor, f: impl Fn(Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let mut sum = Tensor::zeros(n_features, DType::F64, x.device())?;
     for start in (0..n_samples).step_by(ROWS) {
         let rows = x.narrow(0, start, ROWS.min(n_samples - start))?.to_dtype(DType::F64)?;
-        sum = (sum + f(rows)?.sum(0)?)?;
+        sum = add(&sum, &f(rows)?.sum(0)?)?;
     }
     sum / n_samples as f64
 }

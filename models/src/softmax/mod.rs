@@ -48,6 +48,7 @@ use candle::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::{add, equal, exp, ln, sub};
 use serde::{Deserialize, Serialize};
 
 /// What a [`Softmax`] is, the content of `config.json`.
@@ -180,7 +181,7 @@ impl Softmax {
     /// # Errors
     /// When `x` has another width, type or device.
     pub fn log_probabilities(&self, x: &Tensor) -> Result<Tensor> {
-        candle_nn::ops::log_softmax(&self.forward(x)?, D::Minus1)
+        log_softmax(&self.forward(x)?)
     }
 
     /// The most probable class of each row, `[n_samples]` u32; of equals the lowest.
@@ -197,8 +198,9 @@ impl Softmax {
     /// When `x` does not fit, or `labels` is not `[n_samples]` u32 with at least one sample.
     pub fn accuracy(&self, x: &Tensor, labels: &Tensor) -> Result<f64> {
         let n_samples = check_samples("softmax.accuracy", x, labels)?;
-        let hits = self.predict(x)?.eq(labels)?.to_dtype(DType::U32)?.sum_all()?;
-        Ok(f64::from(hits.to_scalar::<u32>()?) / n_samples as f64)
+        let number = |t: &Tensor| t.to_dtype(DType::F64);
+        let hits = equal(&number(&self.predict(x)?)?, &number(labels)?)?.sum_all()?;
+        Ok(hits.to_scalar::<f64>()? / n_samples as f64)
     }
 
     /// The same classifier as a candle layer.
@@ -270,8 +272,15 @@ impl Module for Softmax {
                 candle::bail!("softmax: x must have shape [n_samples, {}], got {got:?}", self.n_features())
             }
         }
-        x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)
+        add(&x.matmul(&self.weight.t()?)?, &self.bias)
     }
+}
+
+/// `z − max z − ln Σ exp(z − max z)` of each row.
+fn log_softmax(z: &Tensor) -> Result<Tensor> {
+    let below = sub(z, &z.max_keepdim(D::Minus1)?)?;
+    let total = exp(&below)?.sum_keepdim(D::Minus1)?;
+    sub(&below, &ln(&total)?)
 }
 
 /// Checks that `labels` is `[n_samples]` u32 for the rows of `x`, and returns `n_samples`, at least
