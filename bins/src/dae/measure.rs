@@ -8,6 +8,7 @@ use candle::{DType, Device, Tensor};
 use chandlery::dae::StackedDae;
 use chandlery::{Decode, Layered, Model, Philox};
 use chandlery_datasets::Split;
+use chandlery_ops::arrays::elementwise::{sqr, sqrt, sub};
 use chandlery_ops::layers::{Corruption, corrupt};
 use serde::{Deserialize, Serialize};
 
@@ -88,10 +89,10 @@ impl Errors {
             n_values += x.elem_count();
             let back = stack.reconstruct_prepared(&corrupted)?;
             distances +=
-                (&back - &x)?.sqr()?.to_dtype(DType::F64)?.sum(1)?.sqrt()?.sum_all()?.to_scalar::<f64>()?;
+                sqrt(&sqr(&sub(&back, &x)?)?.to_dtype(DType::F64)?.sum(1)?)?.sum_all()?.to_scalar::<f64>()?;
             let back = [back, stack.reconstruct_prepared(&x)?, corrupted];
             for (sum, back) in sums.iter_mut().zip(&back) {
-                *sum += squares(&(back - &x)?)?;
+                *sum += squares(&sub(back, &x)?)?;
             }
         }
         let [rmse, rmse_clean, rmse_of_noise] = sums.map(|sum| (sum / n_values as f64).sqrt());
@@ -111,5 +112,5 @@ impl Errors {
 }
 
 fn squares(t: &Tensor) -> candle::Result<f64> {
-    t.sqr()?.to_dtype(DType::F64)?.sum_all()?.to_scalar()
+    sqr(t)?.to_dtype(DType::F64)?.sum_all()?.to_scalar()
 }

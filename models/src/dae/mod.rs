@@ -76,6 +76,7 @@ use crate::rbm::softplus;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::{Linear, VarBuilder};
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::{add, contiguous, mul, sqr, sqrt, sub};
 
 /// A denoising autoencoder; see the [module](self) for the equations.
 #[derive(Debug, Clone)]
@@ -117,7 +118,7 @@ impl Dae {
         let values = if config.tied { 6. } else { 12. } * n_visible as f64 * n_hidden as f64;
         room_for("Dae", &format!("{n_visible} visible and {n_hidden} hidden units"), values, device)?;
         let weight = config.encoder().random_weight(philox, device)?;
-        let decoder_weight = if config.tied { None } else { Some(weight.t()?.contiguous()?) };
+        let decoder_weight = if config.tied { None } else { Some(contiguous(&weight.t()?)?) };
         let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
         Ok(Self { weight, bias: zeros(n_hidden)?, visible_bias: zeros(n_visible)?, decoder_weight, config })
     }
@@ -161,7 +162,7 @@ impl Dae {
             Some(decoder) => y.matmul(&decoder.t()?)?,
             None => y.matmul(&self.weight)?,
         };
-        product.broadcast_add(&self.visible_bias)
+        add(&product, &self.visible_bias)
     }
 
     /// How far what comes back of corrupted prepared rows is from the rows `x` without corruption,
@@ -182,13 +183,13 @@ impl Dae {
         let x = &x.to_dtype(self.weight.dtype())?;
         let input = self.output_input(&self.encode_prepared(corrupted)?)?;
         let mean = |t: Tensor| t.to_dtype(DType::F64)?.mean_all()?.to_scalar::<f64>();
-        let squares = (self.config.output.of(&input)? - x)?.sqr()?.to_dtype(DType::F64)?;
+        let squares = sqr(&sub(&self.config.output.of(&input)?, x)?)?.to_dtype(DType::F64)?;
         let of_rows = squares.sum(1)?;
         let rmse = mean(squares)?.sqrt();
-        let (squared_error, distance) = (mean(of_rows.clone())?, mean(of_rows.sqrt()?)?);
+        let (squared_error, distance) = (mean(of_rows.clone())?, mean(sqrt(&of_rows)?)?);
         let cross_entropy = match self.config.output {
             crate::feedforward::Activation::Sigmoid => {
-                Some(mean((softplus(&input)? - (x * &input)?)?)? * self.config.n_visible as f64)
+                Some(mean(sub(&softplus(&input)?, &mul(x, &input)?)?)? * self.config.n_visible as f64)
             }
             _ => None,
         };
@@ -272,7 +273,7 @@ impl Encode for Dae {
 
     fn encode_prepared(&self, x: &Tensor) -> Result<Tensor> {
         let x = values_of("Dae", "x", x, self.config.n_visible, self.weight.dtype())?;
-        self.config.hidden.of(&x.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)?)
+        self.config.hidden.of(&add(&x.matmul(&self.weight.t()?)?, &self.bias)?)
     }
 }
 

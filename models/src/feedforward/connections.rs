@@ -4,6 +4,7 @@ use crate::patch_rbm::PatchGrid;
 use crate::rbm::{HiddenUnit, VisibleUnit};
 use candle::{Device, Result, Tensor};
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::{add, relu, sigmoid};
 use chandlery_ops::core::uniform;
 use chandlery_ops::images::{PatchDirection, patch_product};
 use serde::{Deserialize, Serialize};
@@ -67,8 +68,8 @@ impl Activation {
     pub(crate) fn of(self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Identity => Ok(x.clone()),
-            Self::Sigmoid => candle_nn::ops::sigmoid(x),
-            Self::Relu => x.relu(),
+            Self::Sigmoid => sigmoid(x),
+            Self::Relu => relu(x),
             Self::Tanh => x.tanh(),
         }
     }
@@ -261,12 +262,10 @@ impl LayerConfig {
     /// What the layer makes of `h`, `[batch, n_inputs]`: `[batch, n_outputs]`. Differentiable.
     pub(super) fn forward(&self, h: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
         let x = match &self.connections {
-            Connections::Dense => h.matmul(&weight.t()?)?.broadcast_add(bias)?,
-            Connections::Patches(grid) => {
-                patch_product(h, weight, grid, PatchDirection::Up)?.broadcast_add(bias)?
-            }
+            Connections::Dense => add(&h.matmul(&weight.t()?)?, bias)?,
+            Connections::Patches(grid) => add(&patch_product(h, weight, grid, PatchDirection::Up)?, bias)?,
             Connections::FromPatches(grid) => {
-                patch_product(h, weight, grid, PatchDirection::Down)?.broadcast_add(bias)?
+                add(&patch_product(h, weight, grid, PatchDirection::Down)?, bias)?
             }
             Connections::Filters(grid) => {
                 let x = grid.maps_input(h, weight, bias)?;
