@@ -31,7 +31,7 @@ __device__ void product_errors(__half* out, double* sums, const __half* a, const
   wait_for_previous();
   launch_dependents();
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
-    finish_errors(out, bias, target, (size_t)row * n.product.n + col, col, n, seen)(x);
+    finish_errors<false>(out, bias, target, (size_t)row * n.product.n + col, col, n, seen)(x);
   });
   add_seen<H::THREADS>(sums, seen, n, [] { __syncthreads(); });
 }
@@ -41,7 +41,7 @@ __device__ void product_deltas(__half* planes, size_t at, size_t of, const __hal
   wait_for_previous();
   launch_dependents();
   product<H>(a, b, n.product, [&](int row, int col, float(&x)[4]) {
-    finish_deltas(planes, at, of, (size_t)row * n.product.n + col, n)(x);
+    finish_deltas<2>(planes, at, of, (size_t)row * n.product.n + col, n)(x);
   });
 }
 

@@ -1,9 +1,10 @@
 // sm_90a/product_errors.cu: what a denoising autoencoder computes from its two later products, each
 // in one launch, by the products of warpgroups of capability 9.0. The formulas are in
-// ../product_errors.cu; the products are those of product_tile.cuh, of numbers in two parts.
+// ../product_errors.cu; the products are those of product_tile.cuh, of f16 numbers in two parts or of
+// bf16 ones in one.
 //
-// arrays   a, b: as in product_tile.cuh, b transposed for errors, K-major for deltas; out and y:
-//          two parts of [m, n] f16, `low` entries apart, planes from entries `at` and `of` on;
+// arrays   a, b: as in product_tile.cuh, b transposed for errors, K-major for deltas; out and y: one
+//          or two parts of [m, n], `low` entries apart, planes from entries `at` and `of` on;
 //          bias: [n] f32; target: [m, n] f32, 16-byte aligned; sums: [2, places] f64, to which
 //          block i adds its sums at place i
 // scalars  n a multiple of 4, of 8 for errors; places: at least the number of blocks
@@ -24,35 +25,43 @@ struct Numbers {
 };
 
 template <typename H>
-__device__ __forceinline__ void product_errors(__half* out, double* sums, const float* bias, const float* target, const TensorMap& a_map,
+__device__ __forceinline__ void product_errors(typename H::T* out, double* sums, const float* bias, const float* target, const TensorMap& a_map,
                                                const TensorMap& b_map, const Numbers& n) {
   Seen seen{0.f, 0.f};
   const bool multiplied = tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
-    return [&, col](int row) { return finish_errors(out, bias, target, (size_t)row * n.extent.n + col, col, n, seen); };
+    return [&, col](int row) { return finish_errors<!H::EXACT>(out, bias, target, (size_t)row * n.extent.n + col, col, n, seen); };
   });
   if (multiplied) add_seen<H::THREADS>(sums, seen, n, [] { all_multiplied<H::THREADS>(); });
 }
 
 template <typename H>
-__device__ __forceinline__ void product_deltas(__half* planes, size_t at, size_t of, const TensorMap& a_map, const TensorMap& b_map,
+__device__ __forceinline__ void product_deltas(typename H::T* planes, size_t at, size_t of, const TensorMap& a_map, const TensorMap& b_map,
                                                const Numbers& n) {
   tile_of_product<H>(a_map, b_map, n.extent, [&](int col) {
-    return [&, col](int row) { return finish_deltas(planes, at, of, (size_t)row * n.extent.n + col, n); };
+    return [&, col](int row) { return finish_deltas<H::PA>(planes, at, of, (size_t)row * n.extent.n + col, n); };
   });
 }
 
-#define ERRORS                                                                                                    \
-  (__half* out, double* sums, const float* bias, const float* target, const __grid_constant__ TensorMap a_map,    \
+#define ERRORS(T)                                                                                              \
+  (T * out, double* sums, const float* bias, const float* target, const __grid_constant__ TensorMap a_map,     \
    const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
-#define DELTAS                                                                                                    \
-  (__half* planes, const unsigned long long at, const unsigned long long of, const __grid_constant__ TensorMap a_map, \
+#define DELTAS(T)                                                                                                 \
+  (T * planes, const unsigned long long at, const unsigned long long of, const __grid_constant__ TensorMap a_map, \
    const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
-#define OF_WIDTH(WGS, TN)                                                                                          \
-  OF_TILE(product_errors_##WGS##x##TN, ERRORS, product_errors<H>(out, sums, bias, target, a_map, b_map, n), WGS, TN, \
-          true, __half, 2, 2)                                                                                      \
-  OF_TILE(product_deltas_##WGS##x##TN, DELTAS, product_deltas<H>(planes, at, of, a_map, b_map, n), WGS, TN, false, \
-          __half, 2, 2)
-OF_WIDTH(1, 64)
-OF_WIDTH(1, 128)
-OF_WIDTH(2, 64)
-OF_WIDTH(2, 128)
+#define OF_ERRORS(NAME, WGS, TN, T, PARTS)                                                                              \
+  OF_TILE(product_errors_##NAME##_##WGS##x##TN, ERRORS(T), product_errors<H>(out, sums, bias, target, a_map, b_map, n), \
+          WGS, TN, true, T, PARTS, PARTS)
+#define OF_DELTAS(NAME, WGS, TN, T, PARTS)                                                                            \
+  OF_TILE(product_deltas_##NAME##_##WGS##x##TN, DELTAS(T), product_deltas<H>(planes, at, of, a_map, b_map, n), WGS, TN, \
+          false, T, PARTS, PARTS)
+#define OF_WIDTH(NAME, WGS, TN, T, PARTS) OF_ERRORS(NAME, WGS, TN, T, PARTS) OF_DELTAS(NAME, WGS, TN, T, PARTS)
+OF_WIDTH(f16x2, 1, 64, __half, 2)
+OF_WIDTH(f16x2, 1, 128, __half, 2)
+OF_WIDTH(f16x2, 2, 64, __half, 2)
+OF_WIDTH(f16x2, 2, 128, __half, 2)
+OF_WIDTH(bf16, 2, 64, __nv_bfloat16, 1)
+OF_WIDTH(bf16, 2, 128, __nv_bfloat16, 1)
+OF_WIDTH(bf16, 2, 192, __nv_bfloat16, 1)
+OF_WIDTH(bf16, 3, 64, __nv_bfloat16, 1)
+OF_WIDTH(bf16, 3, 128, __nv_bfloat16, 1)
+OF_WIDTH(bf16, 3, 192, __nv_bfloat16, 1)

@@ -7,9 +7,9 @@
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
-//! | `a` `b` | numbers in two parts, see [`gemm_parts_`](crate::layers::gemm_parts_) | `[2, m, k]`, `[2, k, n]` f16 |
+//! | `a` `b` | numbers in two parts, see [`gemm_parts_`](crate::layers::gemm_parts_), or in one | `[2, m, k]`, `[2, k, n]` f16, or `[1, …]` bf16 |
 //! | `t` | `target`, in `[0, 1]` | `[m, n]` f32 |
-//! | `out` `y` | planes `at`, `of`; their second parts `low` planes further on | `[n_planes, m, n]` f16 |
+//! | `out` `y` | planes `at`, `of`; their second parts, if any, `low` planes further on | `[n_planes, m, n]` of the same type |
 //!
 //! Source: Vincent et al., "Stacked denoising autoencoders", JMLR 11, 2010, section 2:
 //! cross-entropy with sigmoid units.
@@ -36,13 +36,14 @@ pub fn error_places(device: &Device, m: usize, n: usize, k: usize) -> Result<usi
     }
 }
 
-/// Writes `target − sigmoid(scale · a b + bias)` to plane `at` of `planes`, its second part to
-/// plane `at + low`, and adds the sum of the cross-entropies to `gathered[0]` and of the squared
+/// Writes `target − sigmoid(scale · a b + bias)` to plane `at` of `planes`, its second part, if it
+/// is to have one, to plane `at + low`, and adds the sum of the cross-entropies to `gathered[0]` and of the squared
 /// errors to `gathered[1]`.
 ///
 /// `a` is `[2, m, k]` and `b` `[2, k, n]` f16, numbers in two parts as for
-/// [`gemm_parts_`](crate::layers::gemm_parts_); `bias` `[n]` and `target` `[m, n]`, in `[0, 1]`,
-/// are f32, `planes` `[n_planes, m, n]` f16. `gathered` is `[2, places]` f64 with at least
+/// [`gemm_parts_`](crate::layers::gemm_parts_), and `planes` are f16; without `low` they are
+/// `[1, …]` and all are bf16. `bias` `[n]` and `target` `[m, n]`, in `[0, 1]`,
+/// are f32, `planes` `[n_planes, m, n]`. `gathered` is `[2, places]` f64 with at least
 /// [`error_places`] of them; the sums are those over all places. Sums have one order on one device.
 /// A NaN makes sums NaN.
 ///
@@ -54,7 +55,7 @@ pub fn error_places(device: &Device, m: usize, n: usize, k: usize) -> Result<usi
 #[expect(clippy::too_many_arguments, reason = "a product and the errors of it")]
 pub fn errors_of_product_(
     planes: &Tensor,
-    (at, low): (usize, usize),
+    (at, low): (usize, Option<usize>),
     a: &Tensor,
     b: &Tensor,
     scale: f32,
@@ -63,7 +64,7 @@ pub fn errors_of_product_(
     gathered: &Tensor,
 ) -> Result<()> {
     let (m, n) = check_planes(ERRORS, planes, low, &[at])?;
-    let k = check_product(ERRORS, a, b, m, n)?;
+    let k = check_product(ERRORS, a, b, low, m, n)?;
     expect(ERRORS, "bias", bias, &[DType::F32], &[n])?;
     expect(ERRORS, "target", target, &[DType::F32], &[m, n])?;
     let places = error_places(planes.device(), m, n, k)?;
@@ -84,7 +85,7 @@ pub fn errors_of_product_(
 }
 
 /// Writes `y (1 − y) · scale · a b` to plane `at` of `planes`, its second part to plane `at + low`,
-/// where `y` is the sum of planes `of` and `of + low`.
+/// where `y` is the sum of planes `of` and `of + low`; without `low` both have one part.
 ///
 /// `a`, `b` and `planes` are those of [`errors_of_product_`]. Where products do not fuse
 /// ([`two_part_products_fuse`](crate::layers::two_part_products_fuse)), this allocates, and cannot
@@ -94,19 +95,22 @@ pub fn errors_of_product_(
 /// When shapes, types or devices do not fit.
 pub fn deltas_of_product_(
     planes: &Tensor,
-    (at, of, low): (usize, usize, usize),
+    (at, of, low): (usize, usize, Option<usize>),
     a: &Tensor,
     b: &Tensor,
     scale: f32,
 ) -> Result<()> {
     let (m, n) = check_planes(DELTAS, planes, low, &[at, of])?;
-    check_product(DELTAS, a, b, m, n)?;
+    check_product(DELTAS, a, b, low, m, n)?;
     #[cfg(feature = "cuda")]
     if let Some(fused) = errors_cuda::Deltas::fits(planes, (at, of, low), a, b, scale)? {
         return fused.run(planes, a, b);
     }
     let part = |plane: usize| planes.get(plane)?.to_dtype(DType::F32);
-    let units = (part(of)? + part(of + low)?)?;
+    let units = match low {
+        Some(low) => (part(of)? + part(of + low)?)?,
+        None => part(of)?,
+    };
     store_parts(planes, at, low, &deltas_of_product_reference(a, b, scale, &units)?)
 }
 
@@ -150,37 +154,51 @@ fn product(a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor> {
     whole(a)?.matmul(&whole(b)?)? * f64::from(scale)
 }
 
-/// Stores `x` as the sum of plane `at` and the one `low` further on.
-fn store_parts(planes: &Tensor, at: usize, low: usize, x: &Tensor) -> Result<()> {
+/// Stores `x` to plane `at`, or as the sum of it and the one `low` further on.
+fn store_parts(planes: &Tensor, at: usize, low: Option<usize>, x: &Tensor) -> Result<()> {
     let (x, high) = (x.contiguous()?, planes.get(at)?);
     scale_into_(&high, &x, 1.)?;
+    let Some(low) = low else { return Ok(()) };
     scale_into_(&planes.get(at + low)?, &(x - high.to_dtype(DType::F32)?)?, 1.)
 }
 
+/// The type of numbers in as many parts as there are with `low`, and these.
+fn kind(low: Option<usize>) -> (DType, usize) {
+    match low {
+        Some(_) => (DType::F16, 2),
+        None => (DType::BF16, 1),
+    }
+}
+
 /// Checks the planes named and their second parts; returns their shape.
-fn check_planes(op: &str, planes: &Tensor, low: usize, named: &[usize]) -> Result<(usize, usize)> {
+fn check_planes(op: &str, planes: &Tensor, low: Option<usize>, named: &[usize]) -> Result<(usize, usize)> {
     let &[n_planes, m, n] = planes.dims() else {
         candle::bail!("{op}: planes must be [n_planes, m, n], got shape {:?}", planes.dims())
     };
-    expect(op, "planes", planes, &[DType::F16], &[n_planes, m, n])?;
+    expect(op, "planes", planes, &[kind(low).0], &[n_planes, m, n])?;
     for (i, &plane) in named.iter().enumerate() {
-        let apart = named[..i].iter().all(|&other| plane.abs_diff(other) != low && plane != other);
-        if low == 0 || plane + low >= n_planes || !apart {
+        let apart = named[..i].iter().all(|&other| Some(plane.abs_diff(other)) != low && plane != other);
+        if low == Some(0) || plane + low.unwrap_or(0) >= n_planes || !apart {
             candle::bail!(
-                "{op}: planes {named:?} and those {low} further on must be different ones of {n_planes}"
+                "{op}: planes {named:?} and those {low:?} further on must be different ones of {n_planes}"
             )
         }
     }
     Ok((m, n))
 }
 
-/// Checks that `a` and `b` are numbers in two parts whose product is `[m, n]`; returns the length
-/// of its sums.
-fn check_product(op: &str, a: &Tensor, b: &Tensor, m: usize, n: usize) -> Result<usize> {
+/// Checks that `a` and `b` are numbers in as many parts as there are with `low`, and their product
+/// is `[m, n]`; returns the length of its sums.
+fn check_product(op: &str, a: &Tensor, b: &Tensor, low: Option<usize>, m: usize, n: usize) -> Result<usize> {
+    let parts = kind(low).1;
     match (a.dims(), b.dims()) {
-        (&[2, rows, k], &[2, depth, columns]) if (rows, columns) == (m, n) && k == depth => Ok(k),
+        (&[of_a, rows, k], &[of_b, depth, columns])
+            if (of_a, of_b) == (parts, parts) && (rows, columns) == (m, n) && k == depth =>
+        {
+            Ok(k)
+        }
         _ => candle::bail!(
-            "{op}: a and b must be [2, {m}, k] and [2, k, {n}], got {:?} and {:?}",
+            "{op}: a and b must be [{parts}, {m}, k] and [{parts}, k, {n}], got {:?} and {:?}",
             a.dims(),
             b.dims()
         ),

@@ -7,9 +7,10 @@ use super::warpgroup_shape::{self, Forms};
 use super::{DELTAS, ERRORS, operands::Sizes, shape};
 use crate::core::cuda::Gpu;
 use crate::core::op::{Io, Kernel, operands};
+use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
 use candle::{CudaStorage, Device, Result, Tensor};
-use half::f16;
+use half::{bf16, f16};
 
 /// The files of the kernels.
 const OF_WARPS: &str = "product_errors";
@@ -38,21 +39,21 @@ pub(super) fn places(device: &Device, m: usize, n: usize, k: usize) -> Result<us
     };
     let of_warps =
         if shape::fuse(limits) { Some(shape::Shape::of(limits, m, n, k).grid(m, n)) } else { None };
-    let parts = [2, 2];
-    let forms = Forms::of_errors(parts, true).filter(|_| limits.has_warpgroup_products());
-    let of_warpgroups = forms.and_then(|forms| warpgroup_shape::Shape::of(limits, [m, n, k], parts, forms));
-    let blocks = [
-        of_warps.map_or(1, |grid| grid.iter().product()),
-        of_warpgroups.map_or(1, |shape| shape.grid(m, n).iter().product()),
-    ];
-    Ok(blocks[0].max(blocks[1]))
+    let of_warpgroups = |parts| {
+        let forms = Forms::of_errors(parts, true).filter(|_| limits.has_warpgroup_products());
+        forms.and_then(|forms| warpgroup_shape::Shape::of(limits, [m, n, k], parts, forms))
+    };
+    let of_warpgroups = [[1, 1], [2, 2]].map(|parts| of_warpgroups(parts).map(|shape| shape.grid(m, n)));
+    let grids = of_warpgroups.into_iter().chain([of_warps]).flatten();
+    Ok(grids.map(|grid| grid.iter().product()).max().unwrap_or(1))
 }
 
 /// The errors in one kernel.
 pub(super) struct Errors {
     product: Product,
     at: usize,
-    low: usize,
+    /// Planes to the second part, if there is one.
+    low: Option<usize>,
     scale: f32,
 }
 
@@ -61,7 +62,8 @@ pub(super) struct Deltas {
     product: Product,
     at: usize,
     of: usize,
-    low: usize,
+    /// Planes to the second part, if there is one.
+    low: Option<usize>,
     scale: f32,
 }
 
@@ -70,14 +72,14 @@ impl Errors {
     /// the other.
     pub(super) fn fits(
         planes: &Tensor,
-        (at, low): (usize, usize),
+        (at, low): (usize, Option<usize>),
         a: &Tensor,
         b: &Tensor,
         scale: f32,
         bias: &Tensor,
         target: &Tensor,
     ) -> Result<Option<Self>> {
-        let product = Product::of_two_parts(planes, a, b, true, Forms::of_errors)?;
+        let product = Product::of_parts(planes, a, b, true, Forms::of_errors)?;
         let aligned = starts_on(4, bias) && starts_on(4, target);
         Ok(product.filter(|_| aligned).map(|product| Self { product, at, low, scale }))
     }
@@ -102,12 +104,12 @@ impl Deltas {
     /// the other.
     pub(super) fn fits(
         planes: &Tensor,
-        (at, of, low): (usize, usize, usize),
+        (at, of, low): (usize, usize, Option<usize>),
         a: &Tensor,
         b: &Tensor,
         scale: f32,
     ) -> Result<Option<Self>> {
-        let product = Product::of_two_parts(planes, a, b, false, Forms::of_deltas)?;
+        let product = Product::of_parts(planes, a, b, false, Forms::of_deltas)?;
         Ok(product.map(|product| Self { product, at, of, low, scale }))
     }
 
@@ -117,14 +119,14 @@ impl Deltas {
     }
 }
 
-impl Kernel for Errors {
-    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+impl Errors {
+    fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let of_plane = self.product.entries();
         let ([planes, gathered], [a, b, bias, target]) = io.parts()?;
         let (mut planes, bias, target) =
-            (planes.elements::<f16>()?, bias.elements::<f32>()?, target.elements::<f32>()?);
+            (planes.elements::<T>()?, bias.elements::<f32>()?, target.elements::<f32>()?);
         let mut gathered = gathered.elements::<f64>()?;
-        let (low, places) = ((self.low * of_plane) as u64, (gathered.len() / 2) as u32);
+        let (low, places) = (entries(self.low, of_plane), (gathered.len() / 2) as u32);
         let mut out = planes.slice_mut(self.at * of_plane..);
         match self.product {
             Product::Warps(of) => {
@@ -140,13 +142,14 @@ impl Kernel for Errors {
                 unsafe { of.lay_out(launch).go() }
             }
             Product::Warpgroups(of) => {
-                let views = of.views::<f16>(a, b)?;
+                let views = of.views::<T>(a, b)?;
                 let maps = of.maps(gpu, &views)?;
-                let launch = gpu.launch(ERRORS, OF_WARPGROUPS, &of.kernel("product_errors"))?;
+                let kernel = of.kernel(&format!("product_errors_{dtype}"));
+                let launch = gpu.launch(ERRORS, OF_WARPGROUPS, &kernel)?;
                 let launch = launch.write(&mut out).write(&mut gathered).read(&bias).read(&target);
                 let launch = launch.num(maps.a).num(maps.b);
                 let launch = launch.num(Numbers { product: of.extent(), low, scale: self.scale, places });
-                // SAFETY: (half*, double*, 2 × const float*, 2 × TensorMap, Numbers). As above;
+                // SAFETY: (T*, double*, 2 × const float*, 2 × TensorMap, Numbers). As above;
                 // `fits` also checked that rows and parts of the operands begin on 16 bytes, and
                 // their maps have the blocks of the shape.
                 unsafe { of.lay_out(launch).go() }
@@ -155,13 +158,13 @@ impl Kernel for Errors {
     }
 }
 
-impl Kernel for Deltas {
-    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+impl Deltas {
+    fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let of_plane = self.product.entries();
         let ([planes], [a, b]) = io.parts()?;
-        let mut planes = planes.elements::<f16>()?;
+        let mut planes = planes.elements::<T>()?;
         let plane = |i: usize| (i * of_plane) as u64;
-        let (low, scale, places) = (plane(self.low), self.scale, 0);
+        let (low, scale, places) = (entries(self.low, of_plane), self.scale, 0);
         match self.product {
             Product::Warps(of) => {
                 let (a, b, product) = of.views(a, b)?;
@@ -175,17 +178,41 @@ impl Kernel for Deltas {
                 unsafe { of.lay_out(launch).go() }
             }
             Product::Warpgroups(of) => {
-                let views = of.views::<f16>(a, b)?;
+                let views = of.views::<T>(a, b)?;
                 let maps = of.maps(gpu, &views)?;
-                let launch = gpu.launch(DELTAS, OF_WARPGROUPS, &of.kernel("product_deltas"))?;
+                let kernel = of.kernel(&format!("product_deltas_{dtype}"));
+                let launch = gpu.launch(DELTAS, OF_WARPGROUPS, &kernel)?;
                 let launch = launch.write(&mut planes).num(plane(self.at)).num(plane(self.of));
                 let launch = launch.num(maps.a).num(maps.b);
                 let launch = launch.num(Numbers { product: of.extent(), low, scale, places });
-                // SAFETY: (half*, 2 × unsigned long long, 2 × TensorMap, Numbers). As above; `fits`
+                // SAFETY: (T*, 2 × unsigned long long, 2 × TensorMap, Numbers). As above; `fits`
                 // also checked that rows and parts of the operands begin on 16 bytes, and their
                 // maps have the blocks of the shape.
                 unsafe { of.lay_out(launch).go() }
             }
+        }
+    }
+}
+
+/// What kernels take for so many planes: 0 is no second part.
+fn entries(planes: Option<usize>, of_plane: usize) -> u64 {
+    planes.map_or(0, |planes| (planes * of_plane) as u64)
+}
+
+impl Kernel for Errors {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        match self.low {
+            Some(_) => self.launch::<f16>("f16x2", gpu, io),
+            None => self.launch::<bf16>("bf16", gpu, io),
+        }
+    }
+}
+
+impl Kernel for Deltas {
+    fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        match self.low {
+            Some(_) => self.launch::<f16>("f16x2", gpu, io),
+            None => self.launch::<bf16>("bf16", gpu, io),
         }
     }
 }

@@ -12,8 +12,9 @@ pub(super) enum Product {
 }
 
 impl Product {
-    /// That of `a` and `b` of two parts each; none where the ops go one after the other.
-    pub(super) fn of_two_parts(
+    /// That of `a` and `b` of as many parts each, which are bf16 numbers if they are one; none where
+    /// the ops go one after the other.
+    pub(super) fn of_parts(
         planes: &Tensor,
         a: &Tensor,
         b: &Tensor,

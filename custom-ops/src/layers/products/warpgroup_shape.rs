@@ -40,14 +40,23 @@ impl Forms {
 
     /// Those of `kernels/layers/sm_90a/product_errors.cu` for errors.
     pub(super) fn of_errors(parts: [usize; 2], transposed: bool) -> Option<Self> {
-        let forms = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 1.2 };
-        (parts == [2, 2] && transposed).then_some(forms)
+        let of_two = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 1.2 };
+        transposed.then(|| Self::of_later(parts, of_two))?
     }
 
     /// Those there for deltas.
     pub(super) fn of_deltas(parts: [usize; 2], transposed: bool) -> Option<Self> {
-        let forms = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 2.7 };
-        (parts == [2, 2] && !transposed).then_some(forms)
+        let of_two = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 2.7 };
+        (!transposed).then(|| Self::of_later(parts, of_two))?
+    }
+
+    fn of_later(parts: [usize; 2], of_two: Self) -> Option<Self> {
+        match parts {
+            [2, 2] => Some(of_two),
+            // Numbers of one part are finished by the hardware's functions.
+            [1, 1] => Some(Self { warpgroups: &[2, 3], columns: &[64, 128, 192], finished: 0. }),
+            _ => None,
+        }
     }
 }
 
@@ -158,7 +167,7 @@ mod tests {
     use crate::core::limits::gpus;
 
     /// Kinds of products: of units, of errors, of deltas.
-    fn kinds() -> [(Option<Forms>, [usize; 2], bool); 6] {
+    fn kinds() -> [(Option<Forms>, [usize; 2], bool); 8] {
         let units = |parts, transposed| (Forms::of_units(parts, transposed), parts, transposed);
         [
             units([1, 1], false),
@@ -167,6 +176,8 @@ mod tests {
             units([1, 2], true),
             (Forms::of_errors([2, 2], true), [2, 2], true),
             (Forms::of_deltas([2, 2], false), [2, 2], false),
+            (Forms::of_errors([1, 1], true), [1, 1], true),
+            (Forms::of_deltas([1, 1], false), [1, 1], false),
         ]
     }
 
