@@ -43,9 +43,13 @@ pub(super) fn places(device: &Device, m: usize, n: usize, k: usize) -> Result<us
         let forms = Forms::of_errors(parts, true).filter(|_| limits.has_warpgroup_products());
         forms.and_then(|forms| warpgroup_shape::Shape::of(limits, [m, n, k], parts, forms))
     };
-    let of_warpgroups = [[1, 1], [2, 2]].map(|parts| of_warpgroups(parts).map(|shape| shape.grid(m, n)));
-    let grids = of_warpgroups.into_iter().chain([of_warps]).flatten();
-    Ok(grids.map(|grid| grid.iter().product()).max().unwrap_or(1))
+    let blocks =
+        [[1, 1], [2, 2]].map(|parts| of_warpgroups(parts).map_or(1, |shape| blocks_of(shape.grid(m, n))));
+    Ok(blocks.into_iter().fold(of_warps.map_or(1, blocks_of), usize::max))
+}
+
+fn blocks_of<const N: usize>(grid: [usize; N]) -> usize {
+    grid.iter().product()
 }
 
 /// The errors in one kernel.
