@@ -73,21 +73,38 @@ fn a_counter_on_the_device_moves_the_noise() -> Result<()> {
 }
 
 #[test]
-fn two_parts_of_corrupted_rows_are_the_sum_and_its_rounding() -> Result<()> {
+fn parts_of_corrupted_rows_are_the_sum_and_its_rounding_or_the_rounded_number() -> Result<()> {
     for device in devices()? {
         for (rows, width) in [(1, 1), (7, 5), (40, 785)] {
             let x = uniform((rows, width), &Device::Cpu, PLACE)?;
-            for law in LAWS {
-                let all = Tensor::full(9f32, (2, 3, rows, width), &device)?.to_dtype(DType::F16)?;
+            for (law, (parts, dtype)) in LAWS.into_iter().flat_map(|law| KINDS.map(|kind| (law, kind))) {
+                let nines = |device| Tensor::full(9f32, (parts, 3, rows, width), device)?.to_dtype(dtype);
+                let all = nines(&device)?;
                 let out = all.narrow(1, 1, 1)?.squeeze(1)?;
                 corrupt_(&out, &x.to_device(&device)?, law, Draws::At(PLACE), 0)?;
-                let want = Tensor::full(9f32, (2, 3, rows, width), &Device::Cpu)?.to_dtype(DType::F16)?;
-                split_into_(&want.narrow(1, 1, 1)?.squeeze(1)?, &corrupt(&x, law, PLACE)?, 1.)?;
-                assert_same_bits(&format!("{law} {rows}×{width} on {:?}", device.location()), &all, &want)?;
+                let nine = nines(&Device::Cpu)?.narrow(1, 0, 1)?;
+                let noisy = in_parts(&corrupt(&x, law, PLACE)?, parts)?.unsqueeze(1)?;
+                let want = Tensor::cat(&[&nine, &noisy, &nine], 1)?;
+                let what = format!("{law} {rows}×{width} {dtype:?} on {:?}", device.location());
+                assert_same_bits(&what, &all, &want)?;
             }
         }
     }
     Ok(())
+}
+
+/// Numbers of 16 bits that rows are stored as: in how many parts, and their type.
+const KINDS: [(usize, DType); 2] = [(2, DType::F16), (1, DType::BF16)];
+
+/// `[parts, ..x]`: those two parts, or bf16.
+fn in_parts(x: &Tensor, parts: usize) -> Result<Tensor> {
+    if parts == 1 {
+        return x.to_dtype(DType::BF16)?.unsqueeze(0);
+    }
+    let shape: Vec<usize> = [2].iter().chain(x.dims()).copied().collect();
+    let split = Tensor::zeros(shape, DType::F16, &Device::Cpu)?;
+    split_into_(&split, x, 1.)?;
+    Ok(split)
 }
 
 #[test]
@@ -95,15 +112,14 @@ fn minibatches_are_corrupted_beside_other_planes_as_in_one_piece() -> Result<()>
     for device in devices()? {
         for (n, rows, width) in [(1, 3, 5), (3, 7, 5), (5, 8, 12), (2, 40, 785)] {
             let x = uniform((n, rows, width), &Device::Cpu, PLACE)?;
-            for law in LAWS {
-                let all = Tensor::full(9f32, (2, n, 2, rows, width), &device)?.to_dtype(DType::F16)?;
+            for (law, (parts, dtype)) in LAWS.into_iter().flat_map(|law| KINDS.map(|kind| (law, kind))) {
+                let all = Tensor::full(9f32, (parts, n, 2, rows, width), &device)?.to_dtype(dtype)?;
                 let out = all.narrow(2, 1, 1)?.squeeze(2)?;
                 corrupt_(&out, &x.to_device(&device)?, law, Draws::At(PLACE), 0)?;
-                let noisy = Tensor::zeros((2, n, rows, width), DType::F16, &Device::Cpu)?;
-                split_into_(&noisy, &corrupt(&x, law, PLACE)?, 1.)?;
-                let nines = Tensor::full(9f32, (2, n, rows, width), &Device::Cpu)?.to_dtype(DType::F16)?;
+                let noisy = in_parts(&corrupt(&x, law, PLACE)?, parts)?;
+                let nines = Tensor::full(9f32, (parts, n, rows, width), &Device::Cpu)?.to_dtype(dtype)?;
                 let want = Tensor::stack(&[&nines, &noisy], 2)?;
-                let what = format!("{law} {n}×{rows}×{width} on {:?}", device.location());
+                let what = format!("{law} {n}×{rows}×{width} {dtype:?} on {:?}", device.location());
                 assert_same_bits(&what, &all, &want)?;
             }
         }

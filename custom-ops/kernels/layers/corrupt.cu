@@ -5,8 +5,8 @@
 //   flip              out = u < p ? 1 - x : x
 //   gaussian          out = x + p z
 //
-// arrays   x: [runs, n] f32, contiguous; out: the same, or two parts of runs of [n] f16, parts
-//          `part` and runs `apart` entries apart; not overlapping; counter: [1] i64 or null
+// arrays   x: [runs, n] f32, contiguous; out: the same, or runs of [n] bf16, or two parts of runs of
+//          [n] f16, parts `part` and runs `apart` entries apart; not overlapping; counter: [1] i64 or null
 // scalars  n, first: entry i is element first + i, which takes word e % 4 of block offset + counter
 //          + e / 4; p: a share in [0, 1], or for gaussian a standard deviation of at least 0; seed,
 //          stream, offset: any values
@@ -27,6 +27,10 @@
 __device__ __forceinline__ void store_entries(float* out, size_t, const float (&v)[4], int count) {
   if (count == 4) return store4(out, v);
   for (int i = 0; i < count; ++i) out[i] = v[i];
+}
+__device__ __forceinline__ void store_entries(__nv_bfloat16* out, size_t, const float (&v)[4], int count) {
+  if (count == 4) return store4(out, v);
+  for (int i = 0; i < count; ++i) out[i] = narrow<__nv_bfloat16>(v[i]);
 }
 __device__ __forceinline__ void store_entries(__half* out, size_t part, const float (&v)[4], int count) {
   float rest[4];
@@ -76,6 +80,7 @@ __device__ void corrupt(const float* x, T* out, size_t part, size_t n, size_t fi
   }
 #define CORRUPT(NAME, LAW)                 \
   CORRUPT_TO(corrupt_##NAME, LAW, float)   \
+  CORRUPT_TO(corrupt_bf16_##NAME, LAW, __nv_bfloat16) \
   CORRUPT_TO(corrupt_parts_##NAME, LAW, __half)
 CORRUPT(none, NONE)
 CORRUPT(salt_and_pepper, SALT_AND_PEPPER)

@@ -50,7 +50,7 @@ use crate::core::op::In;
 use crate::core::op::{Io, Kernel, new_tensor, operands};
 use crate::core::philox::{Philox, TILE};
 use candle::{CpuStorage, DType, Result, Tensor};
-use half::f16;
+use half::{bf16, f16};
 use multiversion::multiversion;
 use rayon::prelude::*;
 use std::fmt::{self, Display};
@@ -209,7 +209,8 @@ pub fn corrupt(rows: &Tensor, corruption: Corruption, philox: Philox) -> Result<
 /// of these rows among those that share the draws.
 ///
 /// `out` is contiguous f32 of the shape of `rows`, or f16 `[2, ..rows]` for the sum of two numbers,
-/// as in [`split_into_`](crate::arrays::split_into_), each part contiguous. Within a part there may
+/// as in [`split_into_`](crate::arrays::split_into_), or bf16 `[1, ..rows]`, each part contiguous.
+/// Within a part there may
 /// be gaps between the entries of the first dimension of `rows`: between minibatches that lie
 /// beside other planes.
 ///
@@ -223,22 +224,23 @@ pub fn corrupt_(
     draws: Draws<'_>,
     first: usize,
 ) -> Result<()> {
-    let (part, runs) = match out.dtype() {
-        DType::F16 => {
+    let (to, runs) = match out.dtype() {
+        DType::F16 | DType::BF16 => {
             expect_layout(OP, "rows", rows, &[DType::F32])?;
-            (Some(out.stride()[0]), Runs::of(out, rows)?)
+            let runs = Runs::of(out, rows)?;
+            (if out.dtype() == DType::BF16 { To::Bf16 } else { To::Parts(out.stride()[0]) }, runs)
         }
         _ => {
             expect_layout(OP, "out", out, &[DType::F32])?;
             expect(OP, "rows", rows, &[DType::F32], out.dims())?;
-            (None, Runs { n: 1, len: rows.elem_count(), apart: 0 })
+            (To::F32, Runs { n: 1, len: rows.elem_count(), apart: 0 })
         }
     };
     corruption.validate()?;
     let Some(place) = draws.place(OP, out.device())? else {
         candle::bail!("{OP}: draws must be At or Counter, got Mode, which draws nothing")
     };
-    let op = Corrupt { law: corruption, place, first, runs, part };
+    let op = Corrupt { law: corruption, place, first, runs, to };
     operands(OP).write("out", out).read("rows", rows).maybe("counter", place.counter).run(&op)
 }
 
@@ -284,8 +286,16 @@ struct Corrupt<'a> {
     place: Place<'a>,
     first: usize,
     runs: Runs,
-    /// How far on the second part of an f16 result begins.
-    part: Option<usize>,
+    to: To,
+}
+
+/// What the result is.
+#[derive(Clone, Copy)]
+enum To {
+    F32,
+    Bf16,
+    /// The sum of two f16 numbers, the second so far on.
+    Parts(usize),
 }
 
 /// Stretches of the result without gaps: `n` of `len` entries, the next begins `apart` entries
@@ -298,18 +308,20 @@ struct Runs {
 }
 
 impl Runs {
-    /// Those of each part of `out`, f16 `[2, ..rows]`: the whole part, or one for each entry of the
+    /// Those of each part of `out`, f16 `[2, ..rows]` or bf16 `[1, ..rows]`: the whole part, or one for each entry of the
     /// first dimension of `rows`.
     fn of(out: &Tensor, rows: &Tensor) -> Result<Self> {
         let whole = out.rank() < 3 || out.dims()[1] == 0 || out.narrow(0, 0, 1)?.is_contiguous();
         if whole || out.dims()[1..] != *rows.dims() {
-            check_parts(OP, out, rows.dims())?;
+            check_out(out, rows.dims())?;
             return Ok(Self { n: 1, len: rows.elem_count(), apart: 0 });
         }
         let one = rows.narrow(0, 0, 1)?;
-        check_parts(OP, &out.narrow(1, 0, 1)?, one.dims())?;
+        check_out(&out.narrow(1, 0, 1)?, one.dims())?;
         let runs = Self { n: rows.dim(0)?, len: one.elem_count(), apart: out.stride()[1] };
-        expect_apart(OP, out, runs.span())?;
+        if out.dims()[0] > 1 {
+            expect_apart(OP, out, runs.span())?;
+        }
         Ok(runs)
     }
 
@@ -317,6 +329,15 @@ impl Runs {
     fn span(self) -> usize {
         (self.n - 1) * self.apart + self.len
     }
+}
+
+/// Checks the parts of a result of 16 bits.
+fn check_out(out: &Tensor, shape: &[usize]) -> Result<()> {
+    if out.dtype() == DType::F16 {
+        return check_parts(OP, out, shape);
+    }
+    let shape: Vec<usize> = [1].iter().chain(shape).copied().collect();
+    expect(OP, "out", out, &[DType::BF16], &shape)
 }
 
 /// Corrupts the values from element `first` on.
@@ -364,9 +385,22 @@ impl Kernel for Corrupt<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([out], [rows, _]) = io.parts()?;
         let (rows, philox) = (rows.elements::<f32>()?, self.place.philox);
-        if let Some(part) = self.part {
+        let corrupted = || {
             let mut corrupted = vec![0.; rows.len()];
             corrupt_tiles(self.law, philox, self.first, &mut corrupted, rows);
+            corrupted
+        };
+        if let To::Bf16 = self.to {
+            let start = out.layout().start_offset();
+            let out = &mut out.all::<bf16>()?[start..];
+            for (run, corrupted) in corrupted().chunks(self.runs.len.max(1)).enumerate() {
+                let to = out[run * self.runs.apart..].iter_mut();
+                to.zip(corrupted).for_each(|(out, x)| *out = bf16::from_f32(*x));
+            }
+            return Ok(());
+        }
+        if let To::Parts(part) = self.to {
+            let corrupted = corrupted();
             let [high, low] = parts_of(OP, out, part, self.runs.span())?;
             for (run, corrupted) in corrupted.chunks(self.runs.len.max(1)).enumerate() {
                 let at = run * self.runs.apart;
@@ -394,11 +428,12 @@ impl Kernel for Corrupt<'_> {
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([out], [rows, counter]) = io.parts()?;
-        match self.part {
-            Some(part) => {
+        match self.to {
+            To::Parts(part) => {
                 self.launch(gpu, "parts_", part, rows, out.span::<f16>(part + self.runs.span())?, counter)
             }
-            None => self.launch(gpu, "", 0, rows, out.elements::<f32>()?, counter),
+            To::Bf16 => self.launch(gpu, "bf16_", 0, rows, out.span::<bf16>(self.runs.span())?, counter),
+            To::F32 => self.launch(gpu, "", 0, rows, out.elements::<f32>()?, counter),
         }
     }
 }
@@ -423,9 +458,9 @@ impl Corrupt<'_> {
         // A thread for each block of Philox that the entries of a run meet.
         let across = (self.first % 4 + len).div_ceil(4).div_ceil(THREADS as usize).clamp(1, 4096);
         let launch = launch.draws(self.place.philox, &counter).grid([across, n, 1], (THREADS, 1, 1));
-        // SAFETY: (const float*, float* or half*, 4 × size_t, float, 3 × unsigned long long, const
-        // long long*); rows hold n len floats, and so does out, or two parts of n runs, `part` and
-        // `apart` entries apart, which `corrupt_` checked; the counter is one i64, checked by
+        // SAFETY: (const float*, float*, bf16* or half*, 4 × size_t, float, 3 × unsigned long long, const
+        // long long*); rows hold n len floats, and so does out, or one part or two of n runs, `part`
+        // and `apart` entries apart, which `corrupt_` checked; the counter is one i64, checked by
         // `Draws::place`, or null.
         unsafe { launch.overlapped().go() }
     }

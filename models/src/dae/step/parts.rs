@@ -1,5 +1,5 @@
 //! Steps of the paper's network on a GPU whose tensor cores multiply numbers in two f16 parts, as
-//! exact as f32: four kernels a step, and the noise of several steps in one.
+//! exact as f32, or bf16 numbers: four kernels a step, and the noise of several steps in one.
 //!
 //! With the deltas `LH` and errors `LN` of the paper, the update is one product over both planes of
 //! each side:
@@ -49,15 +49,19 @@ pub(super) struct Parts {
     n_hidden: usize,
     /// Minibatches that the memory has room for.
     pub(super) at_once: usize,
-    /// `[2, n_hidden, n_visible]`: weights, velocity.
+    /// Of the numbers that are multiplied.
+    kind: Kind,
+    /// `[2, n_hidden, n_visible]`: weights, velocity; or weights alone.
     weights: Tensor,
+    /// `[n_hidden, n_visible]` bf16, where it is not behind the weights.
+    velocity: Option<Tensor>,
     /// `[4, n_hidden]` and `[4, n_visible]`: biases, velocities, and two rows that are not used.
     hidden_state: Tensor,
     visible_state: Tensor,
     pub(super) values: Parameters,
-    /// `[2, n_hidden, n_visible]` f16: the weights times [`WEIGHT_SCALE`].
+    /// `[parts, n_hidden, n_visible]`: the weights times [`Kind::scale`].
     copy: Tensor,
-    /// `[4, batch, n_hidden]` and `[4 at_once, batch, n_visible]` f16.
+    /// `[2 parts, batch, n_hidden]` and `[2 parts at_once, batch, n_visible]`.
     hidden: Tensor,
     visible: Tensor,
     /// `[batch, n_hidden]`: scratch memory of a product.
@@ -66,12 +70,58 @@ pub(super) struct Parts {
     scalars: Tensor,
 }
 
-/// Whether all products of this network are kernels on numbers in two parts.
+/// What is multiplied: f16 numbers in two parts, or bf16 numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    TwoParts,
+    Bf16,
+}
+
+impl Kind {
+    fn of(precision: Precision) -> Self {
+        match precision {
+            Precision::Bf16 => Self::Bf16,
+            Precision::F32 | Precision::Tf32 => Self::TwoParts,
+        }
+    }
+
+    fn dtype(self) -> DType {
+        match self {
+            Self::TwoParts => DType::F16,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+
+    fn parts(self) -> usize {
+        match self {
+            Self::TwoParts => 2,
+            Self::Bf16 => 1,
+        }
+    }
+
+    /// Factor on the copy of the weights: small f16 numbers lose digits.
+    fn scale(self) -> f32 {
+        match self {
+            Self::TwoParts => WEIGHT_SCALE,
+            Self::Bf16 => 1.,
+        }
+    }
+
+    /// How many planes further on second parts are, which `planes` first ones precede.
+    fn low(self, planes: usize) -> Option<usize> {
+        (self == Self::TwoParts).then_some(planes)
+    }
+}
+
+/// Whether all products of this network are kernels on such numbers.
 pub(super) fn fits(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> bool {
+    let multiplied = match Kind::of(config.precision) {
+        Kind::TwoParts => two_part_products_fuse(device),
+        Kind::Bf16 => warpgroups_multiply(device) && of.n_visible.is_multiple_of(MULTIPLE),
+    };
     is_the_papers(of)
-        && config.precision != Precision::Bf16
         && cd_update_fuses(device, of.n_hidden.next_multiple_of(MULTIPLE), of.n_visible)
-        && two_part_products_fuse(device)
+        && multiplied
 }
 
 /// Whether these kernels are faster than one op for many steps: on an H200 at 784-500, 19 µs a step
@@ -96,7 +146,14 @@ impl Parts {
         let (n_visible, batch) = (of.n_visible, config.batch);
         let n_hidden = of.n_hidden.next_multiple_of(MULTIPLE);
         let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device);
-        let weights = zeros(&[2, n_hidden, n_visible], DType::F32)?;
+        let kind = Kind::of(config.precision);
+        let (parts, dtype) = (kind.parts(), kind.dtype());
+        let velocity = match kind {
+            Kind::TwoParts => None,
+            Kind::Bf16 => Some(zeros(&[n_hidden, n_visible], dtype)?),
+        };
+        let n_planes = if velocity.is_some() { 1 } else { 2 };
+        let weights = zeros(&[n_planes, n_hidden, n_visible], DType::F32)?;
         let (hidden_state, visible_state) =
             (zeros(&[4, n_hidden], DType::F32)?, zeros(&[4, n_visible], DType::F32)?);
         let off = Tensor::full(OFF, n_hidden, device)?;
@@ -112,13 +169,15 @@ impl Parts {
             philox,
             n_hidden: of.n_hidden,
             at_once,
+            kind,
             weights,
+            velocity,
             hidden_state,
             visible_state,
             values,
-            copy: zeros(&[2, n_hidden, n_visible], DType::F16)?,
-            hidden: zeros(&[2 * PLANES, batch, n_hidden], DType::F16)?,
-            visible: zeros(&[2 * PLANES * at_once, batch, n_visible], DType::F16)?,
+            copy: zeros(&[parts, n_hidden, n_visible], dtype)?,
+            hidden: zeros(&[parts * PLANES, batch, n_hidden], dtype)?,
+            visible: zeros(&[parts * PLANES * at_once, batch, n_visible], dtype)?,
             pre: zeros(&[batch, n_hidden], DType::F32)?,
             scalars: zeros(&[3], DType::F32)?,
         })
@@ -129,6 +188,7 @@ impl Parts {
         let own = Self::new(of, config, self.philox, 1, self.weights.device())?;
         Ok(Self {
             weights: self.weights.clone(),
+            velocity: self.velocity.clone(),
             hidden_state: self.hidden_state.clone(),
             visible_state: self.visible_state.clone(),
             values: self.values.clone(),
@@ -145,7 +205,11 @@ impl Parts {
 
     /// Makes the copy of the weights anew.
     pub(super) fn refresh(&self) -> Result<()> {
-        split_into_(&self.copy, &self.weights.get(0)?, WEIGHT_SCALE)
+        let (weights, scale) = (self.weights.get(0)?, self.kind.scale());
+        match self.kind {
+            Kind::TwoParts => split_into_(&self.copy, &weights, scale),
+            Kind::Bf16 => scale_into_(&self.copy.get(0)?, &weights, scale),
+        }
     }
 
     pub(super) fn set_rates(&self, rate: f32, momentum: f32) -> Result<()> {
@@ -172,20 +236,20 @@ impl Parts {
     fn corrupt(&self, x: &Tensor, counter: &Tensor) -> Result<()> {
         let draws = Draws::Counter { philox: self.philox, counter };
         let (n, batch, n_visible) = x.dims3()?;
-        let planes = self.visible.reshape((2, self.at_once, PLANES, batch, n_visible))?;
+        let planes = self.visible.reshape((self.kind.parts(), self.at_once, PLANES, batch, n_visible))?;
         let inputs = planes.narrow(2, INPUT, 1)?.squeeze(2)?.narrow(1, 0, n)?;
         corrupt_(&inputs, x, self.config.corruption, draws, 0)
     }
 
     /// `y = sigmoid(x̃ Wᵀ + b)` of a minibatch.
     fn hidden(&self, minibatch: usize) -> Result<()> {
-        let out = UnitPlanes { mean: Some(UNITS), low: Some(PLANES), ..UnitPlanes::default() };
+        let out = UnitPlanes { mean: Some(UNITS), low: self.kind.low(PLANES), ..UnitPlanes::default() };
         units_of_product_(
             &self.hidden,
             &self.pre,
-            &plane(&self.visible, PLANES * minibatch + INPUT)?,
+            &self.plane(&self.visible, PLANES * minibatch + INPUT)?,
             &self.copy.transpose(1, 2)?,
-            1. / WEIGHT_SCALE,
+            1. / self.kind.scale(),
             &self.hidden_state.get(0)?,
             Unit::Bernoulli,
             out,
@@ -195,25 +259,25 @@ impl Parts {
 
     /// `LN = x − sigmoid(y W + b')`
     fn reconstruct(&self, minibatch: usize, x: &Tensor, gathered: &Tensor) -> Result<()> {
-        let scale = 1. / WEIGHT_SCALE;
-        let (units, bias) = (plane(&self.hidden, UNITS)?, &self.values.visible_bias);
-        let to = (PLANES * minibatch + ERRORS, PLANES * self.at_once);
+        let scale = 1. / self.kind.scale();
+        let (units, bias) = (self.plane(&self.hidden, UNITS)?, &self.values.visible_bias);
+        let to = (PLANES * minibatch + ERRORS, self.kind.low(PLANES * self.at_once));
         errors_of_product_(&self.visible, to, &units, &self.copy, scale, bias, x, gathered)
     }
 
     /// `LH = y (1 − y) ∘ (LN Wᵀ)`
     fn deltas(&self, minibatch: usize) -> Result<()> {
-        let errors = plane(&self.visible, PLANES * minibatch + ERRORS)?;
-        let (planes, across) = ((DELTAS, UNITS, PLANES), self.copy.transpose(1, 2)?);
-        deltas_of_product_(&self.hidden, planes, &errors, &across, 1. / WEIGHT_SCALE)
+        let errors = self.plane(&self.visible, PLANES * minibatch + ERRORS)?;
+        let (planes, across) = ((DELTAS, UNITS, self.kind.low(PLANES)), self.copy.transpose(1, 2)?);
+        deltas_of_product_(&self.hidden, planes, &errors, &across, 1. / self.kind.scale())
     }
 
     /// Both biases and the weights.
     fn update(&self, minibatch: usize, blocks: i64, counter: &Tensor) -> Result<()> {
-        let both = |t: &Tensor, from: usize| parts(t)?.narrow(1, from, PLANES);
+        let both = |t: &Tensor, from: usize| self.parts(t)?.narrow(1, from, PLANES);
         let to = CdOperands {
             params: &self.weights,
-            velocity: None,
+            velocity: self.velocity.as_ref(),
             copy: Some(&self.copy),
             hidden_state: &self.hidden_state,
             visible_state: &self.visible_state,
@@ -223,7 +287,7 @@ impl Parts {
             weights: WeightStep { l1: 0., l2: self.config.weight_decay as f32 },
             sparsity: None,
             visible_scale: None,
-            copy_scale: WEIGHT_SCALE,
+            copy_scale: self.kind.scale(),
             advance: blocks,
             precision: self.config.precision,
             biases: BiasGradients::Autoencoder,
@@ -258,18 +322,24 @@ impl Parts {
 
     /// Values (0) or velocities (1), in the order of [`Parameters::tensors`].
     fn tensors(&self, index: usize) -> Result<[Tensor; 3]> {
-        let of_network = |t: &Tensor| t.get(index)?.narrow(0, 0, self.n_hidden);
-        Ok([of_network(&self.weights)?, of_network(&self.hidden_state)?, self.visible_state.get(index)?])
+        let of_network = |t: &Tensor| t.narrow(0, 0, self.n_hidden);
+        let weights = match &self.velocity {
+            Some(velocity) if index == 1 => velocity.clone(),
+            _ => self.weights.get(index)?,
+        };
+        let bias = self.hidden_state.get(index)?;
+        Ok([of_network(&weights)?, of_network(&bias)?, self.visible_state.get(index)?])
     }
-}
 
-/// `planes` as `[2, planes of a part, batch, n]`.
-fn parts(planes: &Tensor) -> Result<Tensor> {
-    let (n_planes, batch, n) = planes.dims3()?;
-    planes.reshape((2, n_planes / 2, batch, n))
-}
+    /// `planes` as `[parts, planes of a part, batch, n]`.
+    fn parts(&self, planes: &Tensor) -> Result<Tensor> {
+        let (n_planes, batch, n) = planes.dims3()?;
+        let parts = self.kind.parts();
+        planes.reshape((parts, n_planes / parts, batch, n))
+    }
 
-/// Both parts of a plane, `[2, batch, n]`.
-fn plane(planes: &Tensor, index: usize) -> Result<Tensor> {
-    parts(planes)?.narrow(1, index, 1)?.squeeze(1)
+    /// All parts of a plane, `[parts, batch, n]`.
+    fn plane(&self, planes: &Tensor, index: usize) -> Result<Tensor> {
+        self.parts(planes)?.narrow(1, index, 1)?.squeeze(1)
+    }
 }
