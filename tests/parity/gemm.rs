@@ -44,7 +44,22 @@ fn moved(t: &Tensor, transposed: bool, device: &Device) -> Result<Tensor> {
 
 #[test]
 fn gemm_matches_plain_loops_for_every_layout_and_precision() -> Result<()> {
-    let sizes = [(1, 1, 1), (1, 7, 3), (5, 1, 9), (3, 4, 1), (31, 33, 32), (64, 65, 130), (129, 100, 257)];
+    let sizes = [
+        (1, 1, 1),
+        (1, 7, 3),
+        (5, 1, 9),
+        (3, 4, 1),
+        (31, 33, 32),
+        (64, 65, 130),
+        (129, 100, 257),
+        // Few rows, up to the last for which nothing is packed and beyond; long sums; few terms.
+        (1, 150, 2061),
+        (6, 83, 67),
+        (16, 71, 2100),
+        (17, 71, 40),
+        (150, 77, 16),
+        (61, 83, 33),
+    ];
     for device in devices()? {
         for (m, n, k) in sizes {
             for (a_t, b_t) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -14,6 +14,7 @@ pub mod products;
 pub mod rounding;
 pub mod softmax_units;
 pub mod sparse_cost;
+mod tiles;
 pub mod units;
 pub mod weight_step;
 

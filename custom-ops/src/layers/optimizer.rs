@@ -33,6 +33,7 @@ pub use crate::core::adam::AdamStep;
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{Io, Kernel, Out, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
+use multiversion::multiversion;
 use rayon::prelude::*;
 
 /// Parameters that one task of the CPU twin handles.
@@ -175,6 +176,16 @@ fn planes<const N: usize>(state: Out<'_, CpuStorage>, n: usize) -> Result<[Vec<&
     Ok(out)
 }
 
+/// `decay` is that of these weights.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn sgd_chunk([w, v]: [&mut [f32]; 2], g: &[f32], decay: Option<f32>, (rate, momentum): (f32, f32)) {
+    for ((w, g), v) in w.iter_mut().zip(g).zip(v) {
+        let g = if let Some(decay) = decay { g + decay * *w } else { *g };
+        *v = momentum * *v - rate * g;
+        *w += *v;
+    }
+}
+
 impl Kernel for Adam {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([state], [scalars, steps]) = io.parts()?;
@@ -216,11 +227,10 @@ impl Kernel for Sgd {
         let [w, g, v] = planes::<3>(state, self.n)?;
         w.into_par_iter().zip(g).zip(v).enumerate().for_each(|(i, ((w, g), v))| {
             let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
-            for (j, ((w, g), v)) in w.iter_mut().zip(g.iter()).zip(v).enumerate() {
-                let g = if j < decayed { g + self.decay * *w } else { *g };
-                *v = momentum * *v - rate * g;
-                *w += *v;
-            }
+            let ((w, w_rest), (v, v_rest)) = (w.split_at_mut(decayed), v.split_at_mut(decayed));
+            let (g, g_rest) = g.split_at(decayed);
+            sgd_chunk([w, v], g, Some(self.decay), (rate, momentum));
+            sgd_chunk([w_rest, v_rest], g_rest, None, (rate, momentum));
         });
         Ok(())
     }

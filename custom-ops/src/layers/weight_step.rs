@@ -11,6 +11,7 @@
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{Io, Kernel, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
+use multiversion::multiversion;
 use rayon::prelude::*;
 
 /// Elements that one task of the CPU twin handles.
@@ -95,21 +96,25 @@ pub(crate) fn check_scalars(op: &str, scalars: &Tensor) -> Result<()> {
 impl WeightStep {
     /// `v ← v − ε(λ₂ w + λ₁ sign w)`, `w ← w + v` for some of the weights.
     pub(crate) fn apply(self, rate: f32, w: &mut [f32], v: &mut [f32]) {
-        let Self { l1, l2 } = self;
-        if l1 != 0. || l2 != 0. {
-            for (w, v) in w.iter().zip(v.iter_mut()) {
-                let sign = if *w > 0. {
-                    1.
-                } else if *w < 0. {
-                    -1.
-                } else {
-                    0.
-                };
-                *v -= rate * (l2 * w + l1 * sign);
-            }
-        }
-        w.iter_mut().zip(v).for_each(|(w, v)| *w += *v);
+        apply(self, rate, w, v);
     }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn apply(WeightStep { l1, l2 }: WeightStep, rate: f32, w: &mut [f32], v: &mut [f32]) {
+    if l1 != 0. || l2 != 0. {
+        for (w, v) in w.iter().zip(v.iter_mut()) {
+            let sign = if *w > 0. {
+                1.
+            } else if *w < 0. {
+                -1.
+            } else {
+                0.
+            };
+            *v -= rate * (l2 * w + l1 * sign);
+        }
+    }
+    w.iter_mut().zip(v).for_each(|(w, v)| *w += *v);
 }
 
 impl Kernel for WeightStep {

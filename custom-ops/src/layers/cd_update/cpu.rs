@@ -3,9 +3,10 @@
 use super::{OP, Sizes};
 use crate::core::op::{Io, Kernel, operands};
 use crate::layers::gemm::Order;
-use crate::layers::gemm::cpu::{Operands, product_then};
+use crate::layers::gemm::cpu::{Operands, is_serial, product_then};
+use crate::layers::gemm::few::Form;
 use crate::layers::weight_step::WeightStep;
-use candle::{CpuStorage, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Tensor};
 
 /// `V ← μ V + ε/B hᵀ x − ε(λ₂ W + λ₁ sign W)`, `W ← W + V`, over `params = [W, V]`; `h` is
 /// `[2, batch, n_hidden]` and `x` `[2, batch, n_visible]`, contiguous.
@@ -48,5 +49,12 @@ impl Kernel for Fused {
         };
         product_then(v, w, operands, |w, v| self.weights.apply(rate, w, v));
         Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        let Sizes { rows, cols, batch, .. } = self.sizes;
+        let (h, x) = (Order::ColumnMajor { line: rows }, Order::RowMajor { line: cols });
+        let sizes @ [rows, cols, depth] = [rows, cols, 2 * batch];
+        is_serial(Form::of(DType::F32, h, x, sizes), rows, cols, depth)
     }
 }

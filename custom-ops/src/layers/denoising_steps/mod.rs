@@ -120,13 +120,13 @@ struct Steps<'a> {
 
 /// Whether [`denoising_steps_`] is the way for these sizes on `device`: on a GPU, whether it takes
 /// them; on a CPU, which takes all, whether it is faster than general products, which is so with
-/// AVX2 and FMA for 2 to 64 rows of a minibatch.
+/// AVX2 and FMA for minibatches of up to 64 rows.
 ///
 /// # Errors
 /// When the device fails.
 pub fn denoising_steps_fit(device: &Device, n_visible: usize, n_hidden: usize, batch: usize) -> Result<bool> {
     match device {
-        Device::Cpu => Ok(crate::core::vector::is_wide() && (2..=64).contains(&batch)),
+        Device::Cpu => Ok(crate::core::vector::is_wide() && (1..=64).contains(&batch)),
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => {
             let sizes = Sizes { n_visible, n_hidden, batch, n_steps: 1 };

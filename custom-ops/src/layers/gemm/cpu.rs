@@ -12,6 +12,7 @@
 //!
 //! Cost: `2mnk` FLOP, and `(rows + cols) · k` entries packed for a block.
 use super::Order;
+use super::few::{self, Form};
 use candle::WithDType;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -116,9 +117,15 @@ pub(crate) fn product_then<T: WithDType>(
 }
 
 impl<'a, T: WithDType> Operands<'a, T> {
+    /// How few rows or terms are multiplied as they lie.
+    fn form(&self) -> Option<Form> {
+        Form::of(T::DTYPE, self.a_order, self.b_order, [self.rows, self.cols, self.depth])
+    }
+
     /// A row-major copy of `a`, where that is worth it.
     fn row_major_a(&self) -> Option<Vec<T>> {
         match self.a_order {
+            _ if self.form().is_some() => None,
             Order::ColumnMajor { line } if self.cols >= COPIED_FROM && self.rows > 1 && self.depth > 1 => {
                 Some(transposed(self.a, line, self.rows, self.depth))
             }
@@ -186,6 +193,7 @@ impl<T> Entries<T> {
 struct Task<'a, T> {
     c: Entries<T>,
     operands: Operands<'a, T>,
+    form: Option<Form>,
 }
 
 impl<'a, T: WithDType> Task<'a, T> {
@@ -194,13 +202,13 @@ impl<'a, T: WithDType> Task<'a, T> {
         let Operands { a, b, rows, cols, depth, .. } = operands;
         operands.a = &a[..operands.a_order.span(rows, depth)];
         operands.b = &b[..operands.b_order.span(depth, cols)];
-        Self { c: Entries::of(&mut c[..rows * cols]), operands }
+        Self { c: Entries::of(&mut c[..rows * cols]), operands, form: operands.form() }
     }
 
     /// Calls `f(rows, columns)` for each block, on all of rayon's threads.
     fn for_each_block(&self, f: impl Fn(Range<usize>, Range<usize>) + Sync) {
         let Operands { rows, cols, .. } = self.operands;
-        let (height, width) = block(rows, cols, self.operands.depth);
+        let (height, width) = block(self.form, rows, cols, self.operands.depth);
         let (down, across) = (rows.div_ceil(height), cols.div_ceil(width));
         let stretch = |i: usize, size: usize, end: usize| i * size..end.min((i + 1) * size);
         let run = |i: usize| f(stretch(i / across, height, rows), stretch(i % across, width, cols));
@@ -219,6 +227,14 @@ impl<'a, T: WithDType> Task<'a, T> {
         let Operands { a, a_order, b, b_order, cols: line, depth, alpha, beta, .. } = self.operands;
         let ((a_row, a_col), (b_row, b_col)) = (a_order.strides(), b_order.strides());
         let (a, b) = (&a[rows.start * a_row..], &b[cols.start * b_col..]);
+        // SAFETY: the first entry of the block is within the result.
+        let c = unsafe { self.c.0.add(rows.start * line + cols.start) };
+        if let Some(form) = self.form {
+            let block = Operands { a, b, rows: rows.len(), cols: cols.len(), ..self.operands };
+            // SAFETY: there is a form for f32 alone, where the processor has the instructions; the
+            // entries are the caller's alone.
+            return unsafe { few::multiply(form, c, line, block) };
+        }
         // SAFETY: `new` cut the slices to what all rows and columns reach, so that the ones asked
         // for are within; those of the result are the caller's alone.
         unsafe {
@@ -226,7 +242,7 @@ impl<'a, T: WithDType> Task<'a, T> {
                 rows.len(),
                 cols.len(),
                 depth,
-                self.c.0.add(rows.start * line + cols.start),
+                c,
                 1,
                 line as isize,
                 beta != T::zero(),
@@ -247,8 +263,11 @@ impl<'a, T: WithDType> Task<'a, T> {
     }
 }
 
-/// Rows and columns of a block, from the sizes alone.
-fn block(rows: usize, cols: usize, depth: usize) -> (usize, usize) {
+/// Rows and columns of a block, from form and sizes alone.
+fn block(form: Option<Form>, rows: usize, cols: usize, depth: usize) -> (usize, usize) {
+    if let Some(form) = form {
+        return form.block([rows, cols, depth], GRAIN);
+    }
     let across = cols.div_ceil(WIDTH);
     let down = BLOCKS.div_ceil(across).min(rows.div_ceil(*ROWS.start())).max(rows.div_ceil(*ROWS.end()));
     let (height, width) = (share(rows, down, TILE.0), share(cols, across, TILE.1));
@@ -259,8 +278,8 @@ fn block(rows: usize, cols: usize, depth: usize) -> (usize, usize) {
 }
 
 /// Whether a product is one block, and its `a` is copied by one thread if it is.
-pub(crate) fn is_serial(rows: usize, cols: usize, depth: usize) -> bool {
-    block(rows, cols, depth) == (rows, cols) && rows <= SIDE * LEAST_STRIPES
+pub(crate) fn is_serial(form: Option<Form>, rows: usize, cols: usize, depth: usize) -> bool {
+    block(form, rows, cols, depth) == (rows, cols) && (form.is_some() || rows <= SIDE * LEAST_STRIPES)
 }
 
 /// The size of one of `parts` equal parts of `n`, in whole tiles.

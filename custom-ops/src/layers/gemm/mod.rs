@@ -9,6 +9,7 @@
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+pub(crate) mod few;
 mod parts;
 pub mod split;
 
@@ -358,7 +359,9 @@ impl Kernel for Gemm {
     }
 
     fn is_serial(&self, _: usize) -> bool {
-        cpu::is_serial(self.m, self.n, self.k)
+        let dtype = if self.from == DType::F64 { DType::F64 } else { DType::F32 };
+        let form = few::Form::of(dtype, self.a.order, self.b.order, [self.m, self.n, self.k]);
+        cpu::is_serial(form, self.m, self.n, self.k)
     }
 
     #[cfg(feature = "cuda")]

@@ -5,10 +5,11 @@
 //!
 //! Blocks depend only on the sizes, and every sum has one order, so the result is the same bits on
 //! any number of threads.
-use super::product::{Factors, PAD, add_product};
+use super::product::{PAD, add_product};
 use super::{LEAST_ACTIVATION, OfRows, SparseCost};
 use crate::core::vector::{Vector, is_wide};
 use crate::layers::activation::{SIGMOID, activate, through, with_activation};
+use crate::layers::tiles::Across;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -139,12 +140,12 @@ struct Part {
 
 /// `a ← σ(x Wᵀ + b)` for the rows of a block, and the sums of its columns.
 #[inline(always)]
-fn encode<V: Vector, const N: usize>(net: &Net, a: &mut [f32], x: &[f32]) -> Vec<f64> {
+fn encode<V: Vector<Number = f32>, const N: usize>(net: &Net, a: &mut [f32], x: &[f32]) -> Vec<f64> {
     let (v, h, line) = (net.cost.n_visible, net.cost.n_hidden, net.h_line);
     let mut sums = vec![0f64; h];
     for (a, x) in a.chunks_mut(TILE * line).zip(x.chunks(TILE * v)) {
         a.chunks_exact_mut(line).for_each(|a| a.copy_from_slice(&net.bias));
-        let x = Factors { of: x, row: v, step: 1 };
+        let x = Across { entries: x, row: v, term: 1 };
         add_product::<V, N>(a, (x, &net.weight_transposed), (a.len() / line, h, v), line);
         sigmoids(a);
         let mut tile = vec![0f32; line];
@@ -156,7 +157,7 @@ fn encode<V: Vector, const N: usize>(net: &Net, a: &mut [f32], x: &[f32]) -> Vec
 
 /// The way back of a block, from its features.
 #[inline(always)]
-fn propagate<V: Vector, const N: usize>(net: &Net, pull: &[f32], a: &[f32], x: &[f32]) -> Part {
+fn propagate<V: Vector<Number = f32>, const N: usize>(net: &Net, pull: &[f32], a: &[f32], x: &[f32]) -> Part {
     let (v, h) = (net.cost.n_visible, net.cost.n_hidden);
     let (v_line, h_line) = (net.v_line, net.h_line);
     let mut part = Part { sums: [h * v_line, v * h_line, h_line, v_line].map(|n| vec![0.; n]), squares: 0. };
@@ -173,8 +174,8 @@ fn propagate<V: Vector, const N: usize>(net: &Net, pull: &[f32], a: &[f32], x: &
                 &padded[..rows * v_line]
             }
         };
-        let by_rows = |of, row| Factors { of, row, step: 1 };
-        let by_columns = |of, step| Factors { of, row: 1, step };
+        let by_rows = |entries, row| Across { entries, row, term: 1 };
+        let by_columns = |entries, term| Across { entries, row: 1, term };
         e.chunks_exact_mut(v_line).for_each(|e| e.copy_from_slice(&net.visible_bias));
         add_product::<V, N>(e, (by_rows(a, h_line), &net.decoder_transposed), (rows, v, h), v_line);
         part.squares += with_activation!(net.cost.decoder, errors_of(e, x, v, v_line));
