@@ -24,7 +24,8 @@ use anyhow::Result;
 use args::{Cli, Command};
 use chandlery::pretrained::ModelType;
 use chandlery::sparse_autoencoder::SparseAutoencoder;
-use chandlery::sparse_autoencoder::sae::Sae;
+use chandlery::sparse_autoencoder::sae::{FileFormat, Sae};
+use std::path::Path;
 
 /// Runs the command of the command line.
 ///
@@ -45,7 +46,8 @@ pub fn run(cli: Cli) -> Result<Outcome> {
     }
 }
 
-/// Whether a model is one of `--kind`.
+/// Whether a model is one of `--kind`, or of another library.
 fn has_latents(of: &UseArgs) -> Result<bool> {
-    Ok(model_type(&of.model.model)? == ModelType::Sae)
+    let model = &of.model.model;
+    Ok(FileFormat::of(Path::new(model))?.is_some() || model_type(model)? == ModelType::Sae)
 }

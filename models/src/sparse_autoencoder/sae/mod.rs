@@ -26,7 +26,8 @@
 //! | `W_skip` | `W_skip` | `[n_targets, n_visible]` |
 //!
 //! A transcoder has a target `y` of its own in place of `x` in the loss. Training is in
-//! [`SaeTrainer`], its loss and gradients in [`loss`]. Codes are sparse, and nothing but the
+//! [`SaeTrainer`], its loss and gradients in [`loss`], and folders of other libraries are read and
+//! written by [`files`]. Codes are sparse, and nothing but the
 //! encoder's product is a product over all latents.
 //!
 //! Sources: those of each [`Kind`]; Bricken et al., "Towards monosemanticity", 2023; Conerly et al.,
@@ -50,6 +51,7 @@
 //! ```
 mod aux;
 mod config;
+pub mod files;
 mod gated;
 mod jump_relu;
 pub mod loss;
@@ -63,6 +65,7 @@ pub mod train;
 mod train_config;
 
 pub use config::{Kind, START_THRESHOLD, SaeConfig};
+pub use files::FileFormat;
 pub use loss::Gradients;
 pub use loss_config::{LossConfig, Moment, Penalty};
 pub use start::geometric_median;
@@ -71,13 +74,14 @@ pub use train_config::{Resampling, SaeTrainConfig};
 
 use crate::check::{room_for, values_of};
 use crate::model::{Decode, Encode, Model, WIDE};
-use crate::pretrained::ModelType;
+use crate::pretrained::{self, LoadOptions, ModelType};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{SparseCodes, active, top_k};
 use chandlery_ops::core::normal;
 use config::{BIAS, DECODER, DECODER_BIAS, ENCODER, MAGNITUDE_BIAS, MAGNITUDE_SCALE, SKIP, THRESHOLD};
+use std::path::Path;
 
 /// A sparse autoencoder with latents; see the [module](self) for the equations.
 #[derive(Debug, Clone)]
@@ -253,6 +257,19 @@ impl Model for Sae {
 
     fn parameter(&self) -> &Tensor {
         &self.encoder
+    }
+
+    /// Also from folders that other libraries wrote; see [`files`].
+    fn from_pretrained(folder_or_id: impl AsRef<Path>, options: &LoadOptions) -> Result<Self> {
+        let folder = folder_or_id.as_ref();
+        let Some(format) = FileFormat::of(folder)? else {
+            return pretrained::load(Self::TYPE, folder, options, Self::new);
+        };
+        let (config, tensors) = files::read(folder, format, &options.device)?;
+        let stored = tensors.get(ENCODER).map_or(DType::F32, Tensor::dtype);
+        let dtype = options.dtype.unwrap_or(if stored == DType::F64 { stored } else { DType::F32 });
+        let refused = |e| candle::Error::Msg(format!("{}: {e}", folder.join(format.weights()).display()));
+        Self::new(config, VarBuilder::from_tensors(tensors, dtype, &options.device)).map_err(refused)
     }
 
     fn tensors(&self) -> Vec<(String, Tensor)> {
