@@ -13,6 +13,7 @@
 //! | [`dae::StackedDae`] | stacked denoising autoencoders | a stack of them, trained layer by layer |
 //! | [`dictionary`] | dictionary learning | sparse codes over atoms learned by K-SVD and related methods, or online |
 //! | [`sparse_autoencoder`] | sparse autoencoder | features that are rarely active, learned over all rows |
+//! | [`sparse_autoencoder::sae`] | sparse autoencoders of today | many latents, of which few are active in a row, learned by minibatches |
 //! | [`sparse_coding`] | sparse coding | activations over a basis, few of them not 0 by a penalty |
 //! | [`tsne`] | t-SNE | a picture of the rows in two or three dimensions |
 //! | [`optim`] | L-BFGS, conjugate gradient, gradient descent | minimise any smooth function of one vector |
@@ -55,8 +56,8 @@
 //! methods of an RBM with a parameter `v` take values of its units. The lowest layer of a stack has
 //! the stack's preparation.
 //!
-//! **Types**: parameters are f32, f64, f16 or bf16; of dictionaries and sparse coding f32 or f64,
-//! of embeddings f32.
+//! **Types**: parameters are f32, f64, f16 or bf16; of dictionaries, sparse coding and autoencoders
+//! with latents f32 or f64, of embeddings f32.
 //!
 //! **Configurations**: `…Config` is what a model is. Sizes are the arguments of its `new`,
 //! everything else has a default; fields may be added, so write

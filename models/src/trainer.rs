@@ -22,6 +22,7 @@ use std::path::Path;
 /// | [`DictionaryTrainer`](crate::dictionary::DictionaryTrainer) | a dictionary | all rows |
 /// | [`SparseAutoencoderTrainer`](crate::sparse_autoencoder::SparseAutoencoderTrainer) | a sparse autoencoder | minibatches |
 /// | [`SparseAutoencoderLbfgsTrainer`](crate::sparse_autoencoder::SparseAutoencoderLbfgsTrainer) | a sparse autoencoder | all rows |
+/// | [`SaeTrainer`](crate::sparse_autoencoder::sae::SaeTrainer) | a sparse autoencoder with latents | minibatches |
 /// | [`SparseCodingTrainer`](crate::sparse_coding::SparseCodingTrainer) | a basis | minibatches |
 /// | [`TsneTrainer`](crate::tsne::TsneTrainer) | a layout | all rows |
 ///
