@@ -209,13 +209,13 @@ impl Cell {
                 let (signals, atoms) = codes((batch, v, h), device)?;
                 let penalty = work::penalty(&signals, &atoms, USED)?;
                 let lasso = Lasso::new(penalty);
-                let steps = repeated(move || Ok(drop(lasso.solve(&signals, &atoms, None)?)));
+                let steps = repeated(move || Ok(lasso.solve(&signals, &atoms, None).map(drop)?));
                 return Ok(Work { steps, penalty: Some(penalty) });
             }
             Family::Pursuit => {
                 let (signals, atoms) = codes((batch, v, h), device)?;
                 let coder = SparseCoder::new(PursuitMethod::Omp, NONZERO);
-                repeated(move || Ok(drop(coder.encode(&signals, &atoms)?)))
+                repeated(move || Ok(coder.encode(&signals, &atoms).map(drop)?))
             }
         };
         Ok(Work { steps, penalty: None })

@@ -15,7 +15,6 @@
 //! the core that keeps the block, writes them once, and waits for other threads twice.
 //!
 //! [`tiles`]: crate::layers::tiles
-#![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use super::{Sizes, Steps};
 use crate::core::math::sigmoid;
 use crate::core::vector::Vector;
