@@ -12,6 +12,7 @@
 //!
 //! Cost: `2mnk` FLOP, and `(rows + cols) · k` entries packed for a block.
 use super::Order;
+pub(crate) use super::few::Operands;
 use super::few::{self, Form};
 use candle::WithDType;
 use rayon::prelude::*;
@@ -36,33 +37,6 @@ const GRAIN: usize = 2_000_000;
 /// worth a task.
 const SIDE: usize = 16;
 const LEAST_STRIPES: usize = 4;
-
-/// `a` and `b` of a product `[rows, cols]` of `depth` terms; the slices begin at the first entry of
-/// each.
-#[derive(Clone, Copy)]
-pub(crate) struct Operands<'a, T> {
-    /// `[rows, depth]`
-    pub a: &'a [T],
-    pub a_order: Order,
-    /// `[depth, cols]`
-    pub b: &'a [T],
-    pub b_order: Order,
-    pub rows: usize,
-    pub cols: usize,
-    pub depth: usize,
-    /// Multiplies the product.
-    pub alpha: T,
-    /// Factor on the old content of the result; 0 overwrites it, NaN included.
-    pub beta: T,
-}
-
-impl<'a, T: WithDType> Operands<'a, T> {
-    /// Of `c ← a b`: matrices with their orders, and `[rows, cols, depth]`.
-    pub(crate) fn of(a: (&'a [T], Order), b: (&'a [T], Order), [rows, cols, depth]: [usize; 3]) -> Self {
-        let (alpha, beta) = (T::one(), T::zero());
-        Self { a: a.0, a_order: a.1, b: b.0, b_order: b.1, rows, cols, depth, alpha, beta }
-    }
-}
 
 /// `c ← alpha · a b + beta · c`, with `c` `[rows, cols]`.
 ///

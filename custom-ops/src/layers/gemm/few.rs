@@ -3,7 +3,6 @@
 //!
 //! [`tiles`]: crate::layers::tiles
 use super::Order;
-use super::cpu::Operands;
 use crate::core::vector::is_wide;
 #[cfg(target_arch = "x86_64")]
 use crate::core::vector::{Vector, is_widest};
@@ -41,6 +40,33 @@ const TERMS: usize = 16;
 /// cache of a core.
 #[cfg(target_arch = "x86_64")]
 const LENGTH: usize = 1024;
+
+/// `a` and `b` of a product `[rows, cols]` of `depth` terms; the slices begin at the first entry of
+/// each.
+#[derive(Clone, Copy)]
+pub(crate) struct Operands<'a, T> {
+    /// `[rows, depth]`
+    pub a: &'a [T],
+    pub a_order: Order,
+    /// `[depth, cols]`
+    pub b: &'a [T],
+    pub b_order: Order,
+    pub rows: usize,
+    pub cols: usize,
+    pub depth: usize,
+    /// Multiplies the product.
+    pub alpha: T,
+    /// Factor on the old content of the result; 0 overwrites it, NaN included.
+    pub beta: T,
+}
+
+impl<'a, T: WithDType> Operands<'a, T> {
+    /// Of `c ← a b`: matrices with their orders, and `[rows, cols, depth]`.
+    pub(crate) fn of(a: (&'a [T], Order), b: (&'a [T], Order), [rows, cols, depth]: [usize; 3]) -> Self {
+        let (alpha, beta) = (T::one(), T::zero());
+        Self { a: a.0, a_order: a.1, b: b.0, b_order: b.1, rows, cols, depth, alpha, beta }
+    }
+}
 
 /// How a product is computed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
