@@ -4,6 +4,7 @@ use anyhow::Result;
 use candle::{DType, Tensor};
 use chandlery::pictures::{Shades, mosaic, write_png};
 use chandlery_datasets::ImageShape;
+use chandlery_ops::arrays::gather_rows;
 use std::path::Path;
 
 /// Pixels that a tile should be wide, about.
@@ -18,7 +19,7 @@ pub fn atoms(atoms: &Tensor, weight: &[f64], tile: ImageShape, path: &Path) -> R
     let _stage = stages::enter(Stage::Pictures);
     let order = by_weight(weight);
     let shown = &order[..order.len().min(MOST_TILES)];
-    let rows = atoms.index_select(&Tensor::new(shown, atoms.device())?, 0)?.to_dtype(DType::F32)?;
+    let rows = gather_rows(&atoms.contiguous()?, shown)?.to_dtype(DType::F32)?;
     let columns = (shown.len() as f64).sqrt().ceil() as usize;
     let zoom = (TILE_PIXELS / tile.width.max(1)).max(1);
     write_png(&mosaic(&rows, tile, columns, Shades::Symmetric, zoom)?, path)?;

@@ -1,5 +1,6 @@
 //! How well a dictionary represents signals.
 use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::arrays::elementwise::sqr;
 use chandlery_ops::codes::SparseCodes;
 
 /// What codes of signals came to.
@@ -38,7 +39,7 @@ impl Measure {
     /// When shapes do not fit.
     pub fn add(&mut self, signals: &Tensor, codes: &SparseCodes, atoms: &Tensor) -> Result<()> {
         let residual = codes.residual(signals, atoms)?.to_dtype(DType::F64)?;
-        self.squares += residual.sqr()?.sum_all()?.to_scalar::<f64>()?;
+        self.squares += sqr(&residual)?.sum_all()?.to_scalar::<f64>()?;
         self.n_values += residual.elem_count();
         let counts = host(&codes.count)?.to_vec1::<u32>()?;
         self.n_rows += counts.len();

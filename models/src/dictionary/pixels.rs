@@ -7,8 +7,10 @@
 //!
 //! A basis of whitened patches is thus one of pixels: with pixels as signals, white noise on them
 //! stays white. Its codes are not those of the whitened patches, whose errors count otherwise.
+use super::scaling::or_one;
 use candle::{DType, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
+use chandlery_ops::arrays::elementwise::{div, sqr, sqrt, sub};
 
 /// Whether a preparation multiplies rows by a number and takes their means out, and nothing else:
 /// its atoms are atoms of pixels as they are.
@@ -25,10 +27,9 @@ pub fn keeps_directions(preparation: &Preparation) -> bool {
 pub fn in_pixels(atoms: &Tensor, preparation: &Preparation) -> Result<Tensor> {
     let inverse = |rows: &Tensor| preparation.inverse(rows).map_err(Error::wrap);
     let nothing = inverse(&atoms.narrow(0, 0, 1)?.zeros_like()?)?;
-    let pixels = inverse(atoms)?.broadcast_sub(&nothing)?.to_dtype(DType::F64)?;
-    let lengths = pixels.sqr()?.sum_keepdim(1)?.sqrt()?;
-    let lengths = (lengths.clone() + lengths.eq(0.)?.to_dtype(DType::F64)?)?;
-    pixels.broadcast_div(&lengths)?.to_dtype(DType::F32)?.contiguous()
+    let pixels = sub(&inverse(atoms)?, &nothing)?.to_dtype(DType::F64)?;
+    let lengths = or_one(&sqrt(&sqr(&pixels)?.sum_keepdim(1)?)?)?;
+    div(&pixels, &lengths)?.to_dtype(DType::F32)?.contiguous()
 }
 
 #[cfg(test)]

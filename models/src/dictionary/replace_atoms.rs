@@ -4,6 +4,7 @@ use super::scaling::{level, unit_rows};
 use super::statistics::{Idle, Statistics};
 use candle::{Result, Tensor};
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::relu;
 use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::codes::{atom_coherence, row_squares};
 
@@ -36,7 +37,7 @@ pub(super) fn distinct(
         let candidates;
         (candidates, rest) = rest.split_at(take.min(rest.len()));
         let rows = gather_rows(&signals.contiguous()?, candidates)?;
-        let rows = level(&if nonnegative { rows.relu()? } else { rows })?;
+        let rows = level(&if nonnegative { relu(&rows)? } else { rows })?;
         let rows = Tensor::cat(&[kept, rows], 0)?;
         let squares = row_squares(&rows)?.to_vec1::<f64>()?;
         let like = atom_coherence(&rows)?.to_vec1::<f64>()?;

@@ -1,5 +1,6 @@
 //! Scaling of signals: training gives the same bits in any unit that differs by a power of two.
 use candle::{DType, Result, Tensor};
+use chandlery_ops::arrays::elementwise::{abs, add, div, equal, mul, sqr, sqrt};
 use chandlery_ops::codes::{SparseCodes, row_squares};
 
 /// Lengths `2^-16..=2^16` of the longest signal whose squares, and sums of many of those, an f32
@@ -13,22 +14,25 @@ pub(super) fn level(rows: &Tensor) -> Result<Tensor> {
     if rows.elem_count() == 0 {
         return Ok(rows.clone());
     }
-    let largest = rows.abs()?.max_keepdim(1)?.to_dtype(DType::F64)?;
+    let largest = abs(rows)?.max_keepdim(1)?.to_dtype(DType::F64)?;
     let scales: Vec<f64> =
         largest.flatten_all()?.to_vec1::<f64>()?.into_iter().map(|x| power(x, rows.dtype())).collect();
     if scales.iter().all(|&scale| scale == 1.) {
         return Ok(rows.clone());
     }
     let scales = Tensor::from_vec(scales, largest.shape(), rows.device())?.to_dtype(rows.dtype())?;
-    rows.broadcast_mul(&scales)
+    mul(rows, &scales)
 }
 
 /// Rows of length 1; a row of zeros stays.
 pub(super) fn unit_rows(rows: &Tensor) -> Result<Tensor> {
     let rows = level(rows)?;
-    let norms = rows.sqr()?.sum_keepdim(1)?.sqrt()?;
-    let lengths = (norms.clone() + norms.eq(0.)?.to_dtype(norms.dtype())?)?;
-    rows.broadcast_div(&lengths)
+    div(&rows, &or_one(&sqrt(&sqr(&rows)?.sum_keepdim(1)?)?)?)
+}
+
+/// Lengths, and 1 in place of those of 0.
+pub(super) fn or_one(lengths: &Tensor) -> Result<Tensor> {
+    add(lengths, &equal(lengths, &lengths.zeros_like()?)?)
 }
 
 /// A power of two that takes a length to about 1; 1 for 0 and what is not finite.
@@ -47,7 +51,7 @@ pub(super) fn longest(signals: &Tensor, square: f64) -> Result<f64> {
     if square > 0. && square.is_finite() {
         return Ok(square.sqrt());
     }
-    signals.abs()?.flatten_all()?.max(0)?.to_dtype(DType::F64)?.to_scalar()
+    abs(signals)?.flatten_all()?.max(0)?.to_dtype(DType::F64)?.to_scalar()
 }
 
 /// The largest square of a signal, f64 without dimensions.

@@ -3,6 +3,7 @@ use crate::check::batch_of;
 use crate::checkpoint::Checkpoint;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
+use chandlery_ops::arrays::elementwise::{mul, sub};
 use chandlery_ops::layers::{Factors, gemm_};
 
 /// `A = Σ aᵀa` and `S = Σ aᵀx` over signals `x` and their codes `a`, both rows: all that the best
@@ -55,7 +56,7 @@ impl Statistics {
     pub fn objective(&self, atoms: &Tensor) -> Result<f64> {
         let wide = |t: &Tensor| t.to_dtype(DType::F64);
         let (a, s, b) = (wide(&self.gram)?, wide(&self.signals)?, wide(atoms)?);
-        (((a.matmul(&b)? * 0.5)? - s)? * b)?.sum_all()?.to_scalar()
+        mul(&sub(&(a.matmul(&b)? * 0.5)?, &s)?, &b)?.sum_all()?.to_scalar()
     }
 
     /// `A`, `[n_atoms, n_atoms]`.

@@ -65,6 +65,7 @@ use crate::prepare::prepared;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::mul;
 use chandlery_ops::arrays::gather_rows_by;
 use chandlery_ops::codes::{
     AtomUpdate, AtomUses, SparseCodes, StatisticsStep, codes_statistics_, row_squares, update_atoms,
@@ -455,7 +456,7 @@ fn without(codes: SparseCodes, atoms: &[usize]) -> Result<SparseCodes> {
     atoms.iter().for_each(|&j| keep[j] = 0.);
     let keep = Tensor::new(keep, codes.values.device())?.to_dtype(codes.values.dtype())?;
     let keep = gather_rows_by(&keep, &codes.indices.flatten_all()?)?.reshape(codes.indices.shape())?;
-    Ok(SparseCodes { values: (&codes.values * keep)?, ..codes })
+    Ok(SparseCodes { values: mul(&codes.values, &keep)?, ..codes })
 }
 
 pub(super) fn code(coder: &SparseCoder, signals: &Tensor, atoms: &Tensor, iteration: usize) -> Result<Coded> {
