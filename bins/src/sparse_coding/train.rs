@@ -15,6 +15,7 @@ use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::sparse_coding::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainer};
 use chandlery::{Encode, MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Split, count};
+use chandlery_ops::arrays::elementwise::sqr;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -174,7 +175,7 @@ pub fn draw_basis(model: &SparseCoding, split: &Split, folder: &RunFolder) -> Re
     let _stage = stages::enter(Stage::Pictures);
     let Some(tile) = model.shape() else { return Ok(None) };
     let activations = model.encode(&split.take(SOME)?.raw(model.basis().device())?)?;
-    let energy = activations.sqr()?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let energy = sqr(&activations)?.sum(0)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     let file = "basis.png".to_owned();
     let n = draw::atoms(model.basis(), &energy, tile, &folder.file(&file)?)?;
     let caption = format!(

@@ -4,6 +4,7 @@ use super::lasso::Activations;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::column_sums_;
+use chandlery_ops::arrays::elementwise::{abs, equal};
 use chandlery_ops::codes::row_squares;
 use chandlery_ops::layers::{Factors, gemm_};
 use serde::{Deserialize, Serialize};
@@ -36,9 +37,10 @@ impl Coded {
     pub(super) fn report(&self) -> Result<Tensor> {
         let (n, device) = (self.activations.dim(1)?, self.activations.device());
         let wide = |t: Tensor| t.to_dtype(DType::F64)?.reshape(1);
-        let magnitudes = self.activations.abs()?.sum(1)?.to_dtype(DType::F64)?.sum_all()?;
+        let magnitudes = abs(&self.activations)?.sum(1)?.to_dtype(DType::F64)?.sum_all()?;
         let uses = Tensor::zeros(n, DType::F32, device)?;
-        column_sums_(&uses, &self.activations.ne(0.)?.to_dtype(DType::F32)?)?;
+        let unused = equal(&self.activations, &self.activations.zeros_like()?)?;
+        column_sums_(&uses, &unused.affine(-1., 1.)?.to_dtype(DType::F32)?)?;
         let totals = [wide(self.squares.sum_all()?)?, wide(magnitudes)?, wide(self.gaps.max(0)?)?];
         Tensor::cat(&[&totals[0], &totals[1], &totals[2], &uses.to_dtype(DType::F64)?], 0)
     }

@@ -61,6 +61,7 @@ use crate::pretrained::ModelType;
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_ops::Philox;
+use chandlery_ops::arrays::elementwise::sqr;
 use coder::{Coded, Sums};
 use lasso::Activations;
 
@@ -98,7 +99,7 @@ impl SparseCoding {
                 basis.dtype()
             )
         }
-        if !is_finite(&basis.sqr()?.sum(1)?)? {
+        if !is_finite(&sqr(&basis)?.sum(1)?)? {
             candle::bail!(
                 "SparseCoding: the atoms of the basis must have lengths whose squares are finite in {:?}; scale them down",
                 basis.dtype()

@@ -49,6 +49,7 @@ pub use crate::dictionary::Statistics;
 
 use crate::check::at_least_one;
 use candle::{Result, Tensor};
+use chandlery_ops::arrays::elementwise::{at_least, div, sqr, sqrt};
 use chandlery_ops::codes::{AtomLength, descend_atoms_};
 use serde::{Deserialize, Serialize};
 
@@ -152,5 +153,5 @@ impl BasisUpdate {
 
 /// Rows that are longer than 1 scaled to length 1: the closest basis that is allowed.
 pub(super) fn shortened(rows: &Tensor) -> Result<Tensor> {
-    rows.broadcast_div(&rows.sqr()?.sum_keepdim(1)?.sqrt()?.maximum(1.)?)
+    div(rows, &at_least(&sqrt(&sqr(rows)?.sum_keepdim(1)?)?, 1.)?)
 }

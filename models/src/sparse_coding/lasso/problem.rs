@@ -3,8 +3,9 @@ use super::batch::{self, Method, Stop};
 use super::parallel::Search;
 use super::part::Part;
 use super::{Activations, Lasso, LineSearch, OP, Solver};
-use candle::{D, DType, Result, Tensor};
+use candle::{D, DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
+use chandlery_ops::arrays::elementwise::{abs, mul};
 use chandlery_ops::codes::{LassoMethod, LassoOptions, lasso_, row_squares};
 use chandlery_ops::layers::{Factors, gemm_};
 
@@ -81,13 +82,14 @@ impl<'a> Problem<'a> {
     }
 
     pub(super) fn lambda_max(&self) -> Result<f64> {
-        let weighs = self.weights.gt(0.)?;
-        let divisors = weighs.where_cond(&self.weights, &self.weights.ones_like()?)?;
-        let factors = (weighs.to_dtype(self.weights.dtype())? / divisors)?;
+        let weights = self.weights.to_device(&Device::Cpu)?;
+        let weighs = weights.gt(0.)?;
+        let divisors = weighs.where_cond(&weights, &weights.ones_like()?)?;
+        let factors = (weighs.to_dtype(weights.dtype())? / divisors)?.to_device(self.weights.device())?;
         let mut largest = 0f64;
         for (first, rows) in self.parts()? {
-            let correlations = self.correlations(first, rows)?.broadcast_mul(&factors)?;
-            let sizes = if self.lasso.nonnegative { correlations } else { correlations.abs()? };
+            let correlations = mul(&self.correlations(first, rows)?, &factors)?;
+            let sizes = if self.lasso.nonnegative { correlations } else { abs(&correlations)? };
             largest = largest.max(sizes.max_all()?.to_dtype(DType::F64)?.to_scalar()?);
         }
         Ok(largest)
