@@ -1,7 +1,6 @@
 //! Approximate nearest neighbours by cells.
 use super::{Entries, LeftOut, Metric, Neighbours, OP as SEARCH, centred, find, knn, knn_of};
-use crate::arrays::gather_rows;
-use crate::arrays::sort_by_key;
+use crate::arrays::{gather_rows, gather_rows_by, sort_by_key};
 use crate::core::check::matrix;
 use crate::core::draw::uniform;
 use crate::core::philox::Philox;
@@ -147,8 +146,7 @@ impl Cells {
             // The rows have been searched for their cells.
             let found = find(&queries, &among, k, metric, LeftOut::Rows(&places), Entries::Finite)?;
             let candidates = Tensor::new(candidates, rows.device())?;
-            // One number for each neighbour of a cell: far from 2^32.
-            let global = candidates.index_select(&found.indices.flatten_all()?, 0)?;
+            let global = gather_rows_by(&candidates, &found.indices.flatten_all()?)?;
             indices.push(global.reshape((own.len(), k))?);
             distances.push(found.distances);
             order.extend_from_slice(own);

@@ -9,6 +9,7 @@ use crate::pictures::tiles::shades_of;
 use crate::pictures::{can_draw, mosaic};
 use candle::{Device, Error, Result, Tensor};
 use chandlery_datasets::{ImageShape, Preparation};
+use chandlery_ops::arrays::gather_rows;
 use image::imageops::{self, FilterType};
 use image::{Rgb, RgbImage};
 use plotters::prelude::RGBColor;
@@ -65,7 +66,7 @@ pub fn draw(
     let shades = shades_of(rows)?;
     for some in shown.chunks(CHUNK) {
         let indices: Vec<u32> = some.iter().map(|(disc, _)| disc.index as u32).collect();
-        let raw = rows.index_select(&Tensor::new(indices, rows.device())?, 0)?.to_device(&Device::Cpu)?;
+        let raw = gather_rows(&rows.contiguous()?, &indices)?.to_device(&Device::Cpu)?;
         // Bytes over 255.
         let raw = Preparation::default().apply(&raw).map_err(Error::wrap)?;
         // One column of tiles with gaps of one pixel.
