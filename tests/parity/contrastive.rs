@@ -320,7 +320,7 @@ fn cd_update_matches_its_reference_at_awkward_sizes() -> Result<()> {
         // Minibatches of more rows than stay: of a large matrix, and of tiles that blocks share.
         (257, 2056, 2312),
         (700, 264, 136),
-        (1100, 136, 392),
+        (640, 136, 392),
     ];
     let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
     for device in devices()? {
