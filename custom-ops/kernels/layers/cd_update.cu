@@ -146,29 +146,32 @@ CONTRAST_STEP_ROUNDED(cd_update_any_rounded, ANY_THREADS, 1, cd_update_any<1>)
 // that is the launch before, and lets this one start when all before it has ended. So it begins at
 // once, and its first block waits for the weights at its end, for the launches after it; the others
 // make room for the next, since one at a time fits beside. Sums of 64 units read whole lines of 128
-// bytes.
-constexpr int BESIDE_UNITS = 64;
+// bytes. Behind the kernel of long minibatches there is room for all, and blocks of 32 units, twice
+// as many, have more reads in flight.
+constexpr int BESIDE_UNITS = 64, BEHIND_UNITS = 32;
 
-template <int PARTS, typename T>
+template <int PARTS, int UNITS, typename T>
 __device__ void cd_biases(const T* h, const T* x, float* hidden_state, float* visible_state, const float* scalars,
                                 long long* counter, const Numbers& n) {
-  __shared__ float memory[BIAS_LANES * BESIDE_UNITS];
-  const int of_hidden = (n.rows + BESIDE_UNITS - 1) / BESIDE_UNITS, at = blockIdx.x;
+  __shared__ float memory[BIAS_LANES * UNITS];
+  const int of_hidden = (n.rows + UNITS - 1) / UNITS, at = blockIdx.x;
   const bool hidden = at < of_hidden;
-  step_biases<THREADS, PARTS, BESIDE_UNITS>(hidden ? hidden_state : visible_state, hidden ? h : x, hidden ? n.h_part : n.x_part, scalars,
+  step_biases<THREADS, PARTS, UNITS>(hidden ? hidden_state : visible_state, hidden ? h : x, hidden ? n.h_part : n.x_part, scalars,
                                             nullptr, hidden ? n.hidden : n.visible, n.batch, hidden ? n.rows : n.cols,
-                                            (hidden ? at : at - of_hidden) * BESIDE_UNITS, memory);
+                                            (hidden ? at : at - of_hidden) * UNITS, memory);
   if (at > 0) return;
   wait_for_previous();
   if (threadIdx.x == 0) *counter += n.by;  // the weights are rounded by what it was
 }
 
-#define CONTRAST_BIASES(NAME, T, PARTS)                                                                                    \
+#define CONTRAST_BIASES(NAME, T, PARTS, UNITS)                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                    \
   NAME(const T* h, const T* x, float* hidden_state, float* visible_state, const float* scalars, long long* counter,        \
        const __grid_constant__ Numbers n) {                                                                                \
-    cd_biases<PARTS>(h, x, hidden_state, visible_state, scalars, counter, n);                                        \
+    cd_biases<PARTS, UNITS>(h, x, hidden_state, visible_state, scalars, counter, n);                                        \
   }
-CONTRAST_BIASES(cd_biases_bf16, __nv_bfloat16, 1)
-CONTRAST_BIASES(cd_biases_f16, __half, 1)
-CONTRAST_BIASES(cd_biases_f16x2, __half, 2)
+CONTRAST_BIASES(cd_biases_bf16, __nv_bfloat16, 1, BESIDE_UNITS)
+CONTRAST_BIASES(cd_biases_f16, __half, 1, BESIDE_UNITS)
+CONTRAST_BIASES(cd_biases_f16x2, __half, 2, BESIDE_UNITS)
+CONTRAST_BIASES(cd_biases_behind_bf16, __nv_bfloat16, 1, BEHIND_UNITS)
+CONTRAST_BIASES(cd_biases_behind_f16, __half, 1, BEHIND_UNITS)

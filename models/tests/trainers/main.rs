@@ -21,6 +21,7 @@ use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTraine
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
+use chandlery::sparse_autoencoder::sae::{Kind, LossConfig, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
 use chandlery::sparse_autoencoder::{
     SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
     SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
@@ -337,6 +338,17 @@ fn every_trainer_keeps_the_contract() -> Result<()> {
                 SparseAutoencoderTrainer::new(&sparse_autoencoder()?, config)
             },
             |model| flat([&model.flat()?]),
+        )?,
+        keeps_the_contract(
+            "sparse autoencoder of latents",
+            || {
+                let config = SaeConfig::new(N, 16, Kind::TopK { k: 2 });
+                let loss = LossConfig { aux_k: 4, ..LossConfig::default() };
+                let training =
+                    SaeTrainConfig { loss, batch: BATCH, dead_rows: 20, ..SaeTrainConfig::default() };
+                SaeTrainer::new(&Sae::init(config, Philox::new(14, 0), &CPU)?, training, Philox::new(14, 1))
+            },
+            |model| flat(model.tensors().into_iter().map(|(_, t)| t)),
         )?,
         fit::of_all_rows(
             "sparse autoencoder by L-BFGS",

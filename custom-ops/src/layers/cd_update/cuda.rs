@@ -19,8 +19,9 @@ use half::{bf16, f16};
 
 /// Units that a block of kernels/layers/cd_update.cu has the biases of.
 pub(super) const UNITS: usize = 32;
-/// Units of a block of the kernel of biases beside that of warpgroups.
-const BESIDE_UNITS: usize = 64;
+/// Where the kernels of biases run: their names, and the units of a block.
+pub(super) const BESIDE: (&str, usize) = ("cd_biases", 64);
+pub(super) const BEHIND: (&str, usize) = ("cd_biases_behind", 32);
 /// Of kernels/layers/sm_90a/cd_update.cu and cd_update_parts.cu: bytes of a line of a
 /// block, and threads for states of one part and of two.
 const LINE: usize = 128;
@@ -306,7 +307,7 @@ impl Fused<'_> {
         drop((_h, _x));
         let Operands { mut hidden, mut visible, mut counter, h, x, scalars, numbers, .. } = of;
         let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
-        launch_biases(self.op, dtype, gpu, states, &scalars, &mut counter, numbers)
+        launch_biases(self.op, BEHIND, dtype, gpu, states, &scalars, &mut counter, numbers)
     }
 
     /// Blocks of the biases in the launch of the weights.
@@ -323,7 +324,7 @@ impl Fused<'_> {
         // Those of hidden units are done where states are of one part.
         let numbers = numbers.of_biases(if self.sizes.parts == 1 { 0 } else { n_hidden }, n_visible);
         let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
-        launch_biases(self.op, dtype, gpu, states, &scalars, &mut counter, numbers)
+        launch_biases(self.op, BESIDE, dtype, gpu, states, &scalars, &mut counter, numbers)
     }
 
     /// The states of one side, `width` units and parts `part` entries apart, as the kernels of
@@ -352,10 +353,12 @@ pub(super) struct States<'a, 'b, T> {
 }
 
 /// The biases of `numbers.rows` hidden units and `numbers.cols` visible ones, and the counter,
-/// beside the weights, where there is room for its blocks: it waits for the launch before at its
+/// [`BESIDE`] the weights, where there is room for its blocks, or [`BEHIND`] them: it waits for the launch before at its
 /// end.
+#[expect(clippy::too_many_arguments, reason = "those of the op, and where it runs")]
 pub(super) fn launch_biases<T: CudaDType>(
     op: &'static str,
+    (name, units): (&str, usize),
     dtype: &str,
     gpu: &Gpu,
     states: States<'_, '_, T>,
@@ -363,9 +366,9 @@ pub(super) fn launch_biases<T: CudaDType>(
     counter: &mut CudaViewMut<'_, i64>,
     numbers: Numbers,
 ) -> Result<()> {
-    let biases = gpu.launch(op, "cd_update", &format!("cd_biases_{dtype}"))?;
+    let biases = gpu.launch(op, "cd_update", &format!("{name}_{dtype}"))?;
     let biases = biases.read(states.h).read(states.x).write(states.hidden).write(states.visible);
-    let blocks = [numbers.rows, numbers.cols].map(|n| (n as usize).div_ceil(BESIDE_UNITS)).iter().sum();
+    let blocks = [numbers.rows, numbers.cols].map(|n| (n as usize).div_ceil(units)).iter().sum();
     let biases = biases.read(scalars).write(counter).num(numbers);
     // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that
     // `Sizes::of` or `patch_cd_update_` checked.

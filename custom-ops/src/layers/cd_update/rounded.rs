@@ -2,8 +2,8 @@
 //! the counter or, of large matrices on GPUs of capability 9.0, one of
 //! `kernels/layers/sm_90a/cd_update.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
-    Numbers, States, UNITS, WIDE, chunk_of, counted, launch_biases, map_of_states, map_of_weights,
-    warpgroup_blocks,
+    BEHIND, BESIDE, Numbers, States, UNITS, WIDE, chunk_of, counted, launch_biases, map_of_states,
+    map_of_weights, warpgroup_blocks,
 };
 use super::deep;
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plan, TILE, WARPGROUP_SHARED};
@@ -81,7 +81,7 @@ impl Kernel for Rounded<'_> {
                 let (of_h, of_x) = (gpu.to_read(&h), gpu.to_read(&x));
                 let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, K_BLOCK_DEPTH);
                 let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
-                let biases = if let Plan::Deep(form) = plan {
+                let (place, biases) = if let Plan::Deep(form) = plan {
                     let launch = gpu.launch(OP, "sm_90a/cd_update_deep", "cd_update_deep_rounded")?;
                     let launch = launch.write(&mut weight).write(&mut velocity).read(&scalars);
                     let launch = launch.write(&mut counter).num(h_map).num(x_map).num(numbers);
@@ -91,7 +91,7 @@ impl Kernel for Rounded<'_> {
                     // Rounding, int): shapes and places are those of the kernel below. Blocks,
                     // clusters and shared memory are the form's.
                     unsafe { launch.clusters_of(form.cluster as u32).overlapped().go()? };
-                    numbers.of_biases(rows, cols)
+                    (BEHIND, numbers.of_biases(rows, cols))
                 } else {
                     let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
                     let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], Fetch::TwoLines);
@@ -111,11 +111,11 @@ impl Kernel for Rounded<'_> {
                     unsafe { launch.num(rounding).num(1i32).go()? };
                     drop((of_weight, of_velocity));
                     // Those of hidden units are done.
-                    numbers.of_biases(0, cols)
+                    (BESIDE, numbers.of_biases(0, cols))
                 };
                 drop((of_h, of_x));
                 let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
-                return launch_biases(OP, "bf16", gpu, states, &scalars, &mut counter, biases);
+                return launch_biases(OP, place, "bf16", gpu, states, &scalars, &mut counter, biases);
             }
         };
         let blocks = form.blocks + rows.div_ceil(UNITS) + cols.div_ceil(UNITS);

@@ -303,7 +303,7 @@ impl Parts {
         for (index, plane) in [VALUES, VELOCITY].into_iter().enumerate() {
             let to = parameters(of, &flat.get(plane)?)?;
             for (to, from) in to.tensors().into_iter().zip(self.tensors(index)?) {
-                scale_into_(to, &from, 1.)?;
+                scale_into_(to, &from.to_dtype(DType::F32)?, 1.)?;
             }
         }
         Ok(flat)
