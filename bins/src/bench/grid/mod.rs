@@ -5,6 +5,7 @@ mod heat_map;
 mod peer;
 
 use super::common::TimingArgs;
+use super::paper::write;
 use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, slices_of_one};
 use crate::device::describe;
@@ -145,8 +146,7 @@ pub(super) fn run(args: &GridArgs) -> Result<()> {
         report.line(&format!("ratios as a picture: {}", named(&picture)))?;
     }
     let path = args.out.join(format!("{}.json", family.name()));
-    std::fs::write(&path, serde_json::to_vec_pretty(table.rows())?)
-        .with_context(|| format!("{}: cannot write", path.display()))?;
+    write(&path, &format!("{}\n", serde_json::to_string_pretty(table.rows())?))?;
     table.finish()
 }
 

@@ -281,6 +281,7 @@ impl Paper<'_> {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+/// Writes a file, whole or not at all.
+pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     Ok(write_whole::<Error>(path, |file| file.write_all(text.as_bytes()))?)
 }

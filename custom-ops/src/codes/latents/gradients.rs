@@ -186,16 +186,17 @@ impl<'a, T: Fused> Sums<'a, T> {
         weighted_sum(self.x, rows, weights, encoder_gradient);
         let (rows, weights) = lists.of(list, self.values, |e| e / s);
         weighted_sum(self.errors, rows, weights, decoder_gradient);
-        let mut add = |factor: T| {
-            decoder_gradient.iter_mut().zip(atom).for_each(|(g, &d)| *g += factor * d);
+        let add = |gradient: &mut [T], factor: T| {
+            gradient.iter_mut().zip(atom).for_each(|(g, &d)| *g += factor * d);
         };
         if let Some(lengths) = self.lengths {
             let norm = dot(atom, atom).to_f64().sqrt();
-            add(T::from_f64(if norm > 0. { lengths[j].to_f64() / norm } else { 0. }));
+            let factor = if norm > 0. { lengths[j].to_f64() / norm } else { 0. };
+            add(decoder_gradient, T::from_f64(factor));
         }
         if unit {
             let along = dot(decoder_gradient, atom);
-            decoder_gradient.iter_mut().zip(atom).for_each(|(g, &d)| *g -= along * d);
+            add(decoder_gradient, T::from_f64(-along.to_f64()));
         }
     }
 }

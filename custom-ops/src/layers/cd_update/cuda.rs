@@ -288,8 +288,8 @@ impl Fused<'_> {
         mut of: Operands<'_, T>,
     ) -> Result<()> {
         let Sizes { rows, cols, .. } = self.sizes;
-        let (h_map, _h) = self.states(gpu, &of.h, rows, of.numbers.h_part, deep::DEPTH)?;
-        let (x_map, _x) = self.states(gpu, &of.x, cols, of.numbers.x_part, deep::DEPTH)?;
+        let (h_map, of_h) = self.states(gpu, &of.h, rows, of.numbers.h_part, deep::DEPTH)?;
+        let (x_map, of_x) = self.states(gpu, &of.x, cols, of.numbers.x_part, deep::DEPTH)?;
         let kernel = format!("cd_update_deep_{}", if self.halves { "halves" } else { dtype });
         let launch = gpu.launch(self.op, "sm_90a/cd_update_deep", &kernel)?;
         let launch = match &mut of.weights {
@@ -304,7 +304,7 @@ impl Fused<'_> {
         // alive; by `Chunk::of` lines are multiples of 16 bytes, on which views begin. Weights in
         // halves have a velocity of their own. Blocks, clusters and shared memory are the form's.
         unsafe { launch.clusters_of(form.cluster as u32).overlapped().go()? };
-        drop((_h, _x));
+        drop((of_h, of_x));
         let Operands { mut hidden, mut visible, mut counter, h, x, scalars, numbers, .. } = of;
         let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
         launch_biases(self.op, BEHIND, dtype, gpu, states, &scalars, &mut counter, numbers)

@@ -104,10 +104,10 @@ impl Kernel for Rounded<'_> {
                     let launch = launch.write(&mut hidden).read(&scalars);
                     let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
                     // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid,
-                    // Rounding, int): maps of the states, of the weights and the velocity, whose memory has
-                    // addresses that are alive, in the blocks that the kernel takes; `Sizes::of` checked
-                    // shapes, `Chunk::of` that lines are multiples of 16 bytes, on which views begin, and
-                    // `warpgroups` that the states fit.
+                    // Rounding, int): maps of the states, of the weights and the velocity, whose
+                    // memory has addresses that are alive, in the blocks that the kernel takes;
+                    // `Sizes::of` checked shapes, `Chunk::of` that lines are multiples of 16 bytes,
+                    // on which views begin, and `warpgroups` that the states fit.
                     unsafe { launch.num(rounding).num(1i32).go()? };
                     drop((of_weight, of_velocity));
                     // Those of hidden units are done.

@@ -41,15 +41,16 @@ impl Forms {
     /// Those of `kernels/layers/sm_90a/product_errors.cu` for errors.
     pub(super) fn of_errors(parts: [usize; 2], transposed: bool) -> Option<Self> {
         let of_two = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 1.2 };
-        transposed.then(|| Self::of_later(parts, of_two))?
+        Self::of_later(parts, of_two).filter(|_| transposed)
     }
 
     /// Those there for deltas.
     pub(super) fn of_deltas(parts: [usize; 2], transposed: bool) -> Option<Self> {
         let of_two = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 2.7 };
-        (!transposed).then(|| Self::of_later(parts, of_two))?
+        Self::of_later(parts, of_two).filter(|_| !transposed)
     }
 
+    /// Those of the later products of an autoencoder.
     fn of_later(parts: [usize; 2], of_two: Self) -> Option<Self> {
         match parts {
             [2, 2] => Some(of_two),
