@@ -1,4 +1,4 @@
-"""Steps of a grid's cells by PyTorch, for `bench grid`, which runs this and takes turns with it; pursuits and lassos by scikit-learn, too.
+"""Steps of a grid's cells by PyTorch, for `bench grid` and `bench sparse-autoencoder --kind`, which runs this and takes turns with it; pursuits and lassos by scikit-learn, too.
 
     pip install torch [scikit-learn]
     cargo run --bin bench -- grid --family rbm --peer bins/peers/grid.py --out grid
@@ -10,6 +10,8 @@ are recorded as a CUDA graph.
 What to know before comparing:
 - A step is whole: draws, products, biases and the update, all in place and without autograd where the gradient is short to write.
 - bf16 has bf16 parameters, without f32 masters, which ours have: the easier task.
+- Sparse autoencoders with latents decode by a dense product, as SAELens and dictionary_learning do; gradients through chosen latents alone
+  would need kernels of one's own. No auxiliary loss, no figures, and the gradient keeps its part along atoms.
 - The lasso by PyTorch is FISTA on the Gram matrix, to the same relative duality gap as ours, looked at every tenth iteration.
 - OpenMP's threads spin for a while after a step: the slices of both programs do not overlap, but the first of ours may meet them.
 """
@@ -157,6 +159,79 @@ def sparse_autoencoder(cell):
     yield step
 
 
+def latents(cell):
+    """Whole training steps of sparse autoencoders with latents: f32 parameters, products by autocast, dense decoding, Adam."""
+    d, n = cell.units
+    k, batch, kind = cell.active, cell.batch, cell.kind
+    functional = torch.nn.functional
+
+    def parameter(t):
+        return torch.nn.Parameter(t.to(cell.device))
+
+    start = functional.normalize(torch.randn(n, d), dim=1)
+    encoder, decoder = parameter(start), parameter(start.clone())
+    bias, visible_bias = parameter(torch.zeros(n)), parameter(torch.zeros(d))
+    x = torch.randn(batch, d).to(cell.device)
+    parameters = [encoder, decoder, bias, visible_bias]
+    if kind == 'jump-relu':
+        of_rows = x[:64] @ encoder.detach().t()
+        threshold = parameter(torch.full((n,), of_rows.flatten().topk(64 * k).values[-1].item()).log())
+        parameters.append(threshold)
+    optimizer = torch.optim.Adam(parameters, lr=1e-5, fused=True)
+
+    class Jump(torch.autograd.Function):
+        """z = v H(v - theta), with rectangles of width 0.05 as derivatives by theta, and the number of active latents."""
+
+        @staticmethod
+        def forward(context, v, theta):
+            context.save_for_backward(v, theta)
+            on = (v > theta).to(v.dtype)
+            return v * on, on
+
+        @staticmethod
+        def backward(context, of_z, of_on):
+            v, theta = context.saved_tensors
+            near = ((v - theta).abs() < 0.025).to(v.dtype) / 0.05
+            return of_z * (v > theta), -((of_z * theta + of_on) * near).sum(0)
+
+    def chosen(v):
+        if kind == 'top-k':
+            values, at = v.topk(k, dim=1, sorted=False)
+            return torch.zeros_like(v).scatter(1, at, values)
+        values, at = v.flatten().topk(k * batch, sorted=False)
+        return torch.zeros_like(v).flatten().scatter(0, at, values).view_as(v)
+
+    def loss():
+        with torch.autocast(cell.device, torch.bfloat16, enabled=cell.precision == 'bf16'):
+            v = functional.linear(x - visible_bias, encoder, bias)
+            if kind == 'jump-relu':
+                z, on = Jump.apply(v, threshold.exp().to(v.dtype))
+                return (z @ decoder + visible_bias - x).float().pow(2).sum() / batch + on.float().sum() / batch
+            z = chosen(v.relu())
+            if kind != 'matryoshka':
+                return (z @ decoder + visible_bias - x).float().pow(2).sum() / batch
+            back, losses, first = visible_bias, [], 0
+            for last in (n // 16, n // 8, n // 4, n // 2, n):
+                back = back + z[:, first:last] @ decoder[first:last]
+                losses.append((back - x).float().pow(2).sum() / batch)
+                first = last
+            return sum(losses) / len(losses)
+
+    def step_of(loss):
+        def step():
+            with torch.enable_grad():
+                loss().backward()
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+                with torch.no_grad():
+                    decoder.div_(decoder.norm(dim=1, keepdim=True))
+        return step
+
+    yield step_of(loss)
+    if cell.device == 'cuda' and kind == 'top-k':
+        yield step_of(torch.compile(loss))
+
+
 def convolution(cell):
     image, n_filters, side = cell.size.split(':')
     height, width, channels = map(int, image.split('x'))
@@ -251,7 +326,8 @@ def scikit_learn(cell):
 
 FAMILIES = dict(rbm=rbm, dae=dae, classifier=classifier, convolution=convolution, lasso=lasso, pursuit=pursuit)
 FAMILIES['sparse-autoencoder'] = sparse_autoencoder
-NOT_RECORDED = ('lasso', 'pursuit')  # these look at what they made
+FAMILIES['latents'] = latents
+NOT_RECORDED = ('lasso', 'pursuit', 'latents')  # these look at what they made, or are long
 
 
 def answer(question):

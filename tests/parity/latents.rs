@@ -2,20 +2,23 @@
 //! are those of dense products, on every device.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
+use chandlery::sparse_autoencoder::sae::{Kind, LossConfig, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
+use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{
-    AtomUses, LatentGradients, SparseCodes, active, active_reference, batch_threshold,
-    batch_threshold_reference, code_dots, latent_gradients, latent_step_, top_k, top_k_reference, use_sums,
+    AtomUses, LatentGradients, LatentState, SparseCodes, active, active_reference, batch_threshold,
+    batch_threshold_reference, batch_top_k, centred, code_dots, code_errors, code_errors_reference,
+    latent_gradients, latent_step_, top_k, top_k_reference, use_sums,
 };
 use chandlery_ops::core::{normal, uniform};
-use chandlery_ops::layers::{AdamStep, adam_step_reference};
+use chandlery_ops::layers::{AdamStep, Precision, adam_step_reference};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;
 
-/// Rows, latents and how many are chosen: below, at and above groups of 64 and what lanes of maxima
-/// filter, and all latents.
-const SIZES: [(usize, usize, usize); 8] = [
+/// Rows, latents and how many are chosen: below, at and above groups of 64, the steps of a warp and
+/// what lanes of maxima filter, all latents, and more than shared memory holds.
+const SIZES: [(usize, usize, usize); 10] = [
     (1, 1, 1),
     (3, 63, 5),
     (5, 64, 64),
@@ -24,6 +27,8 @@ const SIZES: [(usize, usize, usize); 8] = [
     (4, 256, 16),
     (9, 1025, 8),
     (33, 3072, 32),
+    (3, 2056, 600),
+    (2, 9000, 6000),
 ];
 
 fn same(what: &str, got: &SparseCodes, want: &SparseCodes) -> Result<()> {
@@ -43,15 +48,32 @@ fn coarse(m: usize, n: usize) -> Result<Tensor> {
     (normal((m, n), &CPU, Philox::new(2, 0))? * 4.)?.round()? / 4.
 }
 
+/// Pre-activations that rise along a row, so that every step of a search brings larger ones.
+fn rising(m: usize, n: usize) -> Result<Tensor> {
+    (Tensor::arange(0f32, (m * n) as f32, &CPU)?.reshape((m, n))? / 64.)?.to_dtype(DType::F32)
+}
+
+/// Pre-activations of which one row has all the largest.
+fn uneven(m: usize, n: usize) -> Result<Tensor> {
+    let scale = Tensor::arange(0f32, m as f32, &CPU)?.eq(0f32)?.to_dtype(DType::F32)?.affine(50., 1.)?;
+    normal((m, n), &CPU, Philox::new(2, 1))?.broadcast_mul(&scale.unsqueeze(1)?)
+}
+
+/// Types of matrices, and of the values that go with them.
+const TYPES: [DType; 3] = [DType::F32, DType::F64, DType::BF16];
+fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { dtype } else { DType::F32 }
+}
+
 #[test]
 fn the_largest_of_each_row_are_those_of_a_sort() -> Result<()> {
     for device in devices()? {
         for (m, n, k) in SIZES {
-            for dtype in [DType::F32, DType::F64] {
-                for pre in [normal((m, n), &CPU, Philox::new(1, 0))?, coarse(m, n)?] {
+            for dtype in TYPES {
+                for pre in [normal((m, n), &CPU, Philox::new(1, 0))?, coarse(m, n)?, rising(m, n)?] {
                     let what = format!("top_k {k} of [{m}, {n}] {dtype:?} on {:?}", device.location());
                     let pre = pre.to_dtype(dtype)?.to_device(&device)?;
-                    let bias = (normal(n, &device, Philox::new(1, 1))? * 0.25)?.to_dtype(dtype)?;
+                    let bias = (normal(n, &device, Philox::new(1, 1))? * 0.25)?.to_dtype(wide(dtype))?;
                     let got = top_k(&pre, &bias, k, None)?;
                     same(&what, &got, &top_k_reference(&pre, &bias, k, None)?)?;
                     let few: Vec<u32> = (0..n as u32).filter(|j| j % 3 == 0).collect();
@@ -69,15 +91,20 @@ fn the_largest_of_each_row_are_those_of_a_sort() -> Result<()> {
 fn the_largest_of_a_batch_are_above_the_threshold_of_a_sort() -> Result<()> {
     for device in devices()? {
         for (m, n, k) in SIZES {
-            for pre in [normal((m, n), &CPU, Philox::new(1, 0))?, coarse(m, n)?] {
-                let what = format!("{k} a row of [{m}, {n}] on {:?}", device.location());
-                let pre = pre.to_device(&device)?;
-                let bias = (normal(n, &device, Philox::new(1, 1))? * 0.25)?;
+            let all = [normal((m, n), &CPU, Philox::new(1, 0))?, coarse(m, n)?, rising(m, n)?, uneven(m, n)?];
+            for (pre, dtype) in all.iter().flat_map(|pre| TYPES.map(|dtype| (pre, dtype))) {
+                let what = format!("{k} a row of [{m}, {n}] {dtype:?} on {:?}", device.location());
+                let pre = pre.to_dtype(dtype)?.to_device(&device)?;
+                let of = |t: Tensor| t.to_dtype(wide(dtype));
+                let bias = of((normal(n, &device, Philox::new(1, 1))? * 0.25)?)?;
                 let cut = batch_threshold(&pre, &bias, k * m)?;
                 assert_same_bits(&what, &cut, &batch_threshold_reference(&pre, &bias, k * m)?)?;
                 let chosen = active(&pre, &bias, &cut, true)?;
                 same(&what, &chosen, &active_reference(&pre, &bias, &cut, true)?)?;
-                let bounds = (uniform(n, &device, Philox::new(3, 1))? - 0.25)?;
+                let (at_once, of_these) = batch_top_k(&pre, &bias, k * m)?;
+                assert_same_bits(&what, &of_these, &cut)?;
+                same(&what, &at_once, &chosen)?;
+                let bounds = of((uniform(n, &device, Philox::new(3, 1))? - 0.25)?)?;
                 for or_equal in [false, true] {
                     let chosen = active(&pre, &bias, &bounds, or_equal)?;
                     same(&what, &chosen, &active_reference(&pre, &bias, &bounds, or_equal)?)?;
@@ -145,18 +172,20 @@ fn case(
     dtype: DType,
     device: &Device,
 ) -> Result<Case> {
-    let draw = |shape: (usize, usize), stream| {
+    let of = |shape: (usize, usize), stream, dtype| {
         normal(shape, &CPU, Philox::new(8, stream))?.to_dtype(dtype)?.to_device(device)
     };
-    let bias = Tensor::zeros(n, dtype, device)?;
+    let draw = |shape, stream| of(shape, stream, wide(dtype));
+    let bias = Tensor::zeros(n, wide(dtype), device)?;
     let first = top_k(&draw((m, n), 0)?, &bias, k, None)?;
-    let second = active(&draw((m, n), 1)?, &bias, &Tensor::new(&[1f64], device)?.to_dtype(dtype)?, false)?;
+    let bound = Tensor::new(&[1f64], device)?.to_dtype(wide(dtype))?;
+    let second = active(&draw((m, n), 1)?, &bias, &bound, false)?;
     let codes = SparseCodes::stacked(&[first, second])?;
     let decoder = draw((n, d_out), 5)?;
     Ok(Case {
         pre: draw((2 * m, codes.width()), 2)?,
-        x: draw((m, d_in), 3)?,
-        errors: draw((2 * m, d_out), 4)?,
+        x: of((m, d_in), 3, dtype)?,
+        errors: of((2 * m, d_out), 4, dtype)?,
         lengths: draw((1, n), 6)?.squeeze(0)?,
         decoder: decoder.broadcast_div(&decoder.sqr()?.sum_keepdim(1)?.sqrt()?)?,
         codes,
@@ -207,10 +236,15 @@ fn close(what: &str, got: &Tensor, want: &Tensor) -> Result<()> {
 #[test]
 fn gradients_of_latents_are_those_of_dense_products() -> Result<()> {
     for device in devices()? {
-        for (m, n, k, sizes) in
-            [(1, 1, 1, [1, 2]), (3, 5, 2, [7, 3]), (17, 40, 6, [33, 65]), (64, 130, 9, [128, 64])]
-        {
-            for dtype in [DType::F32, DType::F64] {
+        for (m, n, k, sizes) in [
+            (1, 1, 1, [1, 2]),
+            (3, 5, 2, [7, 3]),
+            (17, 40, 6, [33, 65]),
+            (64, 130, 9, [128, 64]),
+            (700, 3, 2, [40, 8]),
+            (9, 4, 2, [4104, 1030]),
+        ] {
+            for dtype in TYPES {
                 let what = format!("[{m}, {n}] {k} {sizes:?} {dtype:?} on {:?}", device.location());
                 let case = case(m, n, k, sizes, dtype, &device)?;
                 let uses = AtomUses::of(&case.codes)?;
@@ -221,10 +255,33 @@ fn gradients_of_latents_are_those_of_dense_products() -> Result<()> {
                     close(&format!("encoder {what}"), &encoder, &of_encoder)?;
                     close(&format!("decoder {what}"), &decoder, &of_decoder)?;
                 }
-                let dots = code_dots(&case.codes, &case.errors, &case.decoder)?;
-                let all = case.errors.matmul(&case.decoder.t()?)?;
+                let decoder = case.decoder.to_dtype(dtype)?;
+                let dots = code_dots(&case.codes, &case.errors, &decoder)?;
+                let (errors, decoder) = (case.errors.to_dtype(wide(dtype))?, decoder.to_dtype(wide(dtype))?);
+                let all = errors.matmul(&decoder.t()?)?;
                 let want = (case.with(&dots.ones_like()?)? * all)?;
                 close(&format!("dots {what}"), &case.with(&dots)?, &want)?;
+                let y = Tensor::cat(&[&case.x, &case.x], 0)?.to_dtype(wide(dtype))?;
+                let atoms = normal((n, sizes[0]), &device, Philox::new(9, 2))?.to_dtype(dtype)?;
+                let bias = normal(sizes[0], &device, Philox::new(9, 3))?.to_dtype(wide(dtype))?;
+                let [less, narrow] = centred(&y, &bias, dtype)?;
+                assert_same_bits(&format!("less {what}"), &less, &y.broadcast_sub(&bias)?)?;
+                assert_same_bits(&format!("less {what}"), &narrow, &less.to_dtype(dtype)?)?;
+                let got = code_errors(&case.codes, &y, &atoms, -0.25)?;
+                let want = code_errors_reference(&case.codes, &y, &atoms, -0.25)?;
+                close(&format!("residual {what}"), &got.residual, &want.residual)?;
+                let of_errors = [&got, &want].map(|of| of.errors.to_dtype(DType::F32));
+                let [got_errors, want_errors] = of_errors;
+                let (most, what) = (if dtype == DType::BF16 { 8e-3 } else { 1e-5 }, format!("errors {what}"));
+                assert_close(
+                    &what,
+                    &got_errors?.to_device(&CPU)?,
+                    &want_errors?.to_device(&CPU)?,
+                    most,
+                    SUMS,
+                )?;
+                let narrow = |t: &Tensor| t.to_device(&CPU)?.to_dtype(DType::F32);
+                assert_close(&what, &narrow(&got.squares)?, &narrow(&want.squares)?, 1e-5, SUMS)?;
                 let sums = use_sums(&case.codes, &uses, &Tensor::stack(&[&dots, &case.pre], 0)?)?;
                 let want = Tensor::stack(&[case.with(&dots)?.sum(0)?, case.with(&case.pre)?.sum(0)?], 0)?;
                 close(&format!("sums {what}"), &sums, &want)?;
@@ -239,36 +296,103 @@ fn a_step_of_latents_is_one_of_adam_along_these_gradients() -> Result<()> {
     for device in devices()? {
         for (unit, factor) in [(false, 1f32), (true, 1.), (true, 0.25)] {
             let what = format!("unit {unit}, factor {factor} on {:?}", device.location());
-            let (n, sizes) = (40, [33, 65]);
-            let case = case(17, n, 6, sizes, DType::F32, &device)?;
-            let uses = AtomUses::of(&case.codes)?;
-            let of = case.gradients(&uses, false, unit);
-            let gradients = latent_gradients(&of, &case.decoder)?;
-            let state = |w: &Tensor, d: usize| {
-                let moments = (uniform((2, n, d), &device, Philox::new(9, 0))? * 0.1)?;
-                Tensor::cat(&[&w.unsqueeze(0)?, &moments], 0)?.contiguous()
-            };
-            let w = normal((n, sizes[0]), &device, Philox::new(9, 1))?;
-            let (encoder, decoder) = (state(&w, sizes[0])?, state(&case.decoder, sizes[1])?);
-            let before = [encoder.copy()?, decoder.copy()?];
-            let scalars = Tensor::new(&[0.01f32, factor], &device)?;
-            let steps = Tensor::new(&[4i64], &device)?;
-            latent_step_(&encoder, &decoder, &of, &scalars, &steps, AdamStep::default())?;
-            for (i, (got, gradient)) in
-                [(&encoder, gradients.0), (&decoder, gradients.1)].into_iter().enumerate()
+            for (n, sizes, dtype) in
+                [(40, [33, 65], DType::F32), (40, [64, 40], DType::BF16), (5, [4104, 8], DType::BF16)]
             {
-                let [w, m, v] = [0, 1, 2].map(|plane| before[i].get(plane)?.flatten_all());
-                let gradient = (gradient * f64::from(factor))?.flatten_all()?;
-                let flat = Tensor::stack(&[w?, gradient, m?, v?], 0)?;
-                let want = adam_step_reference(&flat, 0.01, 5, AdamStep::default(), 0)?;
-                let shape = got.dims()[1..].to_vec();
-                let mut w = want.get(0)?.reshape(&shape[..])?;
-                if unit && i == 1 {
-                    w = w.broadcast_div(&w.sqr()?.sum_keepdim(1)?.sqrt()?)?;
+                let what = format!("{sizes:?} {dtype:?} {what}");
+                let case = case(17, n, 3, sizes, dtype, &device)?;
+                let uses = AtomUses::of(&case.codes)?;
+                let of = case.gradients(&uses, false, unit);
+                let gradients = latent_gradients(&of, &case.decoder)?;
+                let state = |w: &Tensor, d: usize| {
+                    let moments = (uniform((2, n, d), &device, Philox::new(9, 0))? * 0.1)?;
+                    Tensor::cat(&[&w.unsqueeze(0)?, &moments], 0)?.contiguous()
+                };
+                let w = normal((n, sizes[0]), &device, Philox::new(9, 1))?;
+                let (encoder, decoder) = (state(&w, sizes[0])?, state(&case.decoder, sizes[1])?);
+                let before = [encoder.copy()?, decoder.copy()?];
+                let scalars = Tensor::new(&[0.01f32, factor], &device)?;
+                let steps = Tensor::new(&[4i64], &device)?;
+                let halves = [sizes[0], sizes[1]].map(|d| Tensor::zeros((n, d), DType::BF16, &device));
+                let [half_encoder, half_decoder] = halves;
+                let (half_encoder, half_decoder) = (half_encoder?, half_decoder?);
+                let halves = (dtype == DType::BF16).then_some([&half_encoder, &half_decoder]);
+                let state = LatentState { encoder: &encoder, decoder: &decoder, halves };
+                latent_step_(state, &of, &scalars, &steps, AdamStep::default())?;
+                for (half, state) in halves.into_iter().flatten().zip([&encoder, &decoder]) {
+                    assert_same_bits(&what, half, &state.get(0)?.to_dtype(DType::BF16)?)?;
                 }
-                close(&format!("w of {i}, {what}"), &got.get(0)?, &w)?;
-                close(&format!("m of {i}, {what}"), &got.get(1)?, &want.get(2)?.reshape(&shape[..])?)?;
-                close(&format!("v of {i}, {what}"), &got.get(2)?, &want.get(3)?.reshape(&shape[..])?)?;
+                for (i, (got, gradient)) in
+                    [(&encoder, gradients.0), (&decoder, gradients.1)].into_iter().enumerate()
+                {
+                    let [w, m, v] = [0, 1, 2].map(|plane| before[i].get(plane)?.flatten_all());
+                    let gradient = (gradient * f64::from(factor))?.flatten_all()?;
+                    let flat = Tensor::stack(&[w?, gradient, m?, v?], 0)?;
+                    let want = adam_step_reference(&flat, 0.01, 5, AdamStep::default(), 0)?;
+                    let shape = got.dims()[1..].to_vec();
+                    let mut w = want.get(0)?.reshape(&shape[..])?;
+                    if unit && i == 1 {
+                        w = w.broadcast_div(&w.sqr()?.sum_keepdim(1)?.sqrt()?)?;
+                    }
+                    close(&format!("w of {i}, {what}"), &got.get(0)?, &w)?;
+                    close(&format!("m of {i}, {what}"), &got.get(1)?, &want.get(2)?.reshape(&shape[..])?)?;
+                    close(&format!("v of {i}, {what}"), &got.get(2)?, &want.get(3)?.reshape(&shape[..])?)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The loss of a few steps, and the parameters after them.
+fn trained(kind: &Kind, precision: Precision, device: &Device) -> Result<(f64, Vec<Tensor>)> {
+    let (d, n, batch) = (40, 200, 64);
+    let rows = normal((3 * batch, d), &CPU, Philox::new(5, 0))?.to_device(device)?;
+    let first = normal((n, d), &CPU, Philox::new(5, 1))?.to_device(device)?;
+    let sae = Sae::tied(SaeConfig::new(d, n, kind.clone()), &first)?;
+    let loss = LossConfig { aux_k: 8, bandwidth: 0.5, sparsity: 0.1, ..LossConfig::default() };
+    let config = SaeTrainConfig {
+        loss,
+        precision,
+        batch,
+        dead_rows: 2 * batch as u64,
+        learning_rate: Some(1e-3),
+        warm_up: 2,
+        sparsity_warm_up: 2,
+        clip: Some(0.5),
+        ..SaeTrainConfig::default()
+    };
+    let mut trainer = SaeTrainer::new(&sae, config, Philox::new(5, 2))?;
+    for step in 0..20 {
+        trainer.step(&rows.narrow(0, step % 3 * batch, batch)?, None)?;
+    }
+    let loss = trainer.metrics()?.loss;
+    Ok((loss, trainer.model()?.tensors().into_iter().map(|(_, t)| t).collect()))
+}
+
+#[test]
+fn training_by_every_kind_is_that_of_the_cpu_and_the_same_bits_when_repeated() -> Result<()> {
+    let kinds = [
+        Kind::Relu,
+        Kind::TopK { k: 6 },
+        Kind::BatchTopK { k: 6 },
+        Kind::JumpRelu,
+        Kind::Gated,
+        Kind::Matryoshka { k: 6, prefixes: vec![20, 70, 200] },
+    ];
+    for kind in kinds {
+        let (want, _) = trained(&kind, Precision::F32, &CPU)?;
+        for device in devices()? {
+            for (precision, most) in
+                [(Precision::F32, 1e-4), (Precision::Tf32, 5e-3), (Precision::Bf16, 2e-2)]
+            {
+                let what = format!("{kind:?} {precision:?} on {:?}", device.location());
+                let (loss, tensors) = trained(&kind, precision, &device)?;
+                assert!((loss / want - 1.).abs() < most, "{what}: loss {loss}, on the CPU {want}");
+                let (_, again) = trained(&kind, precision, &device)?;
+                for (got, want) in again.iter().zip(&tensors) {
+                    assert_same_bits(&what, got, want)?;
+                }
             }
         }
     }

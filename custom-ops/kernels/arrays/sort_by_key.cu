@@ -6,7 +6,7 @@
 //                                                                    then zeros
 //
 // sort_small does it all. Else a pass for each digit of the key, the lowest first: tally counts the
-// digits of each tile of 4096 entries, prefix_sum.cu turns counts (digit by digit, tile by tile)
+// digits of each tile of 8 stretches of entries, prefix_sum.cu turns counts (digit by digit, tile by tile)
 // into starts, scatter counts once more, for each warp, and writes. A warp takes 32 entries at a
 // time, in order; lanes with one digit find each other and the lowest moves the start on for all.
 // So the order is that of the entries. At last starts looks up where keys begin.
@@ -18,7 +18,7 @@
 //          after the last pass, null with one pass, whose table has a row for each key. None
 //          overlap
 // scalars  n, n_keys < 2^32 - 1; n_keys, width >= 1; digit = key >> shift & (1 << bits) - 1; 1 <=
-//          bits <= 10
+//          bits <= 10; stretch: entries of a warp, a multiple of 32
 // launch   sort_small: one block of 1024, n <= 16384. tally, scatter: a block of 256 for each tile,
 //          at least one. starts: any number of threads
 // shared   dynamic: sort_small 32 n_keys, tally 2^bits, scatter 8 * 2^bits numbers of 4 bytes;
@@ -30,7 +30,7 @@
 
 #include "arrays/scan.cuh"
 
-constexpr unsigned WARP = 32, WARPS = 8, THREADS = WARP * WARPS, STRETCH = 512, TILE = WARPS * STRETCH;
+constexpr unsigned WARP = 32, WARPS = 8, THREADS = WARP * WARPS;
 constexpr unsigned SMALL_WARPS = 32, ALL = 0xffffffffu, NONE = 0xffffffffu;
 
 // The key of entry e, NONE for one that is not there.
@@ -109,13 +109,14 @@ extern "C" __global__ void __launch_bounds__(WARP * SMALL_WARPS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     tally(unsigned* table, const unsigned* keys, const unsigned* count, const long long* there, const unsigned n,
-          const unsigned width, const unsigned n_keys, const unsigned shift, const unsigned bits) {
+          const unsigned width, const unsigned n_keys, const unsigned shift, const unsigned bits,
+          const unsigned stretch) {
   extern __shared__ unsigned counts[];
   const unsigned digits = 1u << bits, entries = there ? (unsigned)*there : n;
   for (unsigned d = threadIdx.x; d < digits; d += THREADS) counts[d] = 0;
   __syncthreads();
-  for (unsigned k = threadIdx.x; k < TILE; k += THREADS) {
-    const size_t e = (size_t)blockIdx.x * TILE + k;
+  for (unsigned k = threadIdx.x; k < WARPS * stretch; k += THREADS) {
+    const size_t e = (size_t)blockIdx.x * WARPS * stretch + k;
     if (e >= entries) break;
     const unsigned digit = digit_of(key_of((unsigned)e, keys, count, width, n_keys), shift, bits);
     if (digit != NONE) atomicAdd(counts + digit, 1);
@@ -127,15 +128,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     scatter(unsigned* order, unsigned* sorted, const unsigned* table, const unsigned* keys, const unsigned* from,
             const unsigned* count, const long long* there, const unsigned n, const unsigned width,
-            const unsigned n_keys, const unsigned shift, const unsigned bits) {
+            const unsigned n_keys, const unsigned shift, const unsigned bits, const unsigned stretch) {
   extern __shared__ unsigned next_of[];  // [warps][digits]
   const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const unsigned digits = 1u << bits, entries = there ? (unsigned)*there : n;
-  const size_t first = (size_t)blockIdx.x * TILE + warp * STRETCH;
+  const size_t first = ((size_t)blockIdx.x * WARPS + warp) * stretch;
   unsigned* next = next_of + warp * digits;
   for (unsigned k = threadIdx.x; k < WARPS * digits; k += THREADS) next_of[k] = 0;
   __syncthreads();
-  for (unsigned k = lane; k < STRETCH && first + k < entries; k += WARP) {
+  for (unsigned k = lane; k < stretch && first + k < entries; k += WARP) {
     const unsigned key = key_of((unsigned)(first + k), keys, count, width, n_keys);
     if (key != NONE) atomicAdd(next + digit_of(key, shift, bits), 1);
   }
@@ -149,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
   }
   __syncthreads();
-  for (unsigned k = 0; k < STRETCH && first + k < entries; k += WARP) {  // the same for all lanes
+  for (unsigned k = 0; k < stretch && first + k < entries; k += WARP) {  // the same for all lanes
     const size_t e = first + k + lane;
     const unsigned key = e < entries ? key_of((unsigned)e, keys, count, width, n_keys) : NONE;
     const unsigned place = take_place(next, digit_of(key, shift, bits), lane);

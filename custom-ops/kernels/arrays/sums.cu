@@ -6,16 +6,16 @@
 //
 // arrays   x: [rows, n_units] f32 or bf16, contiguous; sums: [n_units] f32, not overlapping
 // scalars  rows >= 0 (none gives 0), n_units >= 1
-// launch   blocks of (32, 32): 32 units, 32 lanes; one block for each 32 units
-// shared   4 KiB
-// cost     reads x once; n_units / 32 blocks, so a tall and narrow x leaves most of the GPU idle
+// launch   blocks of (8, 32): 8 units, 32 lanes; one block for each 8 units
+// shared   1 KiB
+// cost     reads x once; n_units / 8 blocks, so a tall and narrow x leaves most of the GPU idle
 // NaN      gives a NaN in its column
 // same     the same bits as the CPU twin; no atomics
 // truth    column_sums_reference in src/arrays/sums.rs
 
 #include "core/numbers.cuh"
 
-constexpr unsigned UNITS = 32, LANES = 32;
+constexpr unsigned UNITS = 8, LANES = 32;
 
 template <typename T>
 __device__ void column_sums(float* sums, const T* x, size_t rows, size_t n_units) {
@@ -23,8 +23,10 @@ __device__ void column_sums(float* sums, const T* x, size_t rows, size_t n_units
   const unsigned lane = threadIdx.y;
   const size_t unit = (size_t)blockIdx.x * UNITS + threadIdx.x;
   float sum = 0.f;
-  if (unit < n_units)
+  if (unit < n_units) {
+#pragma unroll 16
     for (size_t r = lane; r < rows; r += LANES) sum = __fadd_rn(sum, wide(x[r * n_units + unit]));
+  }
   lanes[lane][threadIdx.x] = sum;
   for (unsigned half = LANES / 2; half > 0; half /= 2) {
     __syncthreads();

@@ -24,6 +24,9 @@ const OP: &str = "column_sums_";
 const LANES: usize = 32;
 /// Columns of one task of the CPU twin: 4 KiB of sums stay in the cache.
 const COLUMNS: usize = 32;
+/// Columns of a block of the kernel.
+#[cfg(feature = "cuda")]
+const UNITS: usize = 8;
 /// Elements below which other threads are not worth waking.
 const GRAIN: usize = 128 * 1024;
 
@@ -76,10 +79,10 @@ impl Kernel for ColumnSums {
             let (mut sums, x) = (sums.elements::<f32>()?, x.elements::<T>()?);
             let launch =
                 gpu.launch(OP, "sums", &kernel)?.write(&mut sums).read(&x).num(self.rows).num(self.n_units);
-            let blocks = self.n_units.div_ceil(COLUMNS);
+            let blocks = self.n_units.div_ceil(UNITS);
             // SAFETY: (float*, const T*, size_t, size_t); sums holds n_units floats and x rows ·
-            // n_units elements, checked by `column_sums_`; the block is the kernel's (32, 32).
-            unsafe { launch.grid([blocks, 1, 1], (COLUMNS as u32, LANES as u32, 1)).go() }
+            // n_units elements, checked by `column_sums_`; the block is the kernel's (8, 32).
+            unsafe { launch.grid([blocks, 1, 1], (UNITS as u32, LANES as u32, 1)).go() }
         })
     }
 }

@@ -14,8 +14,9 @@ pub use lasso::{
     lasso_gaps_reference, lasso_masked_, lasso_reference, lasso_step_, lasso_step_reference,
 };
 pub use latents::{
-    LatentGradients, active, active_reference, batch_threshold, batch_threshold_reference, code_dots,
-    code_dots_reference, latent_gradients, latent_gradients_reference, latent_step_, latent_step_reference,
+    CodeErrors, LatentGradients, LatentState, active, active_reference, batch_threshold,
+    batch_threshold_reference, batch_top_k, centred, code_dots, code_dots_reference, code_errors,
+    code_errors_reference, latent_gradients, latent_gradients_reference, latent_step_, latent_step_reference,
     top_k, top_k_reference, use_sums, use_sums_reference,
 };
 pub use pursuit::{

@@ -29,7 +29,7 @@ pub use denoising_steps::{
     DENOISING_FIGURES, DenoisingParams, DenoisingSteps, denoising_steps_, denoising_steps_fit,
     denoising_steps_reference,
 };
-pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_};
+pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_, product};
 pub use layer::{
     Dropout, layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference,
 };

@@ -2,7 +2,7 @@
 //! where ours is behind is marked in the table and red in the picture.
 mod family;
 mod heat_map;
-mod peer;
+pub(super) mod peer;
 
 use super::common::TimingArgs;
 use super::paper::write;

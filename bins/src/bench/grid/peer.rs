@@ -5,13 +5,13 @@ use super::family::Cell;
 use anyhow::{Context, Result, bail};
 use candle::Device;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 /// The script, which ends with this.
-pub(super) struct Peer {
+pub(in crate::bench) struct Peer {
     name: String,
     child: Child,
     questions: ChildStdin,
@@ -22,7 +22,7 @@ pub(super) struct Peer {
 /// What the script says of a cell.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Answer {
+pub(in crate::bench) enum Answer {
     /// Seconds of a step, slice after slice, at least one.
     Measured { peer: String, seconds: Vec<f64> },
     /// Why it cannot tell, such as a library that is not installed.
@@ -46,18 +46,28 @@ impl Peer {
     }
 
     /// Has it time a cell by so many slices of `slice` seconds.
-    pub fn ask(&mut self, cell: &Cell, penalty: Option<f64>, repeats: u32, slice: f64) -> Result<Answer> {
-        let question = json!({
+    pub(super) fn ask(
+        &mut self,
+        cell: &Cell,
+        penalty: Option<f64>,
+        repeats: u32,
+        slice: f64,
+    ) -> Result<Answer> {
+        self.put(json!({
             "family": cell.family.name(),
             "size": cell.shape.to_string(),
             "batch": cell.batch,
             "precision": cell.precision.name(),
-            "device": self.device,
-            "threads": rayon::current_num_threads(),
             "penalty": penalty,
             "repeats": repeats,
             "slice": slice,
-        });
+        }))
+    }
+
+    /// Puts a question, an object, and reads its answer.
+    pub fn put(&mut self, mut question: Value) -> Result<Answer> {
+        question["device"] = self.device.into();
+        question["threads"] = rayon::current_num_threads().into();
         writeln!(self.questions, "{question}").with_context(|| format!("{}: it has ended", self.name))?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;

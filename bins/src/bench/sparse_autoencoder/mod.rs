@@ -1,5 +1,6 @@
 //! One training pass over 10,000 rows at the eight sizes of Klaus and Welles 2014, tables 3 to 6,
 //! and the run of 400 iterations.
+mod latents;
 pub(super) mod printed;
 
 use super::common::TimingArgs;
@@ -9,6 +10,7 @@ use super::timing::{Seconds, time};
 use crate::arrays;
 use crate::device::describe;
 use crate::report::Report;
+use crate::sparse_autoencoder::latents::args::KindArg;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
 use chandlery::sparse_autoencoder::serial::serial_cost;
@@ -49,6 +51,21 @@ pub struct SparseAutoencoderArgs {
     /// passes; --json then prints one object.
     #[arg(long)]
     training: bool,
+    /// Whole training steps of models with latents, of these kinds, several separated by commas, and
+    /// what encoding takes, in place of passes. Sizes are then 768x24576, 2304x65536 and
+    /// 4096x131072 by default, on a CPU 384x3072.
+    #[arg(long, value_enum, value_name = "KIND,…", value_delimiter = ',', conflicts_with = "training")]
+    kind: Vec<KindArg>,
+    /// Active latents of a row. Default: 32, from 2304 values on 64.
+    #[arg(long, value_name = "K", requires = "kind")]
+    active: Option<usize>,
+    /// Rows of a minibatch. Default: 8192, on a CPU 1024.
+    #[arg(long, value_name = "ROWS", requires = "kind")]
+    batch: Option<usize>,
+    /// Time another library's steps in turn. A script that Python runs, which reads a line of JSON
+    /// and prints one, as `bins/peers/grid.py` does. Default: none.
+    #[arg(long, value_name = "SCRIPT", requires = "kind")]
+    peer: Option<PathBuf>,
     /// Write what is computed on to this folder. Patches and first parameters of that run, for
     /// `bins/peers/sparse_autoencoder.py`.
     #[arg(long, value_name = "DIR", requires = "training")]
@@ -101,6 +118,9 @@ pub(super) fn flop(n_visible: usize, n_hidden: usize) -> f64 {
 pub(super) fn run(args: &SparseAutoencoderArgs) -> Result<()> {
     if args.training {
         return train(args);
+    }
+    if !args.kind.is_empty() {
+        return latents::run(args);
     }
     let device = args.timing.common.open_device()?;
     let report = Report::new(args.timing.common.json);

@@ -7,6 +7,8 @@ use candle::cuda::cudarc::driver::{CudaView, CudaViewMut};
 use candle::{CudaStorage, Result};
 
 const FILE: &str = "sort_by_key";
+/// Entries up to which tiles are a quarter as long.
+const FEW: usize = 1 << 20;
 /// Threads of both kinds of blocks.
 const SMALL_THREADS: u32 = 32 * SMALL_WARPS as u32;
 const THREADS: u32 = 32 * WARPS as u32;
@@ -68,7 +70,9 @@ impl Sort<'_> {
         shared_bytes: usize,
     ) -> Result<()> {
         let (op, n, n_keys) = (self.op, keys.len(), self.n_keys);
-        let tiles = n.div_ceil(TILE).max(1);
+        // Few entries are cut into more tiles, so that there are some for every multiprocessor.
+        let stretch = if n <= FEW { TILE / WARPS / 4 } else { TILE / WARPS };
+        let tiles = n.div_ceil(WARPS * stretch).max(1);
         let mut table = Room::new(op, gpu, tiles << bits)?;
         // Numbers of 64 bits: how many entries are there, as the first pass counts them and as
         // later ones do again.
@@ -94,9 +98,10 @@ impl Sort<'_> {
                 let launch = gpu.launch(op, FILE, "tally")?.write(&mut table);
                 let launch = if first { launch.read(keys) } else { launch.read(&from_keys) };
                 let launch = launch.maybe(rows).maybe(&there).count(n).count(self.width()).count(n_keys);
-                let launch = launch.num(shift).num(bits).blocks(tiles, THREADS).shared(4 << bits);
+                let launch = launch.num(shift).num(bits).count(stretch);
+                let launch = launch.blocks(tiles, THREADS).shared(4 << bits);
                 // SAFETY: (unsigned*, const unsigned*, const unsigned* or null, const long long* or
-                // null, 5 × unsigned): a count of each digit and tile; n keys, or as many as the
+                // null, 6 × unsigned): a count of each digit and tile; n keys, or as many as the
                 // first pass found.
                 unsafe { launch.go() }?;
             }
@@ -110,9 +115,10 @@ impl Sort<'_> {
             let launch = launch.maybe_write(&mut to_keys).read(&table);
             let launch = if first { launch.read(keys) } else { launch.read(&from_keys) };
             let launch = launch.maybe(&from_places).maybe(rows).maybe(&there);
-            let launch = launch.count(n).count(self.width()).count(n_keys).num(shift).num(bits);
+            let launch =
+                launch.count(n).count(self.width()).count(n_keys).num(shift).num(bits).count(stretch);
             // SAFETY: (unsigned*, unsigned* or null, 2 × const unsigned*, 2 × const unsigned* or
-            // null, const long long* or null, 5 × unsigned): places below the number of entries
+            // null, const long long* or null, 6 × unsigned): places below the number of entries
             // that are there, at most n.
             unsafe { launch.blocks(tiles, THREADS).shared(shared_bytes).go() }?;
         }

@@ -1,4 +1,5 @@
 //! Inner products of rows with the atoms that their codes name.
+use super::types::{FLOATS, on_device, wide_type};
 use crate::arrays::gather_rows_by;
 use crate::codes::SparseCodes;
 use crate::codes::atoms::dots;
@@ -12,26 +13,26 @@ const OP: &str = "code_dots";
 /// `rows[i] · atoms[indices[i, k]]` for every entry of `codes`, `[m, s]`; 0 beyond the count of a
 /// row.
 ///
-/// `rows` is `[m, p]`, `atoms` `[n_atoms, p]`, both contiguous, f32 or f64 alike.
+/// `rows` is `[m, p]`, `atoms` `[n_atoms, p]`, both contiguous, f32, f64 or bf16 alike; the result is
+/// f64 for f64, else f32.
 ///
 /// Cost: `2p` FLOP an entry.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit or, on the CPU, an index is not below `n_atoms`.
+/// When shapes, types or devices do not fit or, on the CPU, an index is not below `n_atoms` (a GPU
+/// gives 0 for it).
 pub fn code_dots(codes: &SparseCodes, rows: &Tensor, atoms: &Tensor) -> Result<Tensor> {
     let (s, dtype) = (codes.width(), rows.dtype());
-    let (m, p) = matrix(OP, "rows", "[n_samples, n_features]", rows, &[DType::F32, DType::F64])?;
+    let (m, p) = matrix(OP, "rows", "[n_samples, n_features]", rows, &FLOATS)?;
     expect(OP, "codes.indices", &codes.indices, &[DType::U32], &[m, s])?;
     expect(OP, "codes.count", &codes.count, &[DType::U32], &[m])?;
     expect(OP, "atoms", atoms, &[dtype], &[codes.n_atoms, p])?;
-    if !rows.device().is_cpu() {
-        return code_dots_reference(codes, rows, atoms);
-    }
-    let out = new_tensor(OP, (m, s), dtype, rows.device())?;
-    if out.elem_count() > 0 && p > 0 {
+    let (rows, atoms) = (&on_device(rows)?, &on_device(atoms)?);
+    let out = new_tensor(OP, (m, s), wide_type(dtype), rows.device())?;
+    if out.elem_count() > 0 {
         let io = operands(OP).write("the result", &out).read("rows", rows).read("atoms", atoms);
         let io = io.read("codes.indices", &codes.indices).read("codes.count", &codes.count);
-        io.run(&CodeDots { n: codes.n_atoms, p, s, dtype })?;
+        io.run(&CodeDots { n: codes.n_atoms, p, s, dtype: rows.dtype() })?;
     }
     Ok(out)
 }
@@ -41,6 +42,8 @@ pub fn code_dots(codes: &SparseCodes, rows: &Tensor, atoms: &Tensor) -> Result<T
 /// # Errors
 /// When shapes, types or devices do not fit.
 pub fn code_dots_reference(codes: &SparseCodes, rows: &Tensor, atoms: &Tensor) -> Result<Tensor> {
+    let wide = wide_type(rows.dtype());
+    let (rows, atoms) = (&rows.to_dtype(wide)?, &atoms.to_dtype(wide)?);
     let column = |k| {
         let named = gather_rows_by(atoms, &codes.indices.narrow(1, k, 1)?.flatten_all()?)?;
         (rows * named)?.sum_keepdim(D::Minus1)
@@ -50,10 +53,10 @@ pub fn code_dots_reference(codes: &SparseCodes, rows: &Tensor, atoms: &Tensor) -
     Tensor::cat(&columns, 1)? * there
 }
 
-struct CodeDots {
-    n: usize,
-    p: usize,
-    s: usize,
+pub(super) struct CodeDots {
+    pub n: usize,
+    pub p: usize,
+    pub s: usize,
     dtype: DType,
 }
 
@@ -67,6 +70,9 @@ impl Kernel for CodeDots {
             if let Some(atom) = indices.iter().find(|&&atom| atom as usize >= n) {
                 candle::bail!("{OP}: codes.indices must be below {n}, the number of atoms, got {atom}")
             }
+            if p == 0 {
+                return Ok(());
+            }
             let codes = indices.par_chunks_exact(s).zip(count).zip(rows.par_chunks_exact(p));
             out.elements::<T>()?.par_chunks_exact_mut(s).zip(codes).with_min_len(4).for_each(
                 |(out, ((indices, &count), row))| {
@@ -76,5 +82,10 @@ impl Kernel for CodeDots {
             );
         });
         Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        for_latents!(self.dtype, |T, V| self.launch::<T, V>(gpu, io))
     }
 }

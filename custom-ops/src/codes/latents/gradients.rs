@@ -1,13 +1,16 @@
 //! Gradients of encoder and decoder, latent by latent.
+use super::types::{FLOATS, on_device, wide_type};
 use crate::codes::atoms::{dot, weighted_sum};
 use crate::codes::{AtomUses, SparseCodes};
-use crate::core::check::{expect, matrix};
+use crate::core::check::{expect, expect_aligned, matrix};
 use crate::core::fused::Fused;
 use crate::core::op::{In, Io, Kernel, Operands, new_tensor, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
 const OP: &str = "latent_gradients";
+/// Bytes that what is read and written side by side begins on.
+pub(super) const ALIGN: usize = 16;
 /// Latents of a task.
 pub(super) const LATENTS: usize = 16;
 
@@ -21,9 +24,9 @@ pub struct LatentGradients<'a> {
     pub uses: &'a AtomUses,
     /// Gradient of the loss at the pre-activation of each entry, `[blocks · batch, s]`.
     pub pre: &'a Tensor,
-    /// What the encoder read, `[batch, d_in]`.
+    /// What the encoder read, `[batch, d_in]`, f32, f64 or bf16.
     pub x: &'a Tensor,
-    /// Gradient of the loss at each reconstruction, `[blocks · batch, d_out]`.
+    /// Gradient of the loss at each reconstruction, `[blocks · batch, d_out]`, of the type of `x`.
     pub errors: &'a Tensor,
     /// Gradient of the loss at the length of each decoder row, `[n]`. Default none.
     pub lengths: Option<&'a Tensor>,
@@ -37,18 +40,21 @@ pub(super) struct Sizes {
     pub n: usize,
     pub d_in: usize,
     pub d_out: usize,
-    s: usize,
-    batch: usize,
+    pub s: usize,
+    pub batch: usize,
     pub unit: bool,
+    /// Of `x` and the errors.
+    pub rows: DType,
+    /// Of everything else.
     pub dtype: DType,
 }
 
 impl<'a> LatentGradients<'a> {
     /// Checks shapes and types.
     pub(super) fn sizes(&self, op: &str) -> Result<Sizes> {
-        let dtype = self.x.dtype();
-        let (batch, d_in) = matrix(op, "x", "[batch, d_in]", self.x, &[DType::F32, DType::F64])?;
-        let (rows, d_out) = matrix(op, "errors", "[blocks · batch, d_out]", self.errors, &[dtype])?;
+        let (of_rows, dtype) = (self.x.dtype(), wide_type(self.x.dtype()));
+        let (batch, d_in) = matrix(op, "x", "[batch, d_in]", self.x, &FLOATS)?;
+        let (rows, d_out) = matrix(op, "errors", "[blocks · batch, d_out]", self.errors, &[of_rows])?;
         let (n, s) = (self.codes.n_atoms, self.codes.width());
         if batch == 0 || !rows.is_multiple_of(batch) || d_in == 0 || d_out == 0 || n == 0 {
             candle::bail!(
@@ -63,7 +69,7 @@ impl<'a> LatentGradients<'a> {
         if let Some(lengths) = self.lengths {
             expect(op, "lengths", lengths, &[dtype], &[n])?;
         }
-        Ok(Sizes { n, d_in, d_out, s, batch, unit: self.unit, dtype })
+        Ok(Sizes { n, d_in, d_out, s, batch, unit: self.unit, rows: of_rows, dtype })
     }
 
     /// What the kernel reads, in the order of [`Sums::of`].
@@ -77,7 +83,7 @@ impl<'a> LatentGradients<'a> {
 /// The gradients of encoder and decoder, `[n, d_in]` and `[n, d_out]`; rows of latents without uses
 /// are 0.
 ///
-/// `decoder` is `[n, d_out]`, contiguous. Cost: `2 (d_in + d_out)` FLOP an entry, and one write of
+/// `decoder` is `[n, d_out]`, contiguous, of the type of the values. Cost: `2 (d_in + d_out)` FLOP an entry, and one write of
 /// the result.
 ///
 /// # Errors
@@ -86,13 +92,13 @@ pub fn latent_gradients(of: &LatentGradients<'_>, decoder: &Tensor) -> Result<(T
     let sizes = of.sizes(OP)?;
     let Sizes { n, d_in, d_out, dtype, .. } = sizes;
     expect(OP, "decoder", decoder, &[dtype], &[n, d_out])?;
-    if !of.x.device().is_cpu() {
-        return latent_gradients_reference(of, decoder);
-    }
+    expect_aligned(OP, "decoder", decoder, ALIGN)?;
+    let (x, errors) = (&on_device(of.x)?, &on_device(of.errors)?);
+    let of = LatentGradients { x, errors, ..*of };
     let new = |d| new_tensor(OP, (n, d), dtype, of.x.device());
     let (encoder_gradient, decoder_gradient) = (new(d_in)?, new(d_out)?);
     let io = operands(OP).write("the result", &encoder_gradient).write("the result", &decoder_gradient);
-    of.read(io).read("decoder", decoder).run(&Gradients(sizes))?;
+    of.read(io).read("decoder", decoder).run(&Gradients(Sizes { rows: x.dtype(), ..sizes }))?;
     Ok((encoder_gradient, decoder_gradient))
 }
 
@@ -103,7 +109,9 @@ pub fn latent_gradients(of: &LatentGradients<'_>, decoder: &Tensor) -> Result<(T
 pub fn latent_gradients_reference(of: &LatentGradients<'_>, decoder: &Tensor) -> Result<(Tensor, Tensor)> {
     let LatentGradients { codes, pre, x, errors, lengths, unit, .. } = *of;
     let (rows, batch) = (errors.dim(0)?, x.dim(0)?);
-    let x = Tensor::cat(&vec![x; rows / batch.max(1)], 0)?;
+    let wide = wide_type(x.dtype());
+    let x = Tensor::cat(&vec![&x.to_dtype(wide)?; rows / batch.max(1)], 0)?;
+    let errors = &errors.to_dtype(wide)?;
     let there = codes.mask()?.to_dtype(x.dtype())?;
     let (values, pre) = ((&codes.values * &there)?, (pre * &there)?);
     let zeros = |d: usize| Tensor::zeros((codes.n_atoms, d), x.dtype(), x.device());
@@ -201,7 +209,7 @@ impl<'a, T: Fused> Sums<'a, T> {
     }
 }
 
-struct Gradients(Sizes);
+pub(super) struct Gradients(pub Sizes);
 
 impl Kernel for Gradients {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
@@ -220,5 +228,10 @@ impl Kernel for Gradients {
             );
         });
         Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        for_latents!(self.0.rows, |T, V| self.launch::<T, V>(gpu, io))
     }
 }

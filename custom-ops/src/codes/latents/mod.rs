@@ -2,9 +2,9 @@
 //! active latents from a matrix of pre-activations, and gradients that touch these alone.
 //!
 //! ```text
-//! S_i   = { j : v_ij among the largest, or above a bound }      v = pre + bias    top_k, active
+//! S_i   = { j : v_ij among the largest, or above a bound }      v = pre + bias    top_k, batch_top_k, active
 //! z_i·  = values of the row's active latents                                      SparseCodes
-//! E     = X̂ − Y, whatever the loss makes of it                                    SparseCodes::residual
+//! E     = c (Y − X̂)                                                               code_errors
 //! ∂z_ij = e_i·d_j                        j ∈ S_i                                  code_dots
 //! ∂d_j  = Σ_{i: j ∈ S_i} z_ij e_i,   ∂w_j = Σ_{i: j ∈ S_i} ∂v_ij x_i              latent_gradients
 //! w, d  ← Adam                                                                    latent_step_
@@ -23,20 +23,30 @@
 //! No product over all latents but the encoder's own is made. On one device every sum has a fixed
 //! order, so that the same input gives the same bits.
 //!
-//! On a GPU gradients and steps are compositions of candle's ops, and selection is made on the host.
+//! Matrices (`pre`, `x`, `errors`, rows of encoder and decoder) are f32, f64 or bf16; everything else
+//! is f64 for f64, else f32, and so are sums.
 //!
 //! Source: Gao, la Tour, Tillman, Goh, Troll, Radford, Sutskever, Leike and Wu, "Scaling and
 //! evaluating sparse autoencoders", 2024, appendix D.
+#[macro_use]
+mod types;
+mod centred;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod dots;
+mod errors;
 mod gradients;
 mod select;
 mod step;
 mod sums;
 
+pub use centred::centred;
 pub use dots::{code_dots, code_dots_reference};
+pub use errors::{CodeErrors, code_errors, code_errors_reference};
 pub use gradients::{LatentGradients, latent_gradients, latent_gradients_reference};
+pub(in crate::codes) use select::keep;
 pub use select::{
-    active, active_reference, batch_threshold, batch_threshold_reference, top_k, top_k_reference,
+    active, active_reference, batch_threshold, batch_threshold_reference, batch_top_k, top_k, top_k_reference,
 };
-pub use step::{latent_step_, latent_step_reference};
+pub use step::{LatentState, latent_step_, latent_step_reference};
 pub use sums::{use_sums, use_sums_reference};

@@ -1,4 +1,5 @@
 //! Sparse codes of fixed width.
+use crate::codes::latents::keep;
 use crate::core::check::{expect, matrix};
 use candle::{DType, Result, Tensor};
 
@@ -60,43 +61,22 @@ impl SparseCodes {
     }
 
     /// The codes of ranges of atoms: those below the first of `ends`, those from there to below the
-    /// second, and so on; entries of a row must be in the order of atoms. On a GPU, waits for it.
+    /// second, and so on; entries keep their order. As wide as these, on the CPU as the widest row.
     ///
     /// # Errors
-    /// When the device fails.
+    /// When the tensors of the codes do not fit each other.
     pub fn parted(&self, ends: &[usize]) -> Result<Vec<Self>> {
-        let rows = self.indices.to_vec2::<u32>()?.into_iter().zip(self.count.to_vec1::<u32>()?);
-        // Where the entries of each range end in each row.
-        let ends_in = |(row, count): (Vec<u32>, u32)| {
-            let row = row.get(..count as usize).unwrap_or(&row).to_vec();
-            ends.iter()
-                .map(move |&end| row.partition_point(|&j| (j as usize) < end) as u32)
-                .collect::<Vec<_>>()
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let part = |(start, &end): (usize, &usize)| {
+            let part = keep(self, start..end, None)?;
+            if !part.count.device().is_cpu() || part.count.elem_count() == 0 {
+                return Ok(part);
+            }
+            let width = (part.count.max(0)?.to_scalar::<u32>()? as usize).max(1);
+            let of = |t: &Tensor| t.narrow(1, 0, width)?.contiguous();
+            Ok(Self { indices: of(&part.indices)?, values: of(&part.values)?, ..part })
         };
-        let ends_in: Vec<Vec<u32>> = rows.map(ends_in).collect();
-        let end = |row: &[u32], part: usize| row.get(part).copied().unwrap_or(0);
-        let start = |row: &[u32], part: usize| part.checked_sub(1).map_or(0, |before| end(row, before));
-        let device = self.indices.device();
-        let of = |part: usize| {
-            let count: Vec<u32> = ends_in.iter().map(|row| end(row, part) - start(row, part)).collect();
-            let width = count.iter().copied().max().unwrap_or(0).max(1);
-            let last = self.width().saturating_sub(1) as u32;
-            let places = ends_in.iter().flat_map(|row| {
-                let start = start(row, part);
-                (0..width).map(move |k| (start + k).min(last))
-            });
-            let places = Tensor::from_iter(places, device)?.reshape((count.len(), width as usize))?;
-            let codes = Self {
-                indices: self.indices.gather(&places, 1)?,
-                values: self.values.gather(&places, 1)?,
-                count: Tensor::from_vec(count, ends_in.len(), device)?,
-                n_atoms: self.n_atoms,
-            };
-            let mask = codes.mask()?;
-            let values = (codes.values * mask.to_dtype(self.values.dtype())?)?;
-            Ok(Self { indices: (codes.indices * mask.to_dtype(DType::U32)?)?, values, ..codes })
-        };
-        (0..ends.len()).map(of).collect()
+        starts.zip(ends).map(part).collect()
     }
 
     /// Contiguous indices and values, and their sizes.

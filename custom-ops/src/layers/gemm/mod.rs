@@ -19,8 +19,8 @@ pub use parts::gemm_parts_;
 pub use split::gemm_split_;
 
 use crate::core::check::expect_layout;
-use crate::core::op::{In, Io, Kernel, not_recording, operands};
-use candle::{CpuStorage, DType, Result, Tensor, WithDType};
+use crate::core::op::{In, Io, Kernel, new_tensor, not_recording, operands};
+use candle::{CpuStorage, D, DType, Result, Tensor, WithDType};
 use half::{bf16, f16};
 
 /// Precision of products of f32 numbers. Sums are always f32 (f64 for f64 operands).
@@ -95,6 +95,17 @@ impl Factors<'_> {
 /// When shapes, types, devices or layouts do not fit.
 pub fn gemm_(c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>, precision: Precision) -> Result<()> {
     run("gemm_", c, a, b, factors, precision)
+}
+
+/// The product `a b` as a new tensor of type `dtype`: [`gemm_`] of `a`, `[m, k]`, and `b`, `[k, n]`.
+///
+/// # Errors
+/// As [`gemm_`], or when a step is being recorded on a GPU.
+pub fn product(a: &Tensor, b: &Tensor, dtype: DType, precision: Precision) -> Result<Tensor> {
+    let (m, n) = (a.dim(0)?, b.dim(D::Minus1)?);
+    let c = new_tensor("product", (m, n), dtype, a.device())?;
+    gemm_(&c, a, b, Factors::OVERWRITE, precision)?;
+    Ok(c)
 }
 
 /// [`gemm_`] of many matrices at once: `c[i] ← alpha · a[i] b[i] + beta · c[i]`.

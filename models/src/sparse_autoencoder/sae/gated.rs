@@ -47,5 +47,12 @@ pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
     sums.push((BIAS, at_gate.clone()));
     let loss = ((&left.loss + through_gate.loss)? + loss)?;
     let block = Block { pre: (at_gate + of_product)?, codes, errors: left.errors.clone(), fires: true, sums };
-    Ok(Terms { blocks: vec![block], beside: left.errors, residual: left.residual, loss, cut: None })
+    Ok(Terms {
+        blocks: vec![block],
+        beside: left.errors,
+        residual: left.residual,
+        squares: left.squares,
+        loss,
+        cut: None,
+    })
 }

@@ -52,5 +52,12 @@ pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
     sums.push((THRESHOLD, ((at_threshold * in_window)? * (-1. / width))?));
     let loss = (&left.loss + (penalty * pass.moment.sparsity)?)?;
     let block = Block { pre: (at_values * is_on)?, codes, errors: left.errors.clone(), fires: true, sums };
-    Ok(Terms { blocks: vec![block], beside: left.errors, residual: left.residual, loss, cut: None })
+    Ok(Terms {
+        blocks: vec![block],
+        beside: left.errors,
+        residual: left.residual,
+        squares: left.squares,
+        loss,
+        cut: None,
+    })
 }

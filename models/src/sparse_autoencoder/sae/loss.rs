@@ -5,8 +5,9 @@ use super::pass::{Block, LENGTHS, Terms, pass};
 use super::{Kind, Sae, aux, gated, jump_relu, matryoshka, relu, top_k};
 use crate::check::batch_of;
 use candle::{DType, Result, Tensor};
+use chandlery_ops::arrays::column_sums_;
 use chandlery_ops::codes::{
-    AtomUses, LatentGradients, SparseCodes, latent_gradients, stacked_entries, use_sums,
+    AtomUses, LatentGradients, SparseCodes, latent_gradients, row_squares, stacked_entries, use_sums,
 };
 
 /// The loss of a minibatch, and what its gradient is made of.
@@ -16,6 +17,10 @@ pub struct Gradients {
     pub loss: Tensor,
     /// What the codes leave of the targets, `[batch, n_targets]`.
     pub residual: Tensor,
+    /// `Σ` of squares of the residual, f64 scalar.
+    pub squared_error: Tensor,
+    /// `Σ` of squares of the targets about their mean over the minibatch, f64 scalar.
+    pub spread: Tensor,
     /// How often each latent was active in the minibatch, `[n_latents]`.
     pub fired: Tensor,
     /// The least pre-activation that was chosen, `[1]`, of BatchTopK and Matryoshka.
@@ -29,6 +34,24 @@ pub struct Gradients {
     errors: Tensor,
     lengths: Option<Tensor>,
     unit: bool,
+}
+
+/// `Σ` over the rows of a minibatch, f64 for f64, else f32.
+fn column_sums(x: &Tensor) -> Result<Tensor> {
+    if x.dtype() == DType::F64 {
+        return x.sum(0);
+    }
+    let sums = Tensor::zeros(x.dim(1)?, DType::F32, x.device())?;
+    column_sums_(&sums, x)?;
+    Ok(sums)
+}
+
+/// `Σ_rows ‖t − t̄‖²` of targets, from `y`, the targets less what is beside codes, where that is one
+/// point: `Σ ‖y‖² − m ‖ȳ‖²`, in f64.
+fn spread(sae: &Sae, y: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    let y = if sae.config.skip { targets } else { y };
+    let about = column_sums(y)?.to_dtype(DType::F64)?.sqr()?.sum_all()?;
+    row_squares(y)?.sum_all()? - (about / y.dim(0)? as f64)?
 }
 
 impl Gradients {
@@ -63,12 +86,19 @@ impl Gradients {
         if let Some(dead) = dead {
             aux::add(&pass, &mut terms, dead)?;
         }
-        let centred = pass.x;
-        Self::summed(sae, config, terms, x, centred)
+        let (narrow, spread) = (pass.narrow, spread(sae, &pass.y, targets)?);
+        Self::summed(sae, config, terms, x, narrow, spread)
     }
 
-    fn summed(sae: &Sae, config: &LossConfig, terms: Terms, x: &Tensor, centred: Tensor) -> Result<Self> {
-        let Terms { blocks, beside, residual, loss, cut } = terms;
+    fn summed(
+        sae: &Sae,
+        config: &LossConfig,
+        terms: Terms,
+        x: &Tensor,
+        narrow: Tensor,
+        spread: Tensor,
+    ) -> Result<Self> {
+        let Terms { blocks, beside, residual, squares, loss, cut } = terms;
         let codes = blocks.iter().map(|block| block.codes.clone()).collect::<Vec<_>>();
         let codes = SparseCodes::stacked(&codes)?;
         let uses = AtomUses::of(&codes)?;
@@ -104,18 +134,21 @@ impl Gradients {
             let sum = sums.get(i + 2)?;
             if name == LENGTHS { lengths = Some(sum) } else { others.push((name, sum)) }
         }
-        let mut bias = beside.sum(0)?;
+        let mut bias = column_sums(&beside)?;
         if sae.config.subtract_bias {
-            bias = (bias - at_products.unsqueeze(0)?.matmul(&sae.encoder)?.squeeze(0)?)?;
+            let through = at_products.unsqueeze(0)?.to_dtype(sae.encoder.dtype())?.matmul(&sae.encoder)?;
+            bias = (bias - through.squeeze(0)?.to_dtype(at_products.dtype())?)?;
         }
         others.push((DECODER_BIAS, bias));
         if sae.config.skip {
-            others.push((SKIP, beside.t()?.contiguous()?.matmul(x)?));
+            others.push((SKIP, beside.to_dtype(x.dtype())?.t()?.contiguous()?.matmul(x)?));
         }
         let errors = blocks.iter().map(|block| &block.errors).collect::<Vec<_>>();
         Ok(Self {
             loss,
             residual,
+            squared_error: squares,
+            spread,
             fired: sums.get(1)?,
             cut,
             others,
@@ -123,7 +156,7 @@ impl Gradients {
             codes,
             uses,
             pre,
-            x: centred.contiguous()?,
+            x: narrow,
             lengths,
             unit: config.unit_atoms,
         })
@@ -148,7 +181,7 @@ impl Gradients {
     /// # Errors
     /// When memory is short.
     pub fn weights(&self, sae: &Sae) -> Result<(Tensor, Tensor)> {
-        latent_gradients(&self.of_latents(), &sae.decoder)
+        latent_gradients(&self.of_latents(), &sae.decoder.to_dtype(self.pre.dtype())?)
     }
 
     /// The sum of squares of all gradients, f64 scalar.

@@ -4,7 +4,7 @@
 //! L = 1/mP Σ_rows Σ_p ‖x̂_p − y‖²,   x̂_p = Σ_{j < m_p} z_j d_j
 //! ∂L/∂z_j = g_p · d_j,   g_p = Σ_{q ≥ p} ∂L/∂x̂_q,   p the first prefix with latent j
 //! ```
-use super::pass::{Block, Pass, Terms};
+use super::pass::{Block, Left, Pass, Terms};
 use super::top_k::codes_of_batch;
 use candle::Result;
 
@@ -22,13 +22,22 @@ pub(super) fn terms(pass: &Pass<'_>, prefixes: &[usize]) -> Result<Terms> {
     }
     // From the last prefix to the first, the gradient at the reconstructions with its latents.
     let mut blocks = Vec::with_capacity(parts.len());
-    let (mut errors, mut loss) =
-        (pass.y.zeros_like()?, pass.numbers(&[0.])?.to_dtype(candle::DType::F64)?.squeeze(0)?);
+    let mut sums: Option<Left> = None;
+    let mut squares = None;
     for (codes, left) in parts.into_iter().zip(left).rev() {
-        errors = (errors + left.errors)?;
-        loss = (loss + left.loss)?;
-        let pre = pass.at_values(&codes, &errors)?;
-        blocks.push(Block { codes, pre, errors: errors.clone(), fires: true, sums: vec![] });
+        squares.get_or_insert_with(|| left.squares.clone());
+        let left = match sums {
+            Some(sums) => {
+                Left { errors: (sums.errors + left.errors)?, loss: (sums.loss + left.loss)?, ..left }
+            }
+            None => left,
+        };
+        let pre = pass.at_values(&codes, &left.errors)?;
+        blocks.push(Block { codes, pre, errors: left.errors.clone(), fires: true, sums: vec![] });
+        sums = Some(left);
     }
-    Ok(Terms { blocks, beside: errors, residual, loss, cut: Some(cut) })
+    let (Some(Left { errors, loss, .. }), Some(squares)) = (sums, squares) else {
+        candle::bail!("Sae: there must be at least one prefix")
+    };
+    Ok(Terms { blocks, beside: errors, residual, squares, loss, cut: Some(cut) })
 }

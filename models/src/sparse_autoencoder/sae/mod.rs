@@ -78,8 +78,9 @@ use crate::pretrained::{self, LoadOptions, ModelType};
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 use chandlery_ops::Philox;
-use chandlery_ops::codes::{SparseCodes, active, top_k};
+use chandlery_ops::codes::{SparseCodes, active, centred, top_k};
 use chandlery_ops::core::normal;
+use chandlery_ops::layers::{Precision, product};
 use config::{BIAS, DECODER, DECODER_BIAS, ENCODER, MAGNITUDE_BIAS, MAGNITUDE_SCALE, SKIP, THRESHOLD};
 use std::path::Path;
 
@@ -91,6 +92,8 @@ pub struct Sae {
     decoder: Tensor,
     /// The other parameters, in the order of [`SaeConfig::parts`].
     others: Vec<(&'static str, Tensor)>,
+    /// Of the encoder's product. Encoder and decoder are bf16, and all else is f32, with bf16.
+    precision: Precision,
 }
 
 impl Sae {
@@ -119,12 +122,48 @@ impl Sae {
         let others = config.parts().into_iter().map(|part| {
             Ok((part.name, Tensor::full(part.start as f32, &part.shape[..], device)?.contiguous()?))
         });
-        Ok(Self { encoder, decoder, others: others.collect::<Result<_>>()?, config })
+        Ok(Self {
+            encoder,
+            decoder,
+            others: others.collect::<Result<_>>()?,
+            config,
+            precision: Precision::F32,
+        })
     }
 
     /// One of its parameters and those beside its weights, which were checked; shares their memory.
-    fn of(config: &SaeConfig, encoder: Tensor, decoder: Tensor, others: Vec<(&'static str, Tensor)>) -> Self {
-        Self { config: config.clone(), encoder, decoder, others }
+    fn of(
+        config: &SaeConfig,
+        [encoder, decoder]: [Tensor; 2],
+        others: Vec<(&'static str, Tensor)>,
+        precision: Precision,
+    ) -> Self {
+        Self { config: config.clone(), encoder, decoder, others, precision }
+    }
+
+    /// The same model, whose encoder's product has this precision, where it is f32: with
+    /// [`Bf16`](Precision::Bf16) its encoder and decoder are rounded to bf16 once. For
+    /// [`encode`](Encode::encode) and [`decode`](Decode::decode); it is no layer of a network and is
+    /// not saved.
+    ///
+    /// # Errors
+    /// When memory is short, or the model is f64.
+    pub fn at_precision(&self, precision: Precision) -> Result<Self> {
+        if self.wide() != DType::F32 {
+            candle::bail!("Sae::at_precision: the model must be f32, got {:?}", self.wide())
+        }
+        let dtype = if precision == Precision::Bf16 { DType::BF16 } else { DType::F32 };
+        Ok(Self {
+            encoder: self.encoder.to_dtype(dtype)?,
+            decoder: self.decoder.to_dtype(dtype)?,
+            precision,
+            ..self.clone()
+        })
+    }
+
+    /// The type of rows, values and biases.
+    fn wide(&self) -> DType {
+        self.others.first().map_or(DType::F32, |(_, t)| t.dtype())
     }
 
     /// What the autoencoder is.
@@ -154,16 +193,28 @@ impl Sae {
         }
     }
 
-    /// Prepared rows as the encoder reads them: less the decoder's bias where it is subtracted.
-    fn centred(&self, x: &Tensor) -> Result<Tensor> {
-        let x = values_of("Sae", "x", x, self.config.n_visible, self.encoder.dtype())?;
-        if self.config.subtract_bias { x.broadcast_sub(self.other(DECODER_BIAS)?) } else { x.contiguous() }
+    /// Prepared rows as the encoder reads them: less the decoder's bias where it is subtracted; in
+    /// their type, and in that of the encoder.
+    fn centred(&self, x: &Tensor) -> Result<[Tensor; 2]> {
+        let x = values_of("Sae", "x", x, self.config.n_visible, self.wide())?.contiguous()?;
+        let dtype = self.encoder.dtype();
+        match self.config.subtract_bias {
+            true if x.track_op() => {
+                let x = x.broadcast_sub(self.other(DECODER_BIAS)?)?;
+                Ok([x.clone(), x.to_dtype(dtype)?])
+            }
+            true => centred(&x, self.other(DECODER_BIAS)?, dtype),
+            false => Ok([x.clone(), x.to_dtype(dtype)?]),
+        }
     }
 
     /// Pre-activations without their bias, `[batch, n_latents]`, of what [`centred`](Self::centred)
-    /// gives.
+    /// gives in the type of the encoder.
     fn products(&self, centred: &Tensor) -> Result<Tensor> {
-        centred.matmul(&self.encoder.t()?)
+        match self.precision {
+            Precision::F32 => centred.matmul(&self.encoder.t()?),
+            precision => product(centred, &self.encoder.t()?, centred.dtype(), precision),
+        }
     }
 
     /// The codes of pre-activations without their bias.
@@ -200,7 +251,7 @@ impl Sae {
     /// # Errors
     /// When `x` has another shape or device.
     pub fn dense(&self, x: &Tensor) -> Result<Tensor> {
-        let products = self.products(&self.centred(x)?)?;
+        let products = self.products(&self.centred(x)?[1])?;
         let codes = self.codes(&products.detach())?;
         let active =
             SparseCodes { values: codes.values.gt(0f64)?.to_dtype(x.dtype())?, ..codes }.to_dense()?;
@@ -239,6 +290,7 @@ impl Model for Sae {
             decoder: vb.get_with_hints((n, targets), DECODER, drawn(targets))?,
             others: others.collect::<Result<_>>()?,
             config,
+            precision: Precision::F32,
         })
     }
 
@@ -284,19 +336,19 @@ impl Encode for Sae {
     type Codes = SparseCodes;
 
     fn encode_prepared(&self, x: &Tensor) -> Result<SparseCodes> {
-        self.codes(&self.products(&self.centred(x)?)?)
+        self.codes(&self.products(&self.centred(x)?[1])?)
     }
 }
 
 /// What codes stand for, with the decoder's bias; what skips them is not in it.
 impl Decode for Sae {
     fn decode(&self, codes: &SparseCodes) -> Result<Tensor> {
-        codes.reconstruct(&self.decoder)?.broadcast_add(self.other(DECODER_BIAS)?)
+        codes.reconstruct(&self.decoder.to_dtype(self.wide())?)?.broadcast_add(self.other(DECODER_BIAS)?)
     }
 
     fn reconstruct_prepared(&self, x: &Tensor) -> Result<Tensor> {
-        let x = values_of("Sae", "x", x, self.config.n_visible, self.encoder.dtype())?;
-        let made = self.encode_prepared(&x)?.reconstruct(&self.decoder)?;
+        let x = values_of("Sae", "x", x, self.config.n_visible, self.wide())?;
+        let made = self.encode_prepared(&x)?.reconstruct(&self.decoder.to_dtype(self.wide())?)?;
         made.broadcast_add(&self.beside_codes(&x)?)
     }
 }

@@ -1,15 +1,18 @@
 //! What the kinds have in common in a pass over a minibatch.
 use super::{LossConfig, Moment, Sae};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::codes::{SparseCodes, code_dots};
+use chandlery_ops::arrays::elementwise::sub;
+use chandlery_ops::codes::{CodeErrors, SparseCodes, code_dots, code_errors};
 
 /// A minibatch on its way through a model.
 pub(super) struct Pass<'a> {
     pub sae: &'a Sae,
     pub config: &'a LossConfig,
     pub moment: Moment,
-    /// What the encoder reads, `[batch, n_visible]`.
+    /// What the encoder reads, `[batch, n_visible]`, of the type of values.
     pub x: Tensor,
+    /// The same in the type of the encoder.
+    pub narrow: Tensor,
     /// What codes are to stand for, `[batch, n_targets]`: targets less what is beside codes.
     pub y: Tensor,
     /// Pre-activations without their bias, `[batch, n_latents]`.
@@ -40,6 +43,8 @@ pub(super) struct Terms {
     pub beside: Tensor,
     /// What the codes that the model encodes by leave of `y`, `[batch, n_targets]`.
     pub residual: Tensor,
+    /// `Σ` of its squares, f64 scalar.
+    pub squares: Tensor,
     /// The loss, f64 scalar.
     pub loss: Tensor,
     /// The least pre-activation that was chosen, `[1]`, where the kind has a threshold to follow it.
@@ -50,8 +55,10 @@ pub(super) struct Terms {
 pub(super) struct Left {
     /// `y − Σ_j z_j d_j`
     pub residual: Tensor,
-    /// Gradient of the loss at the reconstruction.
+    /// Gradient of the loss at the reconstruction, of the type of the decoder.
     pub errors: Tensor,
+    /// `Σ` of squares of the residual, f64 scalar.
+    pub squares: Tensor,
     /// The loss, f64 scalar.
     pub loss: Tensor,
 }
@@ -78,14 +85,10 @@ impl Pass<'_> {
 
     /// What codes leave of `y`, with a loss of `weight` times its mean square a row.
     pub(super) fn left(&self, y: &Tensor, codes: &SparseCodes, weight: f64) -> Result<Left> {
-        self.left_of(codes.residual(y, &self.sae.decoder)?, weight)
-    }
-
-    /// The same of what is left already.
-    pub(super) fn left_of(&self, residual: Tensor, weight: f64) -> Result<Left> {
-        let errors = (&residual * (-2. * weight / self.batch()))?;
-        let loss = (squares(&residual)? * (weight / self.batch()))?;
-        Ok(Left { residual, errors, loss })
+        let scale = -2. * weight / self.batch();
+        let CodeErrors { residual, errors, squares } = code_errors(codes, y, &self.sae.decoder, scale)?;
+        let squares = squares.get(0)?.sum_all()?;
+        Ok(Left { residual, errors, loss: (&squares * (weight / self.batch()))?, squares })
     }
 
     /// Gradient at the values of codes, from that at the reconstruction; 0 beyond the counts.
@@ -103,7 +106,8 @@ impl Pass<'_> {
         if self.config.unit_atoms {
             return Ok(None);
         }
-        self.at(&self.sae.decoder.sqr()?.sum(1)?.sqrt()?, codes).map(Some)
+        let decoder = self.sae.decoder.to_dtype(self.x.dtype())?;
+        self.at(&decoder.sqr()?.sum(1)?.sqrt()?, codes).map(Some)
     }
 
     /// 1 for entries that are there, 0 beyond the counts.
@@ -125,10 +129,10 @@ pub(super) fn pass<'a>(
     x: &Tensor,
     targets: &Tensor,
 ) -> Result<Pass<'a>> {
-    let centred = sae.centred(x)?;
+    let [centred, narrow] = sae.centred(x)?;
     let y = match sae.config.n_targets {
         None if !sae.config.skip && sae.config.subtract_bias => centred.clone(),
-        _ => targets.broadcast_sub(&sae.beside_codes(x)?)?,
+        _ => sub(targets, &sae.beside_codes(x)?)?,
     };
-    Ok(Pass { products: sae.products(&centred)?, sae, config, moment, x: centred, y })
+    Ok(Pass { products: sae.products(&narrow)?, sae, config, moment, x: centred, narrow, y })
 }

@@ -19,6 +19,7 @@ pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
         blocks: vec![block],
         beside: left.errors,
         residual: left.residual,
+        squares: left.squares,
         loss: (left.loss + loss)?,
         cut: None,
     })

@@ -8,7 +8,7 @@
 //! than `k` are good ones too (Gao et al. 2024, section 4.1 and appendix A).
 use super::pass::{Block, Left, Pass, Terms};
 use candle::Result;
-use chandlery_ops::codes::{SparseCodes, active, batch_threshold, top_k};
+use chandlery_ops::codes::{SparseCodes, batch_top_k, top_k};
 
 /// How many times `k` latents multi-TopK takes, and the weight of their loss.
 const MULTI: usize = 4;
@@ -30,6 +30,7 @@ pub(super) fn of_rows(pass: &Pass<'_>) -> Result<Terms> {
         blocks: vec![first],
         beside: left.errors,
         residual: left.residual,
+        squares: left.squares,
         loss: left.loss,
         cut: None,
     };
@@ -46,8 +47,7 @@ pub(super) fn of_rows(pass: &Pass<'_>) -> Result<Terms> {
 /// The codes of the largest of a minibatch, and the least of them.
 pub(super) fn codes_of_batch(pass: &Pass<'_>) -> Result<(SparseCodes, candle::Tensor)> {
     let (products, bias) = (&pass.products, pass.bias()?);
-    let cut = batch_threshold(products, bias, pass.moment.k * products.dim(0)?)?;
-    Ok((active(products, bias, &cut, true)?, cut))
+    batch_top_k(products, bias, pass.moment.k * products.dim(0)?)
 }
 
 /// Of the largest of the minibatch.
@@ -58,6 +58,7 @@ pub(super) fn of_batch(pass: &Pass<'_>) -> Result<Terms> {
         blocks: vec![block],
         beside: left.errors,
         residual: left.residual,
+        squares: left.squares,
         loss: left.loss,
         cut: Some(cut),
     })

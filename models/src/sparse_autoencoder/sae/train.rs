@@ -8,7 +8,6 @@
 //! optimization", ICLR 2015.
 use super::config::{DECODER_BIAS, THRESHOLD};
 use super::loss::Gradients;
-use super::pass::squares;
 use super::start::{drawn_rows, geometric_median, is_due};
 use super::{Kind, Sae, SaeConfig, SaeTrainConfig, unit_rows};
 use crate::check::{all_finite, at_least_one, batch_of};
@@ -18,9 +17,9 @@ use crate::prepare::prepared;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
-use chandlery_ops::codes::latent_step_;
+use chandlery_ops::codes::{LatentState, latent_step_};
 use chandlery_ops::core::{advance_, set_scalars_};
-use chandlery_ops::layers::{AdamStep, adam_step_};
+use chandlery_ops::layers::{AdamStep, Precision, adam_step_};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -52,6 +51,8 @@ pub struct SaeTrainer {
     /// Parameters and moments, `[3, n_latents, n_visible]` and `[3, n_latents, n_targets]`.
     encoder: Tensor,
     decoder: Tensor,
+    /// Parameters of both in bf16, with that precision.
+    halves: Option<[Tensor; 2]>,
     /// Parameters beside them, gradient and moments, `[4, n]`, one after the other.
     others: Tensor,
     scalars: Tensor,
@@ -59,6 +60,8 @@ pub struct SaeTrainer {
     counter: Tensor,
     /// Rows since each latent was last active, i64 `[n_latents]`.
     idle: Tensor,
+    /// Latents that AuxK may use: those that were dead at the last of every [`LISTED`] steps.
+    dead: Option<Tensor>,
     /// Sums since the last report: loss, squared errors, squares about the mean, active latents;
     /// f64.
     totals: Tensor,
@@ -67,6 +70,9 @@ pub struct SaeTrainer {
     /// Rows since the last report.
     rows: u64,
 }
+
+/// Every so many steps the latents that are dead are listed, which waits for the device.
+const LISTED: u64 = 16;
 
 /// The name of the trainer in its checkpoints.
 const NAME: &str = "sae";
@@ -101,9 +107,12 @@ impl SaeTrainer {
             if logs(&of.kind, name) { t.maximum(LEAST_THRESHOLD)?.log() } else { Ok(t) }
         });
         let others = Tensor::cat(&others.collect::<Result<Vec<_>>>()?, 0)?;
-        Ok(Self {
-            encoder: state(&model.encoder, 3)?,
-            decoder: state(&decoder, 3)?,
+        let (encoder, decoder) = (state(&model.encoder, 3)?, state(&decoder, 3)?);
+        let mut trainer = Self {
+            halves: None,
+            encoder,
+            decoder,
+            dead: None,
             others: state(&others.unsqueeze(0)?, 4)?.squeeze(1)?,
             scalars: Tensor::zeros(2, DType::F32, device)?,
             counter: Tensor::new(&[0i64], device)?,
@@ -115,7 +124,21 @@ impl SaeTrainer {
             model: of.clone(),
             config,
             philox,
-        })
+        };
+        trainer.round()?;
+        Ok(trainer)
+    }
+
+    /// Forms the copies in bf16 anew, where there are some.
+    fn round(&mut self) -> Result<()> {
+        self.halves = match self.config.precision {
+            Precision::Bf16 => {
+                let half = |state: &Tensor| state.get(0)?.to_dtype(DType::BF16);
+                Some([half(&self.encoder)?, half(&self.decoder)?])
+            }
+            Precision::F32 | Precision::Tf32 => None,
+        };
+        Ok(())
     }
 
     /// How the model is trained.
@@ -168,7 +191,7 @@ impl SaeTrainer {
     }
 
     /// The model as it is; shares the memory of what is stepped, but for logarithms.
-    fn view(&self) -> Result<Sae> {
+    fn view(&self, precision: Precision) -> Result<Sae> {
         let params = self.others.get(0)?;
         let others = self.model.parts().into_iter().map(|part| {
             let (at, len) = self.place_of(part.name);
@@ -176,7 +199,11 @@ impl SaeTrainer {
             Ok((part.name, if logs(&self.model.kind, part.name) { t.exp()? } else { t }))
         });
         let others = others.collect::<Result<_>>()?;
-        Ok(Sae::of(&self.model, self.encoder.get(0)?, self.decoder.get(0)?, others))
+        let weights = match &self.halves {
+            Some(halves) if precision == Precision::Bf16 => halves.clone(),
+            _ => [self.encoder.get(0)?, self.decoder.get(0)?],
+        };
+        Ok(Sae::of(&self.model, weights, others, precision))
     }
 
     /// Sets a parameter beside the weights, of which no logarithm is stepped.
@@ -186,10 +213,13 @@ impl SaeTrainer {
     }
 
     /// Latents that are dead, u32, ascending. Waits for the device.
-    fn dead(&self) -> Result<Vec<u32>> {
-        let idle = self.idle.to_vec1::<i64>()?;
-        let is_dead = |(j, idle): (u32, i64)| (idle as u64 >= self.config.dead_rows).then_some(j);
-        Ok((0u32..).zip(idle).filter_map(is_dead).collect())
+    fn dead_now(&self) -> Result<Vec<u32>> {
+        Ok(places(&self.idle.to_vec1::<i64>()?, |&idle| self.is_dead(idle)))
+    }
+
+    /// Whether a latent that was last active so many rows ago is dead.
+    fn is_dead(&self, idle: i64) -> bool {
+        idle as u64 >= self.config.dead_rows
     }
 
     fn learn(&mut self, x: &Tensor, targets: &Tensor) -> Result<()> {
@@ -197,14 +227,14 @@ impl SaeTrainer {
             self.set(DECODER_BIAS, &geometric_median(targets)?)?;
         }
         let batch = x.dim(0)?;
-        let sae = self.view()?;
+        let sae = self.view(self.config.precision)?;
         let moment = self.config.moment(self.steps, &self.model.kind);
-        let dead = if self.config.loss.aux_k > 0 { self.dead()? } else { vec![] };
-        let dead = match dead.len() {
-            0 => None,
-            n => Some(Tensor::from_vec(dead, n, self.device())?),
-        };
-        let mut gradients = Gradients::of(&sae, &self.config.loss, moment, [x, targets], dead.as_ref())?;
+        if self.config.loss.aux_k > 0 && self.steps.is_multiple_of(LISTED) {
+            let idle = self.idle.to_vec1::<i64>()?;
+            self.dead = listed(&idle, |&idle| self.is_dead(idle), self.device())?;
+        }
+        let dead = self.dead.as_ref();
+        let mut gradients = Gradients::of(&sae, &self.config.loss, moment, [x, targets], dead)?;
         if self.model.kind == Kind::JumpRelu {
             for (name, gradient) in &mut gradients.others {
                 if *name == THRESHOLD {
@@ -215,7 +245,9 @@ impl SaeTrainer {
         let factor = self.set_scalars(&gradients, &sae)?;
         self.step_others(&gradients, factor.as_ref())?;
         let of = gradients.of_latents();
-        latent_step_(&self.encoder, &self.decoder, &of, &self.scalars, &self.counter, AdamStep::default())?;
+        let halves = self.halves.as_ref().map(|[encoder, decoder]| [encoder, decoder]);
+        let state = LatentState { encoder: &self.encoder, decoder: &self.decoder, halves };
+        latent_step_(state, &of, &self.scalars, &self.counter, AdamStep::default())?;
         advance_(&self.counter, 1)?;
         if let Some(cut) = &gradients.cut {
             self.follow_threshold(cut, sae.other(THRESHOLD)?)?;
@@ -223,11 +255,10 @@ impl SaeTrainer {
         let is_fired = gradients.fired.gt(0f64)?;
         let idle = (&self.idle + batch as f64)?;
         self.idle = is_fired.where_cond(&idle.zeros_like()?, &idle)?;
-        let about_mean = targets.broadcast_sub(&targets.mean_keepdim(0)?)?;
         let figures = [
             gradients.loss.clone(),
-            squares(&gradients.residual)?,
-            squares(&about_mean)?,
+            gradients.squared_error.clone(),
+            gradients.spread.clone(),
             gradients.fired.to_dtype(DType::F64)?.sum_all()?,
         ];
         self.totals = (&self.totals + Tensor::stack(&figures, 0)?)?;
@@ -276,7 +307,7 @@ impl SaeTrainer {
 
     /// Dead latents start anew from rows with large errors; see [`Resampling`](super::Resampling).
     fn resample(&mut self, residual: &Tensor) -> Result<()> {
-        let dead = self.dead()?;
+        let dead = self.dead_now()?;
         let losses = residual.to_dtype(DType::F64)?.sqr()?.sum(1)?.to_vec1::<f64>()?;
         let alive: Vec<u32> =
             (0..self.model.n_latents as u32).filter(|j| dead.binary_search(j).is_err()).collect();
@@ -305,7 +336,7 @@ impl SaeTrainer {
             }
         }
         self.idle = Tensor::new(idle, self.device())?;
-        Ok(())
+        self.round()
     }
 
     /// Sums since the last report, of how many steps.
@@ -329,6 +360,19 @@ impl SaeTrainer {
             ("others", &self.others),
             ("counter", &self.counter),
         ]
+    }
+}
+
+/// Where `of` holds in a list with an entry for each latent, ascending.
+fn places<T>(all: &[T], of: impl Fn(&T) -> bool) -> Vec<u32> {
+    (0u32..).zip(all).filter_map(|(j, one)| of(one).then_some(j)).collect()
+}
+
+/// The same as a tensor, none where it holds nowhere.
+fn listed<T>(all: &[T], of: impl Fn(&T) -> bool, device: &Device) -> Result<Option<Tensor>> {
+    match places(all, of) {
+        none if none.is_empty() => Ok(None),
+        list => Tensor::new(list, device).map(Some),
     }
 }
 
@@ -361,7 +405,7 @@ impl Trainer for SaeTrainer {
             loss: loss / steps as f64,
             fvu: errors / about_mean,
             l0: active / rows as f64,
-            dead: self.dead()?.len() as f64 / self.model.n_latents as f64,
+            dead: self.dead_now()?.len() as f64 / self.model.n_latents as f64,
         })
     }
 
@@ -370,7 +414,7 @@ impl Trainer for SaeTrainer {
     }
 
     fn model(&self) -> Result<Sae> {
-        self.view()?.to_device(self.device())
+        self.view(Precision::F32)?.to_device(self.device())
     }
 
     fn device(&self) -> &Device {
@@ -380,7 +424,12 @@ impl Trainer for SaeTrainer {
     fn save(&self, path: &Path, progress: &Value) -> Result<()> {
         let counts = [self.steps, self.reported, self.rows].map(|n| n as i64);
         let counts = Tensor::new(&counts, &Device::Cpu)?;
-        let more = [("idle", &self.idle), ("totals", &self.totals), ("counts", &counts)];
+        let mut dead = vec![0u8; self.model.n_latents];
+        if let Some(list) = &self.dead {
+            list.to_vec1::<u32>()?.into_iter().for_each(|j| dead[j as usize] = 1);
+        }
+        let dead = Tensor::new(dead, &Device::Cpu)?;
+        let more = [("idle", &self.idle), ("totals", &self.totals), ("counts", &counts), ("dead", &dead)];
         let state = self.state().into_iter().chain(more);
         let state = state.map(|(name, t)| (format!("trainer.{name}"), t.clone()));
         let notes = Notes {
@@ -420,6 +469,12 @@ impl MinibatchTrainer for SaeTrainer {
         if totals.dims() != [4] || totals.dtype() != DType::F64 {
             return Err(checkpoint.refused(&"totals must be those of the trainer"));
         }
+        let dead = checkpoint.of_trainer("dead")?;
+        if dead.dims() != trainer.idle.dims() || dead.dtype() != DType::U8 {
+            return Err(checkpoint.refused(&"dead must be a flag for each latent"));
+        }
+        trainer.dead = listed(&dead.to_vec1::<u8>()?, |&flag| flag > 0, device)?;
+        trainer.round()?;
         (trainer.idle, trainer.totals) = (idle, totals);
         (trainer.steps, trainer.reported, trainer.rows) = (steps, reported, rows);
         Ok((trainer, notes.progress))

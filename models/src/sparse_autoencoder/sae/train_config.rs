@@ -2,7 +2,9 @@
 use super::loss_config::{LossConfig, Moment};
 use super::{Kind, SaeConfig};
 use crate::check::{at_least_one, range};
+use crate::rbm::precision_name;
 use candle::Result;
+use chandlery_ops::layers::Precision;
 use serde::{Deserialize, Serialize};
 
 /// When dead latents start anew from rows that are reconstructed badly: for ReLU with its penalty,
@@ -27,6 +29,10 @@ pub struct SaeTrainConfig {
     pub loss: LossConfig,
     /// Rows of a minibatch, at least 1. Default 4096.
     pub batch: usize,
+    /// Of the encoder's product and, with bf16, of all rows that gradients are summed from; the
+    /// parameters that are stepped are f32. Default f32.
+    #[serde(with = "precision_name")]
+    pub precision: Precision,
     /// Steps that are planned, by which the rate decays; none, the default, where it does not.
     pub steps: Option<u64>,
     /// Step size of Adam, above 0; none, the default, for `2e-4 / √(n_latents / 2¹⁴)`, as in Gao et
@@ -66,6 +72,7 @@ impl Default for SaeTrainConfig {
         Self {
             loss: LossConfig::default(),
             batch: 4096,
+            precision: Precision::F32,
             steps: None,
             learning_rate: None,
             warm_up: 1000,

@@ -1,0 +1,429 @@
+// latents.cu: gradients and steps of a sparse autoencoder whose codes have few entries.
+//
+//   residual  r_i = y_i - sum_k z_ik d_j(i,k);  errors_i = scale r_i;  squares_i = (sum r_i^2, sum y_i^2)
+//   centre    out_i = x_i - bias, and a copy in T
+//   dots      dots_ik = e_i . d_j(i,k)
+//   use_sums  sums_pj = sum over uses e of latent j of values_pe
+//   parts     of a latent with more uses than a STRETCH, the sums below over each stretch of them
+//   step      g_j = sum over uses e of weight_e row_r(e);  + lengths_j d_j / |d_j|;  - (g_j . d_j) d_j
+//             gradients_j = g_j, or a step of Adam along factor g_j, then d_j / |d_j|, and a copy in bf16
+//
+// arrays   T: rows, atoms: f32, f64 or bf16; V: all else, f64 for f64, else f32. indices, values, dots: [m, s];
+//          count: [m]; y, residual: [m, p] of V; errors: [m, p] of T; squares: [2, m] f64; atoms: [n, p].
+//          x: [m, d], bias: [d]; copy: [m, d] of T, or null. offsets: [n + 1], entries: [m s], the uses: place e = row s + k. sums: [planes, n]. rows: [batch, d] or
+//          [m, d], of use e the row (e / s) mod batch. state: [3, n, d] f32, parameters and moments; half: [n, d] bf16
+//          or null; lengths: [n] or null; decoder: [n, d], the rows d_j, for gradients. partial: [2 windows][d] of V, a
+//          window being a STRETCH of entries. Contiguous; results overlap nothing
+// scalars  rule, and scalars: rate and factor; steps: steps before; unit: whether rows have length 1
+// launch   residual, dots: a block a row; centre: any 1-D grid. use_sums: a warp a sum. parts: a block a row of `partial`. step: a block a
+//          latent, of THREADS * PER * W numbers at least: see src/codes/latents/cuda.rs
+// cost     residual, dots, sums of gradients: a row of p or d numbers an entry, from the second cache, which binds; step
+//          26 bytes a parameter, which the memory binds
+// order    sums over a code run in its order, those over uses in theirs, in stretches: the same bits in every run
+// truth    src/codes/latents
+
+#include "core/numbers.cuh"
+#include "core/warp.cuh"
+#include "layers/adam.cuh"
+
+constexpr unsigned STRETCH = 256, MOST_WARPS = 32;
+// Very wide rows do not fit into registers: their loops stay loops.
+template <int PER> constexpr int UNROLLED = PER <= 4 ? PER : 1;
+
+// W neighbours, or one.
+template <int W, typename T, typename V> __device__ __forceinline__ void load(const T* from, V (&v)[W]) {
+  if constexpr (W == 1) {
+    v[0] = wide(*from);
+  } else {
+#pragma unroll
+    for (int q = 0; q < W; q += 4) load4(from + q, reinterpret_cast<V(&)[4]>(v[q]));
+  }
+}
+__device__ __forceinline__ void put(float* to, float v) { *to = v; }
+__device__ __forceinline__ void put(double* to, double v) { *to = v; }
+__device__ __forceinline__ void put(__nv_bfloat16* to, float v) { *to = __float2bfloat16_rn(v); }
+template <int W, typename T, typename V> __device__ __forceinline__ void store(T* to, const V (&v)[W]) {
+  if constexpr (W == 1) {
+    put(to, v[0]);
+  } else {
+#pragma unroll
+    for (int q = 0; q < W; q += 4) store4(to + q, reinterpret_cast<const V(&)[4]>(v[q]));
+  }
+}
+
+// The sum over all threads of a block of whole warps, in all threads; `scratch` holds MOST_WARPS numbers.
+template <typename S> __device__ __forceinline__ S block_sum(S x, S* scratch) {
+  x = sum_of_warp(x);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+  __syncthreads();
+  S sum = 0;
+  for (unsigned w = 0; w < blockDim.x / 32; ++w) sum += scratch[w];
+  return sum;
+}
+
+template <typename T, typename V, int W>
+__device__ __forceinline__ void residual(V* out, T* errors, double* squares, const unsigned* indices, const V* values,
+                                         const unsigned* count, const V* y, const T* atoms, size_t m, unsigned n,
+                                         unsigned s, unsigned p, V scale) {
+  constexpr unsigned ROOM = 128;
+  __shared__ unsigned at[ROOM];
+  __shared__ V by[ROOM];
+  __shared__ double scratch[MOST_WARPS];
+  const size_t row = blockIdx.x;
+  const unsigned entries = min(count[row], s), t = threadIdx.x;
+  double of_residual = 0, of_y = 0;
+  for (unsigned start = 0; start < p; start += blockDim.x * W) {
+    const unsigned f = start + t * W;
+    V sum[W] = {};
+    for (unsigned first = 0; first < entries; first += ROOM) {
+      const unsigned here = min(ROOM, entries - first);
+      __syncthreads();
+      for (unsigned k = t; k < here; k += blockDim.x) {
+        const unsigned atom = indices[row * s + first + k];
+        at[k] = min(atom, n - 1), by[k] = atom < n ? values[row * s + first + k] : V(0);
+      }
+      __syncthreads();
+      if (f < p) {
+#pragma unroll 4
+        for (unsigned k = 0; k < here; ++k) {
+          V atom[W];
+          load<W>(atoms + (size_t)at[k] * p + f, atom);
+#pragma unroll
+          for (int q = 0; q < W; ++q) sum[q] = fused(by[k], atom[q], sum[q]);
+        }
+      }
+    }
+    if (f < p) {
+      V of[W], scaled[W];
+      load<W>(y + row * p + f, of);
+#pragma unroll
+      for (int q = 0; q < W; ++q) {
+        of_y += (double)of[q] * (double)of[q];
+        sum[q] = of[q] - sum[q];
+        of_residual += (double)sum[q] * (double)sum[q];
+        scaled[q] = scale * sum[q];
+      }
+      store<W>(out + row * p + f, sum);
+      store<W>(errors + row * p + f, scaled);
+    }
+  }
+  of_residual = block_sum(of_residual, scratch);
+  of_y = block_sum(of_y, scratch);
+  if (t == 0) squares[row] = of_residual, squares[m + row] = of_y;
+}
+
+template <typename T, typename V, int W>
+__device__ __forceinline__ void centre(V* out, T* copy, const V* x, const V* bias, size_t m, unsigned d) {
+  const size_t stride = (size_t)gridDim.x * blockDim.x, n = m * (d / W);
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+    const unsigned f = (unsigned)(i % (d / W)) * W;
+    V of[W], less[W];
+    load<W>(x + i * W, of), load<W>(bias + f, less);
+#pragma unroll
+    for (int q = 0; q < W; ++q) of[q] -= less[q];
+    store<W>(out + i * W, of);
+    if (copy) store<W>(copy + i * W, of);
+  }
+}
+
+template <typename T, typename V, int W>
+__device__ __forceinline__ void dots(V* out, const unsigned* indices, const unsigned* count, const T* rows,
+                                     const T* atoms, unsigned n, unsigned s, unsigned p) {
+  const size_t row = blockIdx.x;
+  const unsigned entries = min(count[row], s), lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  const T* const mine = rows + row * p;
+  // Two entries of a warp at a time.
+  for (unsigned k = threadIdx.x / 32; k < entries; k += 2 * warps) {
+    const bool both = k + warps < entries;
+    const unsigned first = indices[row * s + k], second = both ? indices[row * s + k + warps] : first;
+    const T* const a = atoms + (size_t)min(first, n - 1) * p;
+    const T* const b = atoms + (size_t)min(second, n - 1) * p;
+    V sums[2] = {};
+#pragma unroll 2
+    for (unsigned f = lane * W; f < p; f += 32 * W) {
+      V x[W], of_a[W], of_b[W];
+      load<W>(a + f, of_a), load<W>(b + f, of_b), load<W>(mine + f, x);
+#pragma unroll
+      for (int q = 0; q < W; ++q) sums[0] = fused(x[q], of_a[q], sums[0]), sums[1] = fused(x[q], of_b[q], sums[1]);
+    }
+    sums[0] = sum_of_warp(sums[0]), sums[1] = sum_of_warp(sums[1]);
+    if (lane == 0) {
+      out[row * s + k] = first < n ? sums[0] : V(0);
+      if (both) out[row * s + k + warps] = second < n ? sums[1] : V(0);
+    }
+  }
+  for (unsigned k = entries + threadIdx.x; k < s; k += blockDim.x) out[row * s + k] = 0;
+}
+
+template <typename V>
+__device__ __forceinline__ void use_sums(V* sums, const V* values, const unsigned* offsets, const unsigned* entries,
+                                         size_t of_plane, unsigned n, unsigned planes) {
+  const size_t at = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  const unsigned lane = threadIdx.x % 32;
+  if (at >= (size_t)planes * n) return;
+  const unsigned j = (unsigned)(at % n), start = offsets[j], end = offsets[j + 1];
+  const V* const plane = values + at / n * of_plane;
+  double sum = 0;
+  for (unsigned e = start + lane; e < end; e += 32) sum += (double)plane[entries[e]];
+  sum = sum_of_warp(sum);
+  if (lane == 0) sums[at] = (V)sum;
+}
+
+// sum[] += over the uses of entries first .. end, for numbers f of a thread.
+template <typename T, typename V, int W, int PER>
+__device__ __forceinline__ void add_uses(V (&sum)[PER][W], const T* rows, const V* weights, const unsigned* entries,
+                                         unsigned first, unsigned end, unsigned s, unsigned batch, unsigned d) {
+  constexpr unsigned ROOM = 64;
+  __shared__ unsigned at[ROOM];
+  __shared__ V by[ROOM];
+  for (unsigned start = first; start < end; start += ROOM) {
+    const unsigned here = min(ROOM, end - start);
+    __syncthreads();
+    for (unsigned k = threadIdx.x; k < here; k += blockDim.x) {
+      const unsigned e = entries[start + k];
+      at[k] = e / s % batch, by[k] = weights[e];
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (unsigned k = 0; k < here; ++k) {
+#pragma unroll UNROLLED<PER>
+      for (int i = 0; i < PER; ++i) {
+        const unsigned f = (threadIdx.x + i * blockDim.x) * W;
+        if (f >= d) continue;
+        V row[W];
+        load<W>(rows + (size_t)at[k] * d + f, row);
+#pragma unroll
+        for (int q = 0; q < W; ++q) sum[i][q] = fused(by[k], row[q], sum[i][q]);
+      }
+    }
+  }
+}
+
+// The first j in 0 .. n whose list begins at `place` or later.
+__device__ __forceinline__ unsigned first_from(const unsigned* offsets, unsigned n, unsigned place) {
+  unsigned low = 0, high = n;
+  while (low < high) {
+    const unsigned middle = low + (high - low) / 2;
+    if (offsets[middle] < place) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// Where the sums of the stretch that begins at `start` are, the first of its latent or a later one. No two long latents
+// begin in one window, nor do two later stretches.
+__device__ __forceinline__ unsigned slot(unsigned start, bool first) { return start / STRETCH * 2 + first; }
+
+template <typename T, typename V, int W, int PER>
+__device__ __forceinline__ void parts(V* partial, const unsigned* offsets, const unsigned* entries, const V* weights,
+                                      const T* rows, unsigned n, unsigned s, unsigned batch, unsigned d) {
+  const unsigned window = blockIdx.x / 2 * STRETCH;
+  const bool is_first = blockIdx.x % 2;
+  // The latent that crosses the end of the window, or its beginning.
+  const unsigned after = first_from(offsets, n, is_first ? window + STRETCH : max(window, 1u));
+  if (after == 0) return;
+  const unsigned j = after - 1, begin = offsets[j], end = offsets[j + 1];
+  if (end - begin <= STRETCH) return;
+  unsigned start = begin;
+  if (is_first) {
+    if (begin < window) return;
+  } else {
+    if (begin >= window) return;
+    start = begin + (window - begin + STRETCH - 1) / STRETCH * STRETCH;
+    if (start >= end) return;
+  }
+  V sum[PER][W] = {};
+  add_uses<T, V, W, PER>(sum, rows, weights, entries, start, min(start + STRETCH, end), s, batch, d);
+#pragma unroll UNROLLED<PER>
+  for (int i = 0; i < PER; ++i) {
+    const unsigned f = (threadIdx.x + i * blockDim.x) * W;
+    if (f < d) store<W>(partial + (size_t)blockIdx.x * d + f, sum[i]);
+  }
+}
+
+// What latents are summed from, and their sizes: Sums of src/codes/latents/cuda.rs.
+struct Sums {
+  const unsigned *offsets, *entries;
+  const void *weights, *rows, *partial, *lengths;
+  unsigned n, s, batch, d, unit;
+};
+
+// g_j of a latent whose row of the decoder a thread has in `atom`, without what lies along it.
+template <typename T, typename V, int W, int PER>
+__device__ __forceinline__ void gradient(V (&g)[PER][W], const V (&atom)[PER][W], const Sums& of, unsigned j, V* scratch) {
+  const unsigned begin = of.offsets[j], end = of.offsets[j + 1], d = of.d;
+  if (end - begin <= STRETCH) {
+    add_uses<T, V, W, PER>(g, (const T*)of.rows, (const V*)of.weights, of.entries, begin, end, of.s, of.batch, d);
+  } else {
+    for (unsigned start = begin; start < end; start += STRETCH) {
+      const V* const part = (const V*)of.partial + (size_t)slot(start, start == begin) * d;
+#pragma unroll UNROLLED<PER>
+      for (int i = 0; i < PER; ++i) {
+        const unsigned f = (threadIdx.x + i * blockDim.x) * W;
+        if (f >= d) continue;
+        V more[W];
+        load<W>(part + f, more);
+#pragma unroll
+        for (int q = 0; q < W; ++q) g[i][q] += more[q];
+      }
+    }
+  }
+  if (of.lengths) {
+    V square = 0;
+#pragma unroll UNROLLED<PER>
+    for (int i = 0; i < PER; ++i)
+#pragma unroll
+      for (int q = 0; q < W; ++q) square = fused(atom[i][q], atom[i][q], square);
+    square = block_sum(square, scratch);
+    const V factor = square > 0 ? ((const V*)of.lengths)[j] / sqrt(square) : V(0);
+#pragma unroll UNROLLED<PER>
+    for (int i = 0; i < PER; ++i)
+#pragma unroll
+      for (int q = 0; q < W; ++q) g[i][q] = fused(factor, atom[i][q], g[i][q]);
+  }
+  if (of.unit) {
+    V along = 0;
+#pragma unroll UNROLLED<PER>
+    for (int i = 0; i < PER; ++i)
+#pragma unroll
+      for (int q = 0; q < W; ++q) along = fused(g[i][q], atom[i][q], along);
+    along = block_sum(along, scratch);
+#pragma unroll UNROLLED<PER>
+    for (int i = 0; i < PER; ++i)
+#pragma unroll
+      for (int q = 0; q < W; ++q) g[i][q] = fused(-along, atom[i][q], g[i][q]);
+  }
+}
+
+template <typename T, typename V, int W, int PER>
+__device__ __forceinline__ void gradients(V* out, const V* decoder, const Sums& of) {
+  __shared__ V scratch[MOST_WARPS];
+  const size_t j = blockIdx.x;
+  V g[PER][W] = {}, atom[PER][W] = {};
+  if (decoder) {
+#pragma unroll UNROLLED<PER>
+    for (int i = 0; i < PER; ++i) {
+      const unsigned f = (threadIdx.x + i * blockDim.x) * W;
+      if (f < of.d) load<W>(decoder + j * of.d + f, atom[i]);
+    }
+  }
+  gradient<T, V, W, PER>(g, atom, of, (unsigned)j, scratch);
+#pragma unroll UNROLLED<PER>
+  for (int i = 0; i < PER; ++i) {
+    const unsigned f = (threadIdx.x + i * blockDim.x) * W;
+    if (f < of.d) store<W>(out + j * of.d + f, g[i]);
+  }
+}
+
+template <typename T, int W, int PER>
+__device__ __forceinline__ void step(float* state, __nv_bfloat16* half, const Sums& of, const float* scalars,
+                                     const long long* steps, const AdamRule& rule) {
+  __shared__ float scratch[MOST_WARPS], scales[2];
+  const size_t j = blockIdx.x, plane = (size_t)of.n * of.d;
+  float g[PER][W] = {}, w[PER][W] = {}, m[PER][W], v[PER][W];
+  // The state comes while rows are summed.
+#pragma unroll UNROLLED<PER>
+  for (int i = 0; i < PER; ++i) {
+    const unsigned f = (threadIdx.x + i * blockDim.x) * W;
+    const float* const at = state + j * of.d + f;
+    if (f < of.d) load<W>(at, w[i]), load<W>(at + plane, m[i]), load<W>(at + 2 * plane, v[i]);
+  }
+  if (threadIdx.x == 0) adam_scales(rule, *steps, scales);
+  gradient<T, float, W, PER>(g, w, of, (unsigned)j, scratch);
+  __syncthreads();
+  const AdamAt at(rule, scalars[0], scales);
+  const float factor = scalars[1];
+  float square = 0;
+#pragma unroll UNROLLED<PER>
+  for (int i = 0; i < PER; ++i) {
+    if ((threadIdx.x + i * blockDim.x) * W >= of.d) continue;
+#pragma unroll
+    for (int q = 0; q < W; ++q) {
+      w[i][q] = at.step(w[i][q], g[i][q] * factor, m[i][q], v[i][q], false);
+      square = fused(w[i][q], w[i][q], square);
+    }
+  }
+  float norm = 1;
+  if (of.unit) {
+    square = block_sum(square, scratch);
+    norm = square > 0 ? sqrtf(square) : 1.f;
+  }
+#pragma unroll UNROLLED<PER>
+  for (int i = 0; i < PER; ++i) {
+    const unsigned f = (threadIdx.x + i * blockDim.x) * W;
+    if (f >= of.d) continue;
+    if (of.unit) {
+#pragma unroll
+      for (int q = 0; q < W; ++q) w[i][q] = w[i][q] / norm;
+    }
+    float* const to = state + j * of.d + f;
+    store<W>(to, w[i]), store<W>(to + plane, m[i]), store<W>(to + 2 * plane, v[i]);
+    if (half) store<W>(half + j * of.d + f, w[i]);
+  }
+}
+
+#define USE_SUMS(SUFFIX, V)                                                                                            \
+  extern "C" __global__ void use_sums_##SUFFIX(V* sums, const V* values, const unsigned* offsets,                      \
+                                               const unsigned* entries, const size_t of_plane, const unsigned n,       \
+                                               const unsigned planes) {                                                \
+    use_sums<V>(sums, values, offsets, entries, of_plane, n, planes);                                                  \
+  }
+USE_SUMS(f32, float)
+USE_SUMS(f64, double)
+
+#define RESIDUAL(SUFFIX, T, V, W)                                                                                      \
+  extern "C" __global__ void __launch_bounds__(512) residual_##SUFFIX##_##W(                                           \
+      V* out, T* errors, double* squares, const unsigned* indices, const V* values, const unsigned* count, const V* y, \
+      const T* atoms, const size_t m, const unsigned n, const unsigned s, const unsigned p, const double scale) {      \
+    residual<T, V, W>(out, errors, squares, indices, values, count, y, atoms, m, n, s, p, (V)scale);                   \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(256)                                                                    \
+      centre_##SUFFIX##_##W(V* out, T* copy, const V* x, const V* bias, const size_t m, const unsigned d) {            \
+    centre<T, V, W>(out, copy, x, bias, m, d);                                                                         \
+  }
+#define DOTS(SUFFIX, T, V, W)                                                                                          \
+  extern "C" __global__ void __launch_bounds__(256)                                                                    \
+      dots_##SUFFIX##_##W(V* out, const unsigned* indices, const unsigned* count, const T* rows, const T* atoms,       \
+                          const unsigned n, const unsigned s, const unsigned p) {                                      \
+    dots<T, V, W>(out, indices, count, rows, atoms, n, s, p);                                                          \
+  }
+RESIDUAL(f32, float, float, 1)
+RESIDUAL(f32, float, float, 4)
+RESIDUAL(bf16, __nv_bfloat16, float, 1)
+RESIDUAL(bf16, __nv_bfloat16, float, 4)
+RESIDUAL(f64, double, double, 1)
+DOTS(f32, float, float, 1)
+DOTS(f32, float, float, 4)
+DOTS(bf16, __nv_bfloat16, float, 1)
+DOTS(bf16, __nv_bfloat16, float, 8)
+DOTS(f64, double, double, 1)
+
+// Threads of a block of a form: its registers allow so many.
+#define THREADS_OF(W, PER) __launch_bounds__(W == 4 && PER <= 4 ? 512 : 1024)
+
+#define LATENTS(SUFFIX, T, V, W, PER)                                                                                  \
+  extern "C" __global__ void THREADS_OF(W, PER)                                                                        \
+      parts_##SUFFIX##_##W##_##PER(V* partial, const unsigned* offsets, const unsigned* entries, const V* weights,     \
+                                   const T* rows, const unsigned n, const unsigned s, const unsigned batch,            \
+                                   const unsigned d) {                                                                 \
+    parts<T, V, W, PER>(partial, offsets, entries, weights, rows, n, s, batch, d);                                     \
+  }                                                                                                                    \
+  extern "C" __global__ void THREADS_OF(W, PER)                                                                        \
+      gradients_##SUFFIX##_##W##_##PER(V* out, const V* decoder, const Sums of) {                                      \
+    gradients<T, V, W, PER>(out, decoder, of);                                                                         \
+  }
+#define STEPS(SUFFIX, T, W, PER)                                                                                       \
+  LATENTS(SUFFIX, T, float, W, PER)                                                                                    \
+  extern "C" __global__ void THREADS_OF(W, PER)                                                                        \
+      step_##SUFFIX##_##W##_##PER(float* state, __nv_bfloat16* half, const Sums of, const float* scalars,              \
+                                  const long long* steps, const AdamRule rule) {                                       \
+    step<T, W, PER>(state, half, of, scalars, steps, rule);                                                            \
+  }
+#define ALL_STEPS(SUFFIX, T)                                                                                           \
+  STEPS(SUFFIX, T, 4, 1) STEPS(SUFFIX, T, 4, 2) STEPS(SUFFIX, T, 4, 4) STEPS(SUFFIX, T, 4, 16)                         \
+  STEPS(SUFFIX, T, 1, 1) STEPS(SUFFIX, T, 1, 64)
+ALL_STEPS(f32, float)
+ALL_STEPS(bf16, __nv_bfloat16)
+LATENTS(f64, double, double, 1, 1)
+LATENTS(f64, double, double, 1, 64)
