@@ -15,7 +15,7 @@
 
 #include "core/numbers.cuh"
 
-constexpr unsigned UNITS = 8, LANES = 32;
+constexpr unsigned UNITS = 8, LANES = 32, AHEAD = 16;
 
 template <typename T>
 __device__ void column_sums(float* sums, const T* x, size_t rows, size_t n_units) {
@@ -24,8 +24,16 @@ __device__ void column_sums(float* sums, const T* x, size_t rows, size_t n_units
   const size_t unit = (size_t)blockIdx.x * UNITS + threadIdx.x;
   float sum = 0.f;
   if (unit < n_units) {
-#pragma unroll 16
-    for (size_t r = lane; r < rows; r += LANES) sum = __fadd_rn(sum, wide(x[r * n_units + unit]));
+    size_t r = lane;
+    // As many loads at a time as hide what one takes; the order of the sum is that of the rows.
+    for (; r + (AHEAD - 1) * LANES < rows; r += AHEAD * LANES) {
+      T ahead[AHEAD];
+#pragma unroll
+      for (unsigned i = 0; i < AHEAD; ++i) ahead[i] = x[(r + i * LANES) * n_units + unit];
+#pragma unroll
+      for (unsigned i = 0; i < AHEAD; ++i) sum = __fadd_rn(sum, wide(ahead[i]));
+    }
+    for (; r < rows; r += LANES) sum = __fadd_rn(sum, wide(x[r * n_units + unit]));
   }
   lanes[lane][threadIdx.x] = sum;
   for (unsigned half = LANES / 2; half > 0; half /= 2) {

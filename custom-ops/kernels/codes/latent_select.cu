@@ -89,9 +89,9 @@ __device__ __forceinline__ void values_of(const T* pre, const V* bias, unsigned 
   for (unsigned q = 0; q < P; ++q) v[q] += b[q];
 }
 
-// Where the hits of a lane go in the order of latents, its first of each chunk in a byte; all: how
-// many those of all lanes are.
-__device__ __forceinline__ void places(unsigned hits, unsigned (&to)[P / 4], unsigned& all) {
+// Calls take(place, q) for each hit q of a lane, in the order of latents over the warp; gives how many
+// those of all lanes are.
+template <typename F> __device__ __forceinline__ unsigned each_hit(unsigned hits, F take) {
   // The number of hits of each chunk in a byte of its own: 128 at most of a warp.
   unsigned counts = (hits & 0xf) | (hits & 0xf0) << 4 | (hits & 0xf00) << 8 | (hits & 0xf000) << 12;
   counts -= counts >> 1 & 0x05050505u;
@@ -103,12 +103,18 @@ __device__ __forceinline__ void places(unsigned hits, unsigned (&to)[P / 4], uns
     if (threadIdx.x % 32 >= step) sums += below;
   }
   const unsigned ends = __shfl_sync(ALL, sums, 31), before = sums - counts;
-  all = 0;
-#pragma unroll
-  for (unsigned c = 0; c < P / 4; ++c) {
-    to[c] = all + (before >> 8 * c & 0xff);
-    all += ends >> 8 * c & 0xff;
+  unsigned chunk = ~0u, place = 0;
+  for (unsigned left = hits; left; left &= left - 1) {
+    const unsigned q = __ffs(left) - 1;
+    if (q / 4 != chunk) {
+      chunk = q / 4;
+      // All of the chunks before, then those of the lanes before.
+      const unsigned earlier = ends & ((1u << 8 * chunk) - 1);
+      place = (earlier & 0xff) + (earlier >> 8 & 0xff) + (earlier >> 16 & 0xff) + (before >> 8 * chunk & 0xff);
+    }
+    take(place++, q);
   }
+  return (ends & 0xff) + (ends >> 8 & 0xff) + (ends >> 16 & 0xff) + (ends >> 24);
 }
 
 // What a warp holds of a row: entries in the order of latents.
@@ -203,15 +209,12 @@ __device__ __forceinline__ void top_k(unsigned* indices, V* values, unsigned* co
 #pragma unroll
       for (unsigned q = 0; q < P; ++q) hits |= (unsigned)(v[q] > held.bound) << q;
       if (!__any_sync(ALL, hits)) continue;
-      unsigned more, to[P / 4];
-      places(hits, to, more);
-#pragma unroll
-      for (unsigned q = 0; q < P; ++q)
-        if (hits >> q & 1) {
-          const unsigned i = latent_of(base, lane, q), place = held.n + to[q / 4]++;
-          held.values[place] = v[q], held.latents[place] = among ? among[i] : i;
-        }
-      held.n += more;
+      // Few are hit: their numbers are read once more, from a cache.
+      held.n += each_hit(hits, [&](unsigned place, unsigned q) {
+        const unsigned i = latent_of(base, lane, q), at = among ? among[i] : i;
+        held.values[held.n + place] = (V)wide(of_row[at]) + bias[at];
+        held.latents[held.n + place] = at;
+      });
       __syncwarp();
       if (held.n > k + max(k, 64u)) held.cut(k, spare);
     }
@@ -254,18 +257,13 @@ __device__ __forceinline__ void list_active(unsigned* indices, V* values, unsign
           if (latent_of(base, lane, q) >= n) hits &= ~(1u << q);
       }
       if (!__any_sync(ALL, hits)) continue;
-      unsigned more, to[P / 4];
-      places(hits, to, more);
-#pragma unroll
-      for (unsigned q = 0; q < P; ++q)
-        if (hits >> q & 1) {
-          const unsigned place = found + to[q / 4]++;
-          if (place < width) {
-            indices[row * width + place] = latent_of(base, lane, q);
-            values[row * width + place] = v[q];
-          }
-        }
-      found += more;
+      // Few are hit: their numbers are read once more, from a cache.
+      found += each_hit(hits, [&](unsigned place, unsigned q) {
+        const unsigned at = latent_of(base, lane, q);
+        if (found + place >= width) return;
+        indices[row * width + found + place] = at;
+        values[row * width + found + place] = (V)wide(pre[row * n + at]) + (bias ? bias[at] : V(0));
+      });
     }
     for (unsigned i = found + lane; i < width; i += 32) indices[row * width + i] = 0, values[row * width + i] = 0;
     if (lane == 0) count[row] = found;

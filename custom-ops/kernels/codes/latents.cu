@@ -26,14 +26,23 @@
 #include "core/warp.cuh"
 #include "layers/adam.cuh"
 
-constexpr unsigned STRETCH = 256, MOST_WARPS = 32;
+// Lists are padded to a multiple of AHEAD by entries of weight 0, whose loads then go together.
+constexpr unsigned STRETCH = 256, MOST_WARPS = 32, AHEAD = 8;
 // Very wide rows do not fit into registers: their loops stay loops.
-template <int PER> constexpr int UNROLLED = PER <= 4 ? PER : 1;
+template <int PER> constexpr int UNROLLED = PER <= 2 ? PER : 1;
 
 // W neighbours, or one.
 template <int W, typename T, typename V> __device__ __forceinline__ void load(const T* from, V (&v)[W]) {
   if constexpr (W == 1) {
     v[0] = wide(*from);
+  } else if constexpr (W == 8 && sizeof(T) == 2) {
+    const uint4 eight = *reinterpret_cast<const uint4*>(from);
+    const __nv_bfloat162* const pairs = reinterpret_cast<const __nv_bfloat162*>(&eight);
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const float2 pair = __bfloat1622float2(pairs[q]);
+      v[2 * q] = pair.x, v[2 * q + 1] = pair.y;
+    }
   } else {
 #pragma unroll
     for (int q = 0; q < W; q += 4) load4(from + q, reinterpret_cast<V(&)[4]>(v[q]));
@@ -79,14 +88,15 @@ __device__ __forceinline__ void residual(V* out, T* errors, double* squares, con
     for (unsigned first = 0; first < entries; first += ROOM) {
       const unsigned here = min(ROOM, entries - first);
       __syncthreads();
-      for (unsigned k = t; k < here; k += blockDim.x) {
-        const unsigned atom = indices[row * s + first + k];
-        at[k] = min(atom, n - 1), by[k] = atom < n ? values[row * s + first + k] : V(0);
+      const unsigned padded = (here + AHEAD - 1) / AHEAD * AHEAD;
+      for (unsigned k = t; k < padded; k += blockDim.x) {
+        const unsigned atom = indices[row * s + first + min(k, here - 1)];
+        at[k] = min(atom, n - 1), by[k] = k < here && atom < n ? values[row * s + first + k] : V(0);
       }
       __syncthreads();
       if (f < p) {
-#pragma unroll 4
-        for (unsigned k = 0; k < here; ++k) {
+#pragma unroll(AHEAD)
+        for (unsigned k = 0; k < padded; ++k) {
           V atom[W];
           load<W>(atoms + (size_t)at[k] * p + f, atom);
 #pragma unroll
@@ -180,13 +190,14 @@ __device__ __forceinline__ void add_uses(V (&sum)[PER][W], const T* rows, const 
   for (unsigned start = first; start < end; start += ROOM) {
     const unsigned here = min(ROOM, end - start);
     __syncthreads();
-    for (unsigned k = threadIdx.x; k < here; k += blockDim.x) {
-      const unsigned e = entries[start + k];
-      at[k] = e / s % batch, by[k] = weights[e];
+    const unsigned padded = (here + AHEAD - 1) / AHEAD * AHEAD;
+    for (unsigned k = threadIdx.x; k < padded; k += blockDim.x) {
+      const unsigned e = entries[start + min(k, here - 1)];
+      at[k] = e / s % batch, by[k] = k < here ? weights[e] : V(0);
     }
     __syncthreads();
-#pragma unroll 4
-    for (unsigned k = 0; k < here; ++k) {
+#pragma unroll(AHEAD)
+    for (unsigned k = 0; k < padded; ++k) {
 #pragma unroll UNROLLED<PER>
       for (int i = 0; i < PER; ++i) {
         const unsigned f = (threadIdx.x + i * blockDim.x) * W;
@@ -391,7 +402,7 @@ USE_SUMS(f64, double)
 RESIDUAL(f32, float, float, 1)
 RESIDUAL(f32, float, float, 4)
 RESIDUAL(bf16, __nv_bfloat16, float, 1)
-RESIDUAL(bf16, __nv_bfloat16, float, 4)
+RESIDUAL(bf16, __nv_bfloat16, float, 8)
 RESIDUAL(f64, double, double, 1)
 DOTS(f32, float, float, 1)
 DOTS(f32, float, float, 4)
@@ -400,7 +411,7 @@ DOTS(bf16, __nv_bfloat16, float, 8)
 DOTS(f64, double, double, 1)
 
 // Threads of a block of a form: its registers allow so many.
-#define THREADS_OF(W, PER) __launch_bounds__(W == 4 && PER <= 4 ? 512 : 1024)
+#define THREADS_OF(W, PER) __launch_bounds__(W > 1 && PER <= 2 ? 512 : 1024)
 
 #define LATENTS(SUFFIX, T, V, W, PER)                                                                                  \
   extern "C" __global__ void THREADS_OF(W, PER)                                                                        \
@@ -421,8 +432,7 @@ DOTS(f64, double, double, 1)
     step<T, W, PER>(state, half, of, scalars, steps, rule);                                                            \
   }
 #define ALL_STEPS(SUFFIX, T)                                                                                           \
-  STEPS(SUFFIX, T, 4, 1) STEPS(SUFFIX, T, 4, 2) STEPS(SUFFIX, T, 4, 4) STEPS(SUFFIX, T, 4, 16)                         \
-  STEPS(SUFFIX, T, 1, 1) STEPS(SUFFIX, T, 1, 64)
+  STEPS(SUFFIX, T, 8, 1) STEPS(SUFFIX, T, 8, 2) STEPS(SUFFIX, T, 8, 8) STEPS(SUFFIX, T, 1, 1) STEPS(SUFFIX, T, 1, 64)
 ALL_STEPS(f32, float)
 ALL_STEPS(bf16, __nv_bfloat16)
 LATENTS(f64, double, double, 1, 1)

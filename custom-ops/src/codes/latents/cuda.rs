@@ -14,8 +14,8 @@ use candle::{CudaStorage, Result};
 const FILE: &str = "latents";
 /// Entries of a latent that one block sums: `STRETCH` of the kernels.
 const STRETCH: usize = 256;
-/// Numbers that a thread takes side by side: 16 bytes of f32.
-const WIDE: usize = 4;
+/// Numbers that a thread of `step` takes side by side.
+const WIDE: usize = 8;
 
 /// How many numbers, `wide` or one, a thread takes side by side of rows of `width` that begin at
 /// `at`; f64 goes one by one.
@@ -38,7 +38,8 @@ impl Errors {
         let (values, count) = (values.elements::<V>()?, count.elements::<u32>()?);
         let (y, atoms) = (y.elements::<V>()?, atoms.elements::<T>()?);
         let m = count.len();
-        let side = side_by_side(WIDE, p, size_of::<T>(), &[gpu.to_read(&y).at, gpu.to_read(&atoms).at]);
+        let at = [gpu.to_read(&y).at, gpu.to_read(&atoms).at];
+        let side = side_by_side(ALIGN / size_of::<T>(), p, size_of::<T>(), &at);
         let kernel = format!("residual_{}_{side}", suffix::<T>());
         let launch = gpu.launch("code_errors", FILE, &kernel)?.write(&mut residual).write(&mut errors);
         let launch = launch.write(&mut squares).read(&indices).read(&values).read(&count).read(&y);
@@ -60,7 +61,8 @@ impl Centre {
         let mut copy = written.pop().map(|copy| copy.elements::<T>()).transpose()?;
         let (mut out, x, bias) = (out.elements::<V>()?, x.elements::<V>()?, bias.elements::<V>()?);
         let d = bias.len();
-        let side = side_by_side(WIDE, d, size_of::<V>(), &[gpu.to_read(&x).at, gpu.to_read(&bias).at]);
+        let at = [gpu.to_read(&x).at, gpu.to_read(&bias).at];
+        let side = side_by_side(ALIGN / size_of::<T>(), d, size_of::<V>(), &at);
         let n = x.len();
         let launch = gpu.launch("centred", FILE, &format!("centre_{}_{side}", suffix::<T>()))?;
         let launch = launch.write(&mut out).maybe_write(&mut copy).read(&x).read(&bias);
@@ -180,10 +182,9 @@ impl<'a, T: Number, V: Number> Lists<'a, T, V> {
             let rows_at = gpu.to_read(rows);
             let side = side_by_side(WIDE, d, size_of::<V>(), &[rows_at.at]);
             let (per, most) = match (side, d) {
-                (WIDE, ..=1024) => (1, 512),
-                (WIDE, ..=4096) => (2, 512),
-                (WIDE, ..=8192) => (4, 512),
-                (WIDE, _) => (16, 1024),
+                (WIDE, ..=4096) => (1, 512),
+                (WIDE, ..=8192) => (2, 512),
+                (WIDE, _) => (8, 1024),
                 (_, ..=1024) => (1, 1024),
                 _ => (64, 1024),
             };

@@ -54,9 +54,9 @@ pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
     let block = Block { pre: (at_values * is_on)?, codes, errors: left.errors.clone(), fires: true, sums };
     Ok(Terms {
         blocks: vec![block],
+        squares: left.of_both()?,
         beside: left.errors,
         residual: left.residual,
-        squares: left.squares,
         loss,
         cut: None,
     })

@@ -1,11 +1,10 @@
 //! The loss of a minibatch and its gradient.
 use super::config::{BIAS, DECODER_BIAS, SKIP};
 use super::loss_config::{LossConfig, Moment};
-use super::pass::{Block, LENGTHS, Terms, pass};
+use super::pass::{Block, LENGTHS, Terms, column_sums, pass};
 use super::{Kind, Sae, aux, gated, jump_relu, matryoshka, relu, top_k};
 use crate::check::batch_of;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::arrays::column_sums_;
 use chandlery_ops::codes::{
     AtomUses, LatentGradients, SparseCodes, latent_gradients, row_squares, stacked_entries, use_sums,
 };
@@ -36,22 +35,15 @@ pub struct Gradients {
     unit: bool,
 }
 
-/// `Σ` over the rows of a minibatch, f64 for f64, else f32.
-fn column_sums(x: &Tensor) -> Result<Tensor> {
-    if x.dtype() == DType::F64 {
-        return x.sum(0);
-    }
-    let sums = Tensor::zeros(x.dim(1)?, DType::F32, x.device())?;
-    column_sums_(&sums, x)?;
-    Ok(sums)
-}
-
 /// `Σ_rows ‖t − t̄‖²` of targets, from `y`, the targets less what is beside codes, where that is one
 /// point: `Σ ‖y‖² − m ‖ȳ‖²`, in f64.
-fn spread(sae: &Sae, y: &Tensor, targets: &Tensor) -> Result<Tensor> {
-    let y = if sae.config.skip { targets } else { y };
+fn spread(sae: &Sae, of_y: &Tensor, y: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    let (squares, y) = match sae.config.skip {
+        true => (row_squares(targets)?.sum_all()?, targets),
+        false => (of_y.clone(), y),
+    };
     let about = column_sums(y)?.to_dtype(DType::F64)?.sqr()?.sum_all()?;
-    row_squares(y)?.sum_all()? - (about / y.dim(0)? as f64)?
+    squares - (about / y.dim(0)? as f64)?
 }
 
 impl Gradients {
@@ -86,7 +78,8 @@ impl Gradients {
         if let Some(dead) = dead {
             aux::add(&pass, &mut terms, dead)?;
         }
-        let (narrow, spread) = (pass.narrow, spread(sae, &pass.y, targets)?);
+        let spread = spread(sae, &terms.squares[1], &pass.y, targets)?;
+        let narrow = pass.narrow;
         Self::summed(sae, config, terms, x, narrow, spread)
     }
 
@@ -147,7 +140,7 @@ impl Gradients {
         Ok(Self {
             loss,
             residual,
-            squared_error: squares,
+            squared_error: squares[0].clone(),
             spread,
             fired: sums.get(1)?,
             cut,

@@ -24,6 +24,7 @@ pub(super) fn terms(pass: &Pass<'_>, prefixes: &[usize]) -> Result<Terms> {
     let mut blocks = Vec::with_capacity(parts.len());
     let mut sums: Option<Left> = None;
     let mut squares = None;
+    let of_y = left.first().map(|left| left.squares.get(1)).transpose()?;
     for (codes, left) in parts.into_iter().zip(left).rev() {
         squares.get_or_insert_with(|| left.squares.clone());
         let left = match sums {
@@ -36,8 +37,9 @@ pub(super) fn terms(pass: &Pass<'_>, prefixes: &[usize]) -> Result<Terms> {
         blocks.push(Block { codes, pre, errors: left.errors.clone(), fires: true, sums: vec![] });
         sums = Some(left);
     }
-    let (Some(Left { errors, loss, .. }), Some(squares)) = (sums, squares) else {
+    let (Some(Left { errors, loss, .. }), Some(squares), Some(of_y)) = (sums, squares, of_y) else {
         candle::bail!("Sae: there must be at least one prefix")
     };
+    let squares = [squares.get(0)?, of_y];
     Ok(Terms { blocks, beside: errors, residual, squares, loss, cut: Some(cut) })
 }

@@ -1,7 +1,7 @@
 //! What the kinds have in common in a pass over a minibatch.
 use super::{LossConfig, Moment, Sae};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::arrays::elementwise::sub;
+use chandlery_ops::arrays::{column_sums_, elementwise::sub};
 use chandlery_ops::codes::{CodeErrors, SparseCodes, code_dots, code_errors};
 
 /// A minibatch on its way through a model.
@@ -43,8 +43,8 @@ pub(super) struct Terms {
     pub beside: Tensor,
     /// What the codes that the model encodes by leave of `y`, `[batch, n_targets]`.
     pub residual: Tensor,
-    /// `Σ` of its squares, f64 scalar.
-    pub squares: Tensor,
+    /// `Σ` of its squares, and of those of `y`, f64 scalars.
+    pub squares: [Tensor; 2],
     /// The loss, f64 scalar.
     pub loss: Tensor,
     /// The least pre-activation that was chosen, `[1]`, where the kind has a threshold to follow it.
@@ -57,15 +57,32 @@ pub(super) struct Left {
     pub residual: Tensor,
     /// Gradient of the loss at the reconstruction, of the type of the decoder.
     pub errors: Tensor,
-    /// `Σ` of squares of the residual, f64 scalar.
+    /// `Σ` of squares of the residual and of the target, f64 `[2]`.
     pub squares: Tensor,
     /// The loss, f64 scalar.
     pub loss: Tensor,
 }
 
+/// `Σ` over the rows of a matrix, f64 for f64, else f32.
+pub(super) fn column_sums(x: &Tensor) -> Result<Tensor> {
+    if x.dtype() == DType::F64 {
+        return x.sum(0);
+    }
+    let sums = Tensor::zeros(x.dim(1)?, DType::F32, x.device())?;
+    column_sums_(&sums, &x.contiguous()?)?;
+    Ok(sums)
+}
+
 /// `Σ` of squares in f64.
 pub(super) fn squares(t: &Tensor) -> Result<Tensor> {
     t.to_dtype(DType::F64)?.sqr()?.sum_all()
+}
+
+impl Left {
+    /// Squares of what is left, and of the target.
+    pub(super) fn of_both(&self) -> Result<[Tensor; 2]> {
+        Ok([self.squares.get(0)?, self.squares.get(1)?])
+    }
 }
 
 impl Pass<'_> {
@@ -87,8 +104,9 @@ impl Pass<'_> {
     pub(super) fn left(&self, y: &Tensor, codes: &SparseCodes, weight: f64) -> Result<Left> {
         let scale = -2. * weight / self.batch();
         let CodeErrors { residual, errors, squares } = code_errors(codes, y, &self.sae.decoder, scale)?;
-        let squares = squares.get(0)?.sum_all()?;
-        Ok(Left { residual, errors, loss: (&squares * (weight / self.batch()))?, squares })
+        let squares = squares.sum(1)?;
+        let loss = (squares.get(0)? * (weight / self.batch()))?;
+        Ok(Left { residual, errors, loss, squares })
     }
 
     /// Gradient at the values of codes, from that at the reconstruction; 0 beyond the counts.
@@ -117,7 +135,7 @@ impl Pass<'_> {
 
     /// The number of values that are above 0 in the mean of rows, `Σ t / batch`, in f64.
     pub(super) fn mean(&self, t: &Tensor) -> Result<Tensor> {
-        t.to_dtype(DType::F64)?.sum_all()? * (1. / self.batch())
+        column_sums(t)?.to_dtype(DType::F64)?.sum_all()? * (1. / self.batch())
     }
 }
 

@@ -17,9 +17,9 @@ pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
     let block = Block { codes, pre, errors: left.errors.clone(), fires: true, sums };
     Ok(Terms {
         blocks: vec![block],
+        squares: left.of_both()?,
         beside: left.errors,
         residual: left.residual,
-        squares: left.squares,
         loss: (left.loss + loss)?,
         cut: None,
     })

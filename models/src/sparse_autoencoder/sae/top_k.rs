@@ -28,9 +28,9 @@ pub(super) fn of_rows(pass: &Pass<'_>) -> Result<Terms> {
     let (first, left) = block(pass, top_k(&pass.products, pass.bias()?, k, None)?, 1., true)?;
     let mut terms = Terms {
         blocks: vec![first],
+        squares: left.of_both()?,
         beside: left.errors,
         residual: left.residual,
-        squares: left.squares,
         loss: left.loss,
         cut: None,
     };
@@ -56,9 +56,9 @@ pub(super) fn of_batch(pass: &Pass<'_>) -> Result<Terms> {
     let (block, left) = block(pass, codes, 1., true)?;
     Ok(Terms {
         blocks: vec![block],
+        squares: left.of_both()?,
         beside: left.errors,
         residual: left.residual,
-        squares: left.squares,
         loss: left.loss,
         cut: Some(cut),
     })
