@@ -6,6 +6,7 @@
 //! | `train` | the command `train`, and what the family says of itself |
 //! | `start` | the weights that it starts from |
 //! | `finish` | what it leaves |
+//! | `minibatches` | runs that learn from minibatches |
 //! | `evaluate` | the command `evaluate` |
 //! | [`latents`] | models with `--kind`: their options, training and commands |
 //! | `self_taught` | the command `self-taught` |
@@ -13,6 +14,7 @@ pub mod args;
 mod evaluate;
 mod finish;
 pub mod latents;
+mod minibatches;
 mod self_taught;
 mod start;
 mod train;

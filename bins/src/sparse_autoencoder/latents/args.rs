@@ -11,6 +11,9 @@ pub const EPOCHS: usize = 10;
 const LATENTS: usize = 8;
 /// Active latents where none are asked for.
 const ACTIVE: usize = 32;
+/// Lines of metrics of a run with fewer epochs than `FEW_EPOCHS`.
+const LINES: usize = 20;
+const FEW_EPOCHS: usize = 10;
 
 /// Which latents are active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -90,6 +93,17 @@ pub struct LatentArgs {
     #[arg(long, value_name = "LENGTH", value_parser = above_zero, requires = "kind")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
+    /// Rows of a buffer in memory from which minibatches are drawn, for rows in files larger than
+    /// memory: they are read in pieces of a sixteenth of it, each from front to back. Default: an
+    /// order over all rows, which takes 4 bytes of memory a row and reads rows from anywhere.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one, requires = "kind")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<usize>,
+    /// Steps from one line of metrics within an epoch to the next. Default: there is a line after
+    /// each epoch, and in runs of fewer than 10 epochs 20 lines or more.
+    #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "kind")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report_every: Option<usize>,
     /// Steps from one time to the next that dead latents start anew from rows with large errors.
     /// Default: they do not.
     #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "kind")]
@@ -114,6 +128,12 @@ impl LatentArgs {
             "--active-penalty: {words} has a number of active latents; give --active"
         );
         Ok(())
+    }
+
+    /// Steps from one report within an epoch to the next, in so many epochs of so many steps.
+    pub fn report_every(&self, epochs: usize, a_pass: usize) -> Option<usize> {
+        let few = self.kind.is_some() && epochs < FEW_EPOCHS;
+        self.report_every.or(few.then(|| (a_pass / LINES.div_ceil(epochs.max(1))).max(1)))
     }
 
     /// Latents of a model that reads so many values.
