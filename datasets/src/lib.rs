@@ -98,6 +98,7 @@ mod planes;
 pub mod preparation;
 mod rounded;
 mod shards;
+mod side;
 mod sink;
 pub mod source;
 pub mod sparse;

@@ -1,9 +1,11 @@
 //! Options of models with latents.
 use crate::options::{above_zero, at_least_one, not_negative, whole_number};
+use crate::patch_rows::UseArgs;
 use anyhow::{Result, ensure};
 use chandlery::sparse_autoencoder::sae::{Kind, LossConfig, Resampling, SaeTrainConfig};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Epochs where none are asked for.
 pub const EPOCHS: usize = 10;
@@ -93,6 +95,15 @@ pub struct LatentArgs {
     #[arg(long, value_name = "LENGTH", value_parser = above_zero, requires = "kind")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
+    /// Rows that are to be given back, which makes it a transcoder: as --data, with a row for each
+    /// row of it in the same order. They are not prepared.
+    #[arg(long, value_name = "DATA", requires = "kind")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<String>,
+    /// Whether a linear map of the rows is added to what the latents give back.
+    #[arg(long, requires = "targets")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip: bool,
     /// Rows of a buffer in memory from which minibatches are drawn, for rows in files larger than
     /// memory: they are read in pieces of a sixteenth of it, each from front to back. Default: an
     /// order over all rows, which takes 4 bytes of memory a row and reads rows from anywhere.
@@ -162,6 +173,8 @@ impl LatentArgs {
             loss: LossConfig {
                 sparsity: self.active_penalty.unwrap_or(usual.loss.sparsity),
                 aux_k: self.aux_active.unwrap_or(usual_aux),
+                // The decoder of a transcoder starts at 0.
+                unit_atoms: usual.loss.unit_atoms && self.targets.is_none(),
                 ..usual.loss
             },
             batch,
@@ -176,4 +189,27 @@ impl LatentArgs {
             ..usual
         }
     }
+}
+
+/// Arguments of `sparse-autoencoder top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Model and rows.
+    #[command(flatten)]
+    pub of: UseArgs,
+    /// Rows to keep of each latent.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = at_least_one)]
+    pub rows: usize,
+    /// Latents on the page: those that are active most often. The file has all.
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = at_least_one)]
+    pub page_latents: usize,
+    /// File with a text for each row, a line each, in the order of the rows; the page shows them.
+    #[arg(long, value_name = "FILE")]
+    pub texts: Option<PathBuf>,
+    /// Leave the pictures of rows out of the page if they take more MiB than this.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = at_least_one)]
+    pub page_limit: usize,
+    /// Folder to write top.safetensors and top.html to; default: that of MODEL.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }

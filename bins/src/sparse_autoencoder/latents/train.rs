@@ -1,7 +1,8 @@
 //! The command `train` of models with latents: minibatches in a seeded order.
+use super::targets::{self, behind};
 use crate::patch_rows::{Family, Input, Usual, write_filters};
 use crate::report::Outcome;
-use crate::rows::{Reads, Rows};
+use crate::rows::{Reads, Rows, SplitArg};
 use crate::session::card::scale_of;
 use crate::session::{Asked, Card, Kind, Nothing, Pace, Run, Session};
 use crate::sparse_autoencoder::args::{Settings, TrainArgs};
@@ -9,7 +10,7 @@ use crate::sparse_autoencoder::minibatches::{self, Own, Said, panel};
 use anyhow::Result;
 use candle::Device;
 use chandlery::sparse_autoencoder::SparseAutoencoder;
-use chandlery::sparse_autoencoder::sae::{Metrics, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
+use chandlery::sparse_autoencoder::sae::{Metrics, PairTrainer, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
 use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::count;
 use chandlery_datasets::preparation::StepConfig;
@@ -61,8 +62,14 @@ pub struct Line {
 /// What is trained, in words.
 fn title(settings: &Settings, config: &SaeConfig) -> String {
     let kind = settings.latents.kind.map_or("", |kind| kind.words());
-    let SaeConfig { n_visible, n_latents, .. } = config;
-    format!("{kind} sparse autoencoder of {n_visible} values and {n_latents} latents")
+    let SaeConfig { n_visible, n_latents, n_targets, skip, .. } = config;
+    match n_targets {
+        None => format!("{kind} sparse autoencoder of {n_visible} values and {n_latents} latents"),
+        Some(n_targets) => {
+            let skipped = if *skip { " and a skip connection" } else { "" };
+            format!("{kind} transcoder of {n_visible} values to {n_targets} by {n_latents} latents{skipped}")
+        }
+    }
 }
 
 /// The command.
@@ -71,14 +78,14 @@ pub struct Latents;
 impl Run for Latents {
     type Input = Input;
     type Settings = Settings;
-    type Trainer = SaeTrainer;
+    type Trainer = PairTrainer;
     type Line = Line;
     type Extra = Nothing;
     const KIND: Kind = SparseAutoencoder::KIND;
 }
 
-/// The model that training starts from.
-fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<Sae> {
+/// The model that training starts from, with so many targets where it is a transcoder.
+fn first_model(settings: &Settings, rows: &Rows, n_targets: Option<usize>, device: &Device) -> Result<Sae> {
     let mut prepare = settings.prepare.clone();
     if !rows.patches {
         prepare.choose([StepConfig::MeanNorm]);
@@ -86,11 +93,14 @@ fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<Sae>
     let preparation = Sae::USUAL.preparation(rows, &prepare, settings.seed)?;
     let n_visible = preparation.n_outputs(rows.split.n_features())?;
     let n = settings.latents.n_latents(n_visible);
-    let config = SaeConfig {
-        preparation,
-        image: rows.split.image,
-        ..SaeConfig::new(n_visible, n, settings.latents.kind(n))
+    let kind = settings.latents.kind(n);
+    let config = match n_targets {
+        Some(n_targets) => {
+            SaeConfig { skip: settings.latents.skip, ..SaeConfig::transcoder(n_visible, n, n_targets, kind) }
+        }
+        None => SaeConfig::new(n_visible, n, kind),
     };
+    let config = SaeConfig { preparation, image: rows.split.image, ..config };
     Ok(Sae::init(config, Philox::new(settings.seed, START), device)?)
 }
 
@@ -98,15 +108,21 @@ fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<Sae>
 pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Outcome> {
     let batch = asked.settings.batch.unwrap_or(SaeTrainConfig::default().batch);
     let a_pass = rows.split.n_samples();
+    let targets = match &asked.settings.latents.targets {
+        Some(name) => Some(targets::open(name, &asked.input.rows, rows, Some(SplitArg::Train))?),
+        None => None,
+    };
+    let pairs = targets.as_ref().map(|targets| behind(rows, targets)).transpose()?;
+    let n_targets = targets.map(|targets| targets.n_features());
     let own = Own {
         new: |settings: &Settings, steps, device: &Device| {
             let batch = settings.batch.unwrap_or(batch);
             let training = settings.latents.training(batch, settings.learning_rate, steps);
-            let first = first_model(settings, rows, device)?;
-            Ok(SaeTrainer::new(&first, training, Philox::new(settings.seed, RESAMPLED))?)
+            let first = first_model(settings, rows, n_targets, device)?;
+            Ok(SaeTrainer::new(&first, training, Philox::new(settings.seed, RESAMPLED))?.into())
         },
         load: |_: &Settings, steps, path: &Path, device: &Device| {
-            let (mut trainer, place) = SaeTrainer::load(path, device)?;
+            let (mut trainer, place) = PairTrainer::load(path, device)?;
             trainer.set_planned_steps(steps)?;
             Ok((trainer, place))
         },
@@ -135,7 +151,9 @@ pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Out
             ),
         },
     };
-    let Some((trainer, trained)) = minibatches::train(asked, args, rows, batch, own)? else {
+    let Some((trainer, trained)) =
+        minibatches::train(asked, args, pairs.as_ref().unwrap_or(rows), batch, own)?
+    else {
         return Ok(Outcome::Interrupted);
     };
     let settings = &trained.info.settings;
@@ -148,7 +166,8 @@ pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Out
         panel(lines, "active latents of a row", "rows", |line| (line.rows as f64, line.l0)),
         panel(lines, "share of dead latents", "rows", |line| (line.rows as f64, line.dead)),
     ])?;
-    let filters = write_filters(model.decoder(), model.shape(), &trained.folder, |n| {
+    let shape = model.shape().filter(|_| n_targets.is_none());
+    let filters = write_filters(model.decoder(), shape, &trained.folder, |n| {
         format!("what the first {n} latents stand for; mid-grey is 0")
     })?;
     let pictures: Vec<_> = filters.into_iter().collect();
@@ -163,6 +182,7 @@ pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Out
         "kind": settings.latents.kind,
         "n_visible": n_visible,
         "n_latents": n_latents,
+        "targets": settings.latents.targets,
         "epochs": epochs,
         "batch": batch,
         "fvu": fvu,
