@@ -72,7 +72,8 @@ pub struct DataOptions {
     /// Whether rows stay in their files as they are, for one who reads them in pieces: floats of 16
     /// bits in C order are mapped too, and values that are not finite are refused when a row is read
     /// in place of when its file is opened. By default files are read once when they are opened, and
-    /// such floats become f32. Parquet is decoded in either case.
+    /// such floats become f32. Parquet is decoded in either case; files of it without rows are
+    /// refused.
     pub stay: bool,
     /// Bytes of decoded rows of a split that may stay in memory; the rest goes to a temporary file
     /// that is mapped. Default 2 GiB.

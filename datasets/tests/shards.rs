@@ -4,7 +4,7 @@
 mod common;
 use candle::{DType, Device, Tensor};
 use chandlery_datasets::{DataOptions, Error, Feed, FeedConfig, RowType, Split};
-use common::{TestResult, all_rows, f32s, message, npy, open_path, open_with};
+use common::{Leaf, TestResult, all_rows, f32s, message, npy, open_path, open_with, parquet};
 use half::{bf16, f16};
 use std::collections::HashMap;
 use std::path::Path;
@@ -149,6 +149,46 @@ fn what_is_no_shard_is_refused_by_the_name_of_its_file() -> TestResult {
         message(open_with(dir.path(), labels), dir.path()),
         "DIR: shards hold rows without labels, and nothing to choose by 'y'; leave out `DataOptions::labels`"
     );
+    Ok(())
+}
+
+/// A parquet file of lists, which have these numbers of values.
+fn lists(lengths: &[usize], bad: Option<usize>) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let n: usize = lengths.iter().sum();
+    let mut values = values(0..n, 1);
+    if let Some(bad) = bad {
+        values[bad] = f32::NAN;
+    }
+    let repetitions = lengths.iter().flat_map(|&n| (0..n).map(|i| i16::from(i > 0))).collect();
+    let schema = "message m { repeated float x; }";
+    let groups = if n == 0 { vec![] } else { vec![vec![Leaf::Floats(values, vec![1; n], repetitions)]] };
+    parquet(schema, None, &groups)
+}
+
+#[test]
+fn lists_of_parquet_are_shards_too() -> TestResult {
+    let dir = tempfile::tempdir()?;
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(dir.path().join(name), bytes);
+    write("train-0.parquet", lists(&[2, 2, 2], None)?)?;
+    write("train-1.parquet", lists(&[2], None)?)?;
+    let read = open_with(dir.path(), stay())?.train.to_tensor(&Device::Cpu)?.to_vec2::<f32>()?;
+    assert_eq!(read, [[0., 1.], [2., 3.], [4., 5.], [0., 1.]]);
+    let said = || message(open_with(dir.path(), stay()), dir.path());
+    write("train-1.parquet", lists(&[3], None)?)?;
+    assert_eq!(
+        said(),
+        "DIR/train-1.parquet, column 'x': row 0 has 3 values, the rows before 2; give vectors of one length, none missing"
+    );
+    write("train-1.parquet", lists(&[], None)?)?;
+    assert_eq!(said(), "DIR/train-1.parquet: holds 0 rows; give at least one row");
+    write("train-1.parquet", lists(&[2, 2], Some(3))?)?;
+    assert_eq!(
+        said(),
+        "DIR/train-1.parquet: row 1, column 1 is NaN; replace or drop such values and save again"
+    );
+    let whole = lists(&[2, 2], None)?;
+    write("train-1.parquet", whole[..whole.len() - 9].to_vec())?;
+    assert!(said().starts_with("DIR/train-1.parquet: truncated or not a parquet file: "), "{}", said());
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use chandlery::sparse_autoencoder::sae::{
     Kind, PairTrainer, Sae, SaeConfig, SaeTrainConfig, SaeTrainer, TopRows,
 };
 use chandlery::{Encode, MinibatchTrainer, Model, Philox, Trainer};
+use chandlery_ops::codes::SparseCodes;
 use chandlery_ops::core::normal;
 
 fn model(n_latents: usize, k: usize) -> Result<Sae> {
@@ -22,12 +23,18 @@ fn rows(n: usize) -> Result<Tensor> {
 #[test]
 fn the_rows_with_the_largest_values_are_those_of_a_sort_whatever_the_blocks() -> Result<()> {
     let (sae, rows) = (model(20, 3)?, rows(300)?);
-    let dense = sae.encode(&rows)?.to_dense()?.t()?.to_vec2::<f32>()?;
+    let codes = sae.encode(&rows)?;
+    let dense = codes.to_dense()?.t()?.to_vec2::<f32>()?;
+    let part = |start, n| -> Result<SparseCodes> {
+        let of = |t: &Tensor| t.narrow(0, start, n);
+        let (indices, values) = (of(&codes.indices)?, of(&codes.values)?);
+        Ok(SparseCodes { indices, values, count: of(&codes.count)?, n_atoms: codes.n_atoms })
+    };
     for n_kept in [0, 1, 5, 400] {
         for block in [1, 7, 300] {
             let mut top = TopRows::new(20, n_kept)?;
             for start in (0..300).step_by(block) {
-                top.add(&sae.encode(&rows.narrow(0, start, block.min(300 - start))?)?)?;
+                top.add(&part(start, block.min(300 - start))?)?;
             }
             assert_eq!(top.n_rows(), 300);
             for (latent, values) in dense.iter().enumerate() {

@@ -62,6 +62,7 @@ function choose(place) {
   element('density').textContent = uses ? `active in ${share(density)} of rows, ${uses.toLocaleString('en')} of them` : 'active in no row';
   element('nearest').hidden = neighbours.length === 0;
   element('neighbours').replaceChildren(...neighbours.map(neighbour));
+  element('largest').hidden = top.length === 0;
   element('rows').replaceChildren(...top.map(row));
   document.querySelectorAll('#list button').forEach((line) => line.setAttribute('aria-current', String(line.dataset.number === String(number))));
   element('said').textContent = element('name').textContent + ', ' + element('density').textContent;
@@ -93,7 +94,7 @@ element('order').addEventListener('change', (event) => sort(event.target.value))
 element('more').addEventListener('click', more);
 element('theme').addEventListener('click', () => { dark = !dark; theme(); });
 document.addEventListener('keydown', (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === 'INPUT') return;
+  if (event.ctrlKey || event.metaKey || event.altKey || ['INPUT', 'SELECT'].includes(event.target.tagName)) return;
   if (event.key === 'n') step(1);
   if (event.key === 'p') step(-1);
 });
