@@ -47,6 +47,9 @@ fn shards_are_one_data_set_in_the_order_of_their_names() -> TestResult {
             assert_eq!(read(&data.train)?, values(0..10, 3), "{dtype:?}");
             assert_eq!(read(&data.test.unwrap())?, values(20..22, 3), "{dtype:?}");
         }
+        // A file by itself.
+        let one = open_with(&dir.path().join("a.safetensors"), stay())?.train;
+        assert_eq!((one.row_type(), one.n_samples()), (stored, 5));
         let few = open_with(dir.path(), DataOptions { max_rows: Some(7), ..stay() })?;
         assert_eq!(few.train.to_tensor(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?, values(0..7, 3));
     }
