@@ -260,11 +260,15 @@ pub(crate) fn check_finite(
     bytes: &[u8],
     n_features: usize,
 ) -> Result<()> {
+    // All bits of the exponent are set. A test of bits compiles to vector code.
     let first = match row_type {
         RowType::U8 => None,
-        RowType::F32 => first_not_finite(bytes, f32::from_ne_bytes),
-        RowType::Bf16 => first_not_finite(bytes, |b| bf16::from_ne_bytes(b).to_f32()),
-        RowType::F16 => first_not_finite(bytes, |b| f16::from_ne_bytes(b).to_f32()),
+        RowType::F32 => first_where(bytes, |b| u32::from_ne_bytes(b) & 0x7f80_0000 == 0x7f80_0000)
+            .map(|(i, b)| (i, f32::from_ne_bytes(b))),
+        RowType::Bf16 => first_where(bytes, |b| u16::from_ne_bytes(b) & 0x7f80 == 0x7f80)
+            .map(|(i, b)| (i, bf16::from_ne_bytes(b).to_f32())),
+        RowType::F16 => first_where(bytes, |b| u16::from_ne_bytes(b) & 0x7c00 == 0x7c00)
+            .map(|(i, b)| (i, f16::from_ne_bytes(b).to_f32())),
     };
     match first {
         None => Ok(()),
@@ -285,20 +289,20 @@ pub(crate) fn check_read_finite(
     check_finite(at, source.row_type(), bytes, source.n_features()).map_err(|error| error.of_row(number))
 }
 
-/// The place of the first value that is not finite, and the value.
-fn first_not_finite<const SIZE: usize>(
+/// The place of the first value that is `bad`, and its bytes.
+fn first_where<const SIZE: usize>(
     bytes: &[u8],
-    value: impl Fn([u8; SIZE]) -> f32 + Sync,
-) -> Option<(usize, f32)> {
+    bad: impl Fn([u8; SIZE]) -> bool + Sync,
+) -> Option<(usize, [u8; SIZE])> {
     const BYTES_PER_TASK: usize = 1 << 18;
     bytes.par_chunks(BYTES_PER_TASK).enumerate().find_map_first(|(task, chunk)| {
         let (values, _) = chunk.as_chunks::<SIZE>();
         // A fold without an exit compiles to vector code; the position is only looked for where it
         // exists.
-        let bad = values.iter().fold(false, |bad, b| bad | !value(*b).is_finite());
-        bad.then(|| values.iter().position(|b| !value(*b).is_finite()))
+        let any = values.iter().fold(false, |any, b| any | bad(*b));
+        any.then(|| values.iter().position(|b| bad(*b)))
             .flatten()
-            .map(|i| (task * BYTES_PER_TASK / SIZE + i, value(values[i])))
+            .map(|i| (task * BYTES_PER_TASK / SIZE + i, values[i]))
     })
 }
 
