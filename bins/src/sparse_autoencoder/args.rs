@@ -398,7 +398,8 @@ pub struct EvaluateArgs {
     /// How rows reach the device.
     #[command(flatten)]
     pub feed: FeedArgs,
-    /// Rows that a transcoder is to give back, as of train.
+    /// Rows that a transcoder gives back in place of those of --data: named as these are, a row for
+    /// each of them in the same order. They are not prepared.
     #[arg(long, value_name = "DATA")]
     pub targets: Option<String>,
     /// Histogram of the densities of latents to write, an .svg file. Of models of --kind.

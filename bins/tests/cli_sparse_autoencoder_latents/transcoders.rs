@@ -65,6 +65,8 @@ fn a_transcoder_learns_evaluates_and_goes_on_to_the_same_bits() {
         err.contains("--targets: this model is a transcoder; name the rows that it is to give back"),
         "{err}"
     );
+    let err = SPARSE_AUTOENCODER.fail(folder.path(), &["reconstruct", "plain", "--data", "others.npy"], 1);
+    assert!(err.contains("this model is a transcoder, which gives back other rows than it reads"), "{err}");
     let of = |targets: &'static str| ["evaluate", "plain", "--data", "others.npy", "--targets", targets];
     let err = SPARSE_AUTOENCODER.fail(folder.path(), &of("targets.npy"), 1);
     assert!(

@@ -95,8 +95,8 @@ pub struct LatentArgs {
     #[arg(long, value_name = "LENGTH", value_parser = above_zero, requires = "kind")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
-    /// Rows that are to be given back, which makes it a transcoder: as --data, with a row for each
-    /// row of it in the same order. They are not prepared.
+    /// Rows that a transcoder gives back in place of those of --data: named as these are, a row for
+    /// each of them in the same order. They are not prepared.
     #[arg(long, value_name = "DATA", requires = "kind")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<String>,
@@ -207,7 +207,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "FILE")]
     pub texts: Option<PathBuf>,
     /// Leave the pictures of rows out of the page if they take more MiB than this.
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = at_least_one)]
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = at_least_one)]
     pub page_limit: usize,
     /// Folder to write top.safetensors and top.html to; default: that of MODEL.
     #[arg(long, value_name = "DIR")]

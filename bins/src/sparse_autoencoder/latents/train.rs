@@ -7,7 +7,7 @@ use crate::session::card::scale_of;
 use crate::session::{Asked, Card, Kind, Nothing, Pace, Run, Session};
 use crate::sparse_autoencoder::args::{Settings, TrainArgs};
 use crate::sparse_autoencoder::minibatches::{self, Own, Said, panel};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use candle::Device;
 use chandlery::sparse_autoencoder::SparseAutoencoder;
 use chandlery::sparse_autoencoder::sae::{Metrics, PairTrainer, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
@@ -36,6 +36,14 @@ impl Family for Sae {
 
     fn width(&self) -> usize {
         self.config().n_latents
+    }
+
+    fn check_gives_back(&self) -> Result<()> {
+        ensure!(
+            self.config().n_targets.is_none(),
+            "this model is a transcoder, which gives back other rows than it reads; `evaluate` compares them with --targets"
+        );
+        Ok(())
     }
 }
 
