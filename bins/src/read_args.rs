@@ -61,6 +61,10 @@ pub struct ReadArgs {
     #[arg(skip)]
     #[serde(skip)]
     pub centre: Option<Centre>,
+    /// Whether a program leaves rows in their files, and reads pieces of them.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub stay: bool,
 }
 
 impl ReadArgs {
@@ -80,6 +84,7 @@ impl ReadArgs {
             colour: if self.colour == ColourArg::AsStored { other.colour } else { self.colour },
             max_rows: self.max_rows.or(other.max_rows),
             centre: self.centre.as_ref().or(other.centre.as_ref()).cloned(),
+            stay: self.stay || other.stay,
         }
     }
 
@@ -106,6 +111,7 @@ impl ReadArgs {
             max_rows: self.max_rows,
             colour: self.colour.into(),
             centre: self.centre.clone(),
+            stay: self.stay,
             ..DataOptions::default()
         }
     }

@@ -1,10 +1,11 @@
 //! Splits made of others: rows changed as they are read, chosen, joined, and parted with as many of
 //! each class.
-use crate::source::{check_finite, check_read, row_bytes};
+use crate::source::{check_read, check_read_finite, row_bytes};
 use crate::{Dataset, Error, Result, Rounding, RowType, Source, Split};
 use candle::{DType, Device, Tensor};
 use chandlery_ops::Philox;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The Philox streams that part classes: one for each, from here on.
@@ -14,7 +15,7 @@ const BLOCK_BYTES: usize = 16 << 20;
 
 impl Split {
     /// The same samples with rows that `change` makes of theirs when they are read. It is given
-    /// rows as they are stored, `[b, n_features]` u8 or f32 on the CPU, and gives `[b, m]` u8 or
+    /// rows as they are stored, `[b, n_features]` u8 or float on the CPU, and gives `[b, m]` u8 or
     /// floats; what it makes of a row must depend on that row alone, whatever rows come with it.
     ///
     /// Rows stay images where they keep their number of values.
@@ -262,12 +263,9 @@ impl<F: Fn(&Tensor) -> candle::Result<Tensor> + Send + Sync> Source for Changed<
             let flat = rows.flatten_all()?;
             match self.row_type {
                 RowType::U8 => out.copy_from_slice(&flat.to_vec1::<u8>()?),
-                RowType::F32 => out.copy_from_slice(bytemuck::cast_slice(&flat.to_vec1::<f32>()?)),
+                _ => out.copy_from_slice(bytemuck::cast_slice(&flat.to_vec1::<f32>()?)),
             }
-            if self.row_type == RowType::F32 {
-                let number = |row: usize| indices.get(row).map_or(row, |&i| i as usize);
-                check_finite("Split::map", out, self.n_features).map_err(|error| error.of_row(number))?;
-            }
+            check_read_finite("Split::map", self, indices, out)?;
         }
         Ok(())
     }
@@ -322,20 +320,40 @@ impl Source for Joined {
     fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()> {
         check_read(self, indices, out)?;
         let size = row_bytes(self);
-        for (p, part) in self.parts.iter().enumerate() {
-            let placed = indices.iter().map(|&i| self.place(i as usize));
-            let (to, there): (Vec<usize>, Vec<u32>) = placed
-                .enumerate()
-                .filter(|(_, (of, _))| *of == p)
-                .map(|(to, (_, row))| (to, row as u32))
-                .unzip();
-            let mut rows = vec![0; there.len() * size];
-            part.read_rows(&there, &mut rows)?;
-            for (to, row) in to.iter().zip(rows.chunks_exact(size)) {
-                out[to * size..(to + 1) * size].copy_from_slice(row);
+        // Places in `out` and rows, by parts.
+        let mut of_parts = vec![(vec![], vec![]); self.parts.len()];
+        for (to, &i) in (0u32..).zip(indices) {
+            let (part, row) = self.place(i as usize);
+            if let Some((places, rows)) = of_parts.get_mut(part) {
+                places.push(to);
+                rows.push(row as u32);
+            }
+        }
+        let mut rows = Vec::new();
+        for (part, (places, there)) in self.parts.iter().zip(&of_parts) {
+            if there.len() == indices.len() {
+                return part.read_rows(there, out);
+            }
+            rows.resize(there.len() * size, 0);
+            part.read_rows(there, &mut rows)?;
+            for (&to, row) in places.iter().zip(rows.chunks_exact(size)) {
+                let to = to as usize * size;
+                out[to..to + size].copy_from_slice(row);
             }
         }
         Ok(())
+    }
+
+    fn will_read(&self, rows: Range<usize>) {
+        let mut row = rows.start;
+        while row < rows.end.min(self.n_samples()) {
+            let (part, first) = self.place(row);
+            let end = self.ends.get(part).map_or(rows.end, |&end| end.min(rows.end));
+            if let Some(part) = self.parts.get(part) {
+                part.will_read(first..first + (end - row));
+            }
+            row = end;
+        }
     }
 
     fn origin(&self, row: usize) -> usize {

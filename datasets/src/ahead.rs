@@ -10,44 +10,22 @@
 //! them: an epoch that begins when the one before has ended finds its rows on the device. What was
 //! read for an epoch that does not come is dropped.
 use crate::gather::Gatherer;
-use crate::source::copy;
+use crate::order::{Order, Orders};
+use crate::upload::Upload;
 use crate::{Result, Source};
 use candle::Tensor;
-use chandlery_ops::Philox;
-use chandlery_ops::core::ChunkUpload;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Epoch `e` is shuffled by the Philox stream `ORDER_STREAM + e`.
-pub const ORDER_STREAM: u64 = 0x6f72_6465_7200_0000; // "order"
-
 /// Chunks that are gathered, or wait to be sent, at a time.
 const GATHERED: usize = 2;
-
-/// The orders of epochs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Orders {
-    pub n_samples: usize,
-    pub seed: u64,
-    pub shuffle: bool,
-}
-
-impl Orders {
-    pub fn of(self, epoch: u64) -> Arc<[u32]> {
-        match self.shuffle {
-            true => Philox::new(self.seed, ORDER_STREAM.wrapping_add(epoch)).permutation(self.n_samples),
-            false => (0..self.n_samples as u32).collect(),
-        }
-        .into()
-    }
-}
 
 /// Some rows of an epoch: places in its order.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub epoch: u64,
-    pub order: Arc<[u32]>,
+    pub order: Order,
     pub range: Range<usize>,
 }
 
@@ -61,8 +39,8 @@ impl Part {
     }
 
     /// The rows as the source counts them.
-    pub fn indices(&self) -> &[u32] {
-        &self.order[self.range.clone()]
+    pub fn rows(&self) -> Vec<u32> {
+        self.order.rows(self.range.clone())
     }
 }
 
@@ -70,24 +48,22 @@ impl Part {
 #[derive(Debug)]
 pub(crate) struct Ahead {
     gatherer: Gatherer,
-    upload: ChunkUpload,
+    upload: Upload,
     orders: Orders,
     chunk_rows: usize,
     /// What is left to gather of an epoch, until that is known to be the last.
     rest: Option<Part>,
+    /// Whether the next chunk does not follow the one before.
+    turned: bool,
     gathered: VecDeque<Part>,
     sent: Option<Part>,
 }
 
 impl Ahead {
-    pub fn new(
-        rows: Arc<dyn Source>,
-        upload: ChunkUpload,
-        orders: Orders,
-        chunk_rows: usize,
-    ) -> Result<Self> {
+    pub fn new(rows: Arc<dyn Source>, upload: Upload, orders: Orders, chunk_rows: usize) -> Result<Self> {
         let gatherer = Gatherer::spawn(rows)?;
-        Ok(Self { gatherer, upload, orders, chunk_rows, rest: None, gathered: VecDeque::new(), sent: None })
+        let gathered = VecDeque::new();
+        Ok(Self { gatherer, upload, orders, chunk_rows, rest: None, turned: true, gathered, sent: None })
     }
 
     /// Turns to `epoch` from row `start` of its order on. Nothing is read anew if these are the
@@ -130,10 +106,7 @@ impl Ahead {
 
     fn send_part(&mut self, part: &Part) -> Result<()> {
         let bytes = self.gatherer.receive()?;
-        self.upload.send(part.range.len(), &mut |staging: &mut [u8]| {
-            copy(&bytes, staging);
-            Ok(())
-        })?;
+        self.upload.send(part.range.len(), &bytes)?;
         self.gatherer.recycle(bytes);
         Ok(())
     }
@@ -147,17 +120,19 @@ impl Ahead {
                 let epoch = rest.epoch.wrapping_add(1);
                 let next = || Part { epoch, order: self.orders.of(epoch), range: 0..self.orders.n_samples };
                 self.rest = self.orders.shuffle.then(next);
+                self.turned = true;
                 continue;
             }
             let part = rest.take(self.chunk_rows);
-            self.gatherer.ask(part.order.clone(), part.range.clone())?;
+            let turned = std::mem::replace(&mut self.turned, false);
+            self.gatherer.ask(part.rows(), part.order.soon(part.range.clone(), turned))?;
             self.gathered.push_back(part);
         }
         Ok(())
     }
 
     fn drop_all(&mut self) -> Result<()> {
-        (self.rest, self.sent) = (None, None);
+        (self.rest, self.sent, self.turned) = (None, None, true);
         self.gathered.clear();
         self.gatherer.discard()?;
         while self.upload.waiting() > 0 {

@@ -11,7 +11,7 @@ const LABELS: [&str; 5] = ["y", "label", "labels", "target", "targets"];
 /// Names of test splits, the likeliest first.
 pub(crate) const TESTS: [&str; 6] = ["test", "testing", "validation", "valid", "val", "dev"];
 /// Names of training splits.
-const TRAINS: [&str; 2] = ["train", "training"];
+pub(crate) const TRAINS: [&str; 2] = ["train", "training"];
 
 /// Files of rows, and files of labels that belong to them.
 #[derive(Debug)]
@@ -37,6 +37,17 @@ impl Beside {
         let (labels, rows): (Vec<PathBuf>, Vec<PathBuf>) =
             files.iter().filter(is_one).cloned().partition(of_labels);
         (!rows.is_empty()).then_some(Self { rows, labels })
+    }
+
+    /// The files, where they are shards: several arrays without labels of which not one alone is to
+    /// train on.
+    pub(crate) fn shards(&self) -> Option<&[PathBuf]> {
+        let is_train = |path: &&PathBuf| words(path).iter().any(|word| TRAINS.contains(&word.as_str()));
+        let are = self.rows.len() > 1
+            && self.labels.is_empty()
+            && self.rows.iter().all(|path| is_npy(path))
+            && self.rows.iter().filter(is_train).count() != 1;
+        are.then_some(&self.rows)
     }
 
     /// Opens the files of the training split and perhaps of a test split.
@@ -182,7 +193,7 @@ fn stem(path: &Path) -> String {
 }
 
 /// The words of a name; a letter before the name of a split is one of its own, as in `Xtrain`.
-fn words(path: &Path) -> Vec<String> {
+pub(crate) fn words(path: &Path) -> Vec<String> {
     let stem = stem(path);
     let splits = || TRAINS.iter().chain(&TESTS);
     let words = stem.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());

@@ -158,6 +158,7 @@ impl Split {
         let stored = self.gather(indices, device)?;
         match self.row_type() {
             RowType::F32 => Ok(stored),
+            RowType::Bf16 | RowType::F16 => Ok(stored.to_dtype(DType::F32)?),
             RowType::U8 => Ok(stored.to_dtype(DType::F32)?.affine(RowType::U8.scale(), 0.)?),
         }
     }
@@ -168,7 +169,7 @@ impl Split {
     }
 
     /// All rows on `device` as they are stored, which is what models take:
-    /// `[n_samples, n_features]`, u8 or f32.
+    /// `[n_samples, n_features]`, u8 or float.
     ///
     /// # Errors
     /// When a row cannot be read or the device has no room for them.
@@ -199,6 +200,11 @@ impl Split {
                 let mut values = vec![0f32; n_values];
                 self.rows.read_rows(indices, bytemuck::cast_slice_mut(&mut values))?;
                 Tensor::from_vec(values, shape, device)?
+            }
+            half => {
+                let mut values = vec![0u8; n_values * half.size_bytes()];
+                self.rows.read_rows(indices, &mut values)?;
+                Tensor::from_raw_buffer(&values, half.dtype(), &[shape.0, shape.1], device)?
             }
         })
     }

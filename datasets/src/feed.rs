@@ -1,25 +1,27 @@
 //! Seeded minibatches on the device.
 //!
 //! An epoch's order is `Philox { seed, stream: ORDER_STREAM + epoch }.permutation(n_samples)`: a
-//! function of the seed and the epoch's number alone. Rows travel as stored (a byte stays a byte)
-//! in large chunks of that order:
+//! function of the seed and the epoch's number alone. With [`FeedConfig::mix`] it is one that reads
+//! whole pieces of rows, each from front to back. Rows travel as stored (a byte stays a byte) in
+//! large chunks of that order:
 //!
 //! - a split that fits [`FeedConfig::resident_bytes`] is copied to the device once, and chunks are
 //!   gathered there;
 //! - any other is gathered by a thread of its own and crosses through
-//!   [`chandlery_ops::core::ChunkUpload`] (pinned memory and a copy stream on CUDA), the next chunk
-//!   while the present one is in use; in shuffled epochs the first chunk of the next epoch follows
-//!   the last one.
+//!   [`chandlery_ops::core::ChunkUpload`] (pinned memory and a copy stream on CUDA; floats of 16
+//!   bits by a plain copy), the next chunk while the present one is in use; in shuffled epochs the
+//!   first chunk of the next epoch follows the last one.
 //!
 //! Both give the same minibatches in the same order. A minibatch is a view of its chunk: `next`
 //! copies nothing.
-pub use crate::ahead::ORDER_STREAM;
-use crate::ahead::{Ahead, Orders, Part};
+use crate::ahead::{Ahead, Part};
+pub use crate::order::ORDER_STREAM;
+use crate::order::Orders;
 use crate::source::row_bytes;
+use crate::upload::Upload;
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
 use chandlery_ops::arrays::gather_rows;
-use chandlery_ops::core::ChunkUpload;
 use serde::{Deserialize, Serialize};
 
 /// How a [`Feed`] cuts a split into minibatches.
@@ -32,6 +34,12 @@ pub struct FeedConfig {
     pub seed: u64,
     /// Whether each epoch has an order of its own; without, rows come as the source has them.
     pub shuffle: bool,
+    /// Rows of a buffer from which minibatches are drawn, at least 1, in place of an order over all
+    /// rows: for rows in files larger than memory, which are read in pieces of a sixteenth of it,
+    /// taken from anywhere. It should hold many times a minibatch, and fit into memory. None, the
+    /// default, for an order over all rows, which takes 4 bytes a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<usize>,
     /// Bytes of a chunk, rounded down to whole minibatches, at least one. The default, 64 MiB,
     /// takes about 3 ms to cross PCIe 4: long against the cost of starting a copy, short against an
     /// epoch.
@@ -43,7 +51,7 @@ pub struct FeedConfig {
 impl FeedConfig {
     /// Shuffled minibatches of `batch` rows; everything else as documented on the fields.
     pub const fn new(batch: usize, seed: u64) -> Self {
-        Self { batch, seed, shuffle: true, chunk_bytes: 64 << 20, resident_bytes: Some(2 << 30) }
+        Self { batch, seed, shuffle: true, mix: None, chunk_bytes: 64 << 20, resident_bytes: Some(2 << 30) }
     }
 
     /// Every row once, in the order of the source: for evaluation.
@@ -106,7 +114,8 @@ impl Feed {
     /// Prepares a feed; copies the split to the device if it is to stay there.
     ///
     /// # Errors
-    /// When `batch` is 0 or there are no rows; when rows cannot be read; when memory is short.
+    /// When `batch` or `mix` is 0 or there are no rows; when rows cannot be read; when memory is
+    /// short.
     pub fn new(split: &Split, device: &Device, config: FeedConfig) -> Result<Self> {
         split.check_labels()?;
         let n_samples = split.n_samples();
@@ -117,16 +126,20 @@ impl Feed {
                 crate::count(n_samples, "row")
             )));
         }
+        if config.mix == Some(0) {
+            return Err(Error::Argument("Feed: mix must be at least 1, got 0".to_owned()));
+        }
         let row_bytes = row_bytes(split.rows.as_ref());
         let batches_per_chunk = (config.chunk_bytes / row_bytes / config.batch).max(1);
         let chunk_rows = batches_per_chunk.saturating_mul(config.batch).min(n_samples);
-        let orders = Orders { n_samples, seed: config.seed, shuffle: config.shuffle };
+        let FeedConfig { seed, shuffle, mix, .. } = config;
+        let orders = Orders { n_samples, seed, shuffle, mix };
         let fits = config.resident_bytes.is_some_and(|limit| split.size_bytes() <= limit);
         let store = if fits {
             Store::Resident(copy_to_device(split, device, chunk_rows)?)
         } else {
             let dtype = split.row_type().dtype();
-            let upload = ChunkUpload::new(device, dtype, chunk_rows, split.n_features())?;
+            let upload = Upload::new(device, dtype, chunk_rows, split.n_features())?;
             Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, chunk_rows)?))
         };
         Ok(Self {
@@ -245,23 +258,22 @@ impl Feed {
             Store::Resident(all) => {
                 let part = epoch.rest.as_mut().map(|rest| rest.take(self.chunk_rows));
                 let Some(part) = part.filter(|part| !part.range.is_empty()) else { return Ok(None) };
-                let indices = part.indices();
-                (gather_rows(all, indices)?, part)
+                (gather_rows(all, &part.rows())?, part)
             }
             Store::Streamed(ahead) => match ahead.receive(epoch.number)? {
                 Some(chunk) => chunk,
                 None => return Ok(None),
             },
         };
-        Ok(Some(Chunk { rows, labels: self.labels_of(part.indices())?, n_rows: part.range.len() }))
+        Ok(Some(Chunk { rows, labels: self.labels_of(&part)?, n_rows: part.range.len() }))
     }
 
-    fn labels_of(&self, indices: &[u32]) -> Result<Option<Tensor>> {
+    fn labels_of(&self, part: &Part) -> Result<Option<Tensor>> {
         let Some(labels) = self.split.labels.as_deref() else {
             return Ok(None);
         };
-        let labels: Vec<u32> = indices.iter().map(|&i| labels[i as usize]).collect();
-        Ok(Some(Tensor::from_vec(labels, indices.len(), &self.device)?))
+        let labels: Vec<u32> = part.rows().iter().map(|&i| labels[i as usize]).collect();
+        Ok(Some(Tensor::from_vec(labels, part.range.len(), &self.device)?))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A folder: of idx files, of parquet files, or of images.
+//! A folder: of idx files, of parquet files, of shards, or of images.
 //!
 //! Each page of a TIFF is an image. Where `metadata.csv` or `metadata.jsonl` in the folder, or in
 //! that of all splits, names the labels of images ([`metadata`](crate::metadata)), these count.
@@ -34,7 +34,16 @@ pub(crate) fn open(folder: &Path, options: &DataOptions) -> Result<Dataset> {
     if let Some(beside) = Beside::find(&listing.files)
         && !holds_images(&listing)?
     {
-        return beside.open(folder, options);
+        return match beside.shards() {
+            Some(shards) => crate::shards::open(folder, shards, options),
+            None => beside.open(folder, options),
+        };
+    }
+    for ending in ["safetensors", "npy"] {
+        let shards = crate::shards::find(folder, ending)?;
+        if !shards.is_empty() && !holds_images(&listing)? {
+            return crate::shards::open(folder, &shards, options);
+        }
     }
     open_images(folder, options)
 }

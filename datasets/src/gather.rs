@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// Gathers chunks of an order into host memory, in the order they were asked for.
+/// Gathers chunks of rows into host memory, in the order they were asked for.
 #[derive(Debug)]
 pub(crate) struct Gatherer {
     asks: Option<Sender<Ask>>,
@@ -20,8 +20,9 @@ pub(crate) struct Gatherer {
 
 #[derive(Debug)]
 struct Ask {
-    order: Arc<[u32]>,
-    range: Range<usize>,
+    rows: Vec<u32>,
+    /// Rows that lie together and are needed in later chunks.
+    soon: Vec<Range<usize>>,
     buffer: Vec<u8>,
 }
 
@@ -35,8 +36,9 @@ impl Gatherer {
             .spawn(move || {
                 let row_bytes = row_bytes(rows.as_ref());
                 for mut ask in incoming {
-                    ask.buffer.resize(ask.range.len() * row_bytes, 0);
-                    let read = rows.read_rows(&ask.order[ask.range], &mut ask.buffer);
+                    ask.buffer.resize(ask.rows.len() * row_bytes, 0);
+                    ask.soon.into_iter().for_each(|some| rows.will_read(some));
+                    let read = rows.read_rows(&ask.rows, &mut ask.buffer);
                     if outgoing.send(read.map(|()| ask.buffer)).is_err() {
                         return;
                     }
@@ -46,10 +48,10 @@ impl Gatherer {
         Ok(Self { asks: Some(asks), answers, thread: Some(thread), outstanding: 0, spare: Vec::new() })
     }
 
-    /// Asks for the rows `order[range]`; returns at once.
-    pub(crate) fn ask(&mut self, order: Arc<[u32]>, range: Range<usize>) -> Result<()> {
+    /// Asks for rows, and says which are needed soon after them; returns at once.
+    pub(crate) fn ask(&mut self, rows: Vec<u32>, soon: Vec<Range<usize>>) -> Result<()> {
         let buffer = self.spare.pop().unwrap_or_default();
-        let ask = Ask { order, range, buffer };
+        let ask = Ask { rows, soon, buffer };
         match self.asks.as_ref().map(|asks| asks.send(ask)) {
             Some(Ok(())) => {
                 self.outstanding += 1;

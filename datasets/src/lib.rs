@@ -90,12 +90,15 @@ mod npy;
 mod npz;
 pub mod open;
 pub mod options;
+mod order;
 pub mod patches;
 #[cfg_attr(not(feature = "image"), path = "no_pixels.rs")]
 mod pixels;
 mod planes;
 pub mod preparation;
 mod rounded;
+mod shards;
+mod side;
 mod sink;
 pub mod source;
 pub mod sparse;
@@ -103,6 +106,7 @@ mod table;
 mod tensors;
 #[cfg(feature = "image")]
 mod tiff;
+mod upload;
 pub mod whole;
 
 pub use batches::Minibatches;

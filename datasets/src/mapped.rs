@@ -1,10 +1,11 @@
 //! Rows mapped from a file: pages come in when they are read and go when memory is short. Or
 //! unpacked from one.
-use crate::source::{check_finite, check_read, gather};
+use crate::source::{check_finite, check_read, check_read_finite, gather};
 use crate::{Error, Result, RowType, Source, count};
 use memmap2::{Mmap, MmapMut};
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -95,6 +96,18 @@ impl MappedFile {
             Held::Words(words) => bytemuck::cast_slice(words),
         }
     }
+
+    /// Has the operating system fetch some bytes while others are in use. It may not.
+    fn will_read(&self, bytes: Range<usize>) {
+        #[cfg(unix)]
+        if let Held::Map(map) = self.held.as_ref()
+            && bytes.end <= map.len()
+        {
+            let _ = map.advise_range(memmap2::Advice::WillNeed, bytes.start, bytes.len());
+        }
+        #[cfg(not(unix))]
+        let _ = bytes;
+    }
 }
 
 impl AsRef<[u8]> for MappedFile {
@@ -111,6 +124,8 @@ pub struct MappedRows {
     n_samples: usize,
     n_features: usize,
     row_type: RowType,
+    /// The name of the file, where rows are looked at when they are read.
+    unseen: Option<Arc<str>>,
 }
 
 impl MappedRows {
@@ -118,6 +133,20 @@ impl MappedRows {
     ///
     /// `at` names the file in errors. Floats are scanned once, in parallel, for NaN and infinity.
     pub(crate) fn new(
+        at: &str,
+        file: MappedFile,
+        start: usize,
+        n_samples: usize,
+        n_features: usize,
+        row_type: RowType,
+    ) -> Result<Self> {
+        let rows = Self::unseen(at, file, start, n_samples, n_features, row_type)?;
+        check_finite(at, row_type, rows.block(), n_features)?;
+        Ok(Self { unseen: None, ..rows })
+    }
+
+    /// The same without reading them: NaN and infinity are refused when a row is read.
+    pub(crate) fn unseen(
         at: &str,
         file: MappedFile,
         start: usize,
@@ -144,16 +173,15 @@ impl MappedRows {
                 ));
             }
         }
-        let rows = Self { file, start, n_samples, n_features, row_type };
-        if row_type == RowType::F32 {
-            check_finite(at, rows.block(), n_features)?;
-        }
-        Ok(rows)
+        Ok(Self { file, start, n_samples, n_features, row_type, unseen: Some(at.into()) })
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.n_features * self.row_type.size_bytes()
     }
 
     fn block(&self) -> &[u8] {
-        let length = self.n_samples * self.n_features * self.row_type.size_bytes();
-        &self.file.bytes()[self.start..self.start + length]
+        &self.file.bytes()[self.start..self.start + self.n_samples * self.row_bytes()]
     }
 }
 
@@ -191,8 +219,15 @@ impl Source for MappedRows {
 
     fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()> {
         check_read(self, indices, out)?;
-        let row_bytes = self.n_features * self.row_type.size_bytes();
-        gather(self.block(), row_bytes, indices, out);
-        Ok(())
+        gather(self.block(), self.row_bytes(), indices, out);
+        match &self.unseen {
+            Some(at) => check_read_finite(at, self, indices, out),
+            None => Ok(()),
+        }
+    }
+
+    fn will_read(&self, rows: Range<usize>) {
+        let place = |row: usize| self.start + row.min(self.n_samples) * self.row_bytes();
+        self.file.will_read(place(rows.start)..place(rows.end));
     }
 }

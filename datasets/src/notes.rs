@@ -5,6 +5,7 @@
 //! stand for themselves over 255, and the same numbers of any other type for themselves.
 use crate::labels::shortened;
 use crate::{Dataset, Result, RowType, Split};
+use candle::Device;
 
 /// Rows below which a column counts by chance.
 const FEWEST_ROWS: usize = 10;
@@ -89,7 +90,5 @@ fn counting_columns(split: &Split) -> Result<Vec<usize>> {
 /// Some rows of floats.
 fn rows_of(split: &Split, rows: std::ops::Range<usize>) -> Result<Vec<f32>> {
     let indices: Vec<u32> = rows.map(|row| row as u32).collect();
-    let mut values = vec![0f32; indices.len() * split.n_features()];
-    split.rows.read_rows(&indices, bytemuck::cast_slice_mut(&mut values))?;
-    Ok(values)
+    Ok(split.scaled(&indices, &Device::Cpu)?.flatten_all()?.to_vec1()?)
 }

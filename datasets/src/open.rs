@@ -8,6 +8,7 @@
 //! | a folder of idx files      | `train-images-idx3-ubyte`, `t10k-…`, plain or `.gz`                                    |
 //! | a folder of parquet files  | `train*.parquet`, `test*.parquet`                                                      |
 //! | a folder of tables or arrays | `train.csv`, `test.csv`; `X_train.npy`, `y_train.npy`, `X_test.npy`, …               |
+//! | a folder of shards         | `.safetensors` or `.npy` files, also in folders below it, one after the other |
 //! | a folder of images         | all of one size; sub-folders are classes, without them there are no labels; `train` and `test` sub-folders are splits |
 //! | `FILE.npy`                 | numbers of any type, `[n, …]`; `[n, height, width]`, with or without 1 or 3 channels first or 1, 3 or 4 last, makes images |
 //! | `FILE.npz`                 | an array as of `.npy`, perhaps labels, perhaps both again for testing                  |

@@ -69,6 +69,12 @@ pub struct DataOptions {
     /// What is subtracted from the columns of values in more than 32 bits before they are rounded
     /// to f32. Default: nothing.
     pub centre: Option<Centre>,
+    /// Whether rows stay in their files as they are, for one who reads them in pieces: floats of 16
+    /// bits in C order are mapped too, and values that are not finite are refused when a row is read
+    /// in place of when its file is opened. By default files are read once when they are opened, and
+    /// such floats become f32. Parquet is decoded in either case; files of it without rows are
+    /// refused.
+    pub stay: bool,
     /// Bytes of decoded rows of a split that may stay in memory; the rest goes to a temporary file
     /// that is mapped. Default 2 GiB.
     pub memory_bytes: Option<usize>,

@@ -2,7 +2,9 @@
 use crate::sparse::block::SparseBlock;
 use crate::{Error, Result};
 use candle::DType;
+use half::{bf16, f16};
 use rayon::prelude::*;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The type in which a [`Source`] stores its values; no other types reach a device.
@@ -12,6 +14,10 @@ pub enum RowType {
     U8,
     /// Single precision, as it stands, finite.
     F32,
+    /// The upper half of single precision, as it stands, finite.
+    Bf16,
+    /// Half precision, as it stands, finite.
+    F16,
 }
 
 impl RowType {
@@ -20,6 +26,7 @@ impl RowType {
         match self {
             Self::U8 => 1,
             Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
         }
     }
 
@@ -28,6 +35,8 @@ impl RowType {
         match self {
             Self::U8 => DType::U8,
             Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+            Self::F16 => DType::F16,
         }
     }
 
@@ -35,7 +44,7 @@ impl RowType {
     pub const fn scale(self) -> f64 {
         match self {
             Self::U8 => 1. / 255.,
-            Self::F32 => 1.,
+            Self::F32 | Self::Bf16 | Self::F16 => 1.,
         }
     }
 }
@@ -65,7 +74,7 @@ pub trait Source: std::fmt::Debug + Send + Sync {
     /// The stored type.
     fn row_type(&self) -> RowType;
 
-    /// The stored type as candle names it, `U8` or `F32`.
+    /// The stored type as candle names it.
     fn dtype(&self) -> DType {
         self.row_type().dtype()
     }
@@ -82,6 +91,9 @@ pub trait Source: std::fmt::Debug + Send + Sync {
     /// When an index is not below `n_samples`, when `out` is not exactly
     /// `indices.len() * n_features * size_bytes` long, or when the rows cannot be read.
     fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()>;
+
+    /// Says that these rows will be read soon: what lies on a disk may be fetched ahead.
+    fn will_read(&self, _rows: Range<usize>) {}
 
     /// The rows at `indices` by their entries, where the source keeps those alone that are not 0;
     /// none for other sources.
@@ -201,7 +213,7 @@ impl MemoryRows {
     /// As [`MemoryRows::from_u8`], and when a value is NaN or infinite.
     pub fn from_f32(values: Vec<f32>, n_features: usize) -> Result<Self> {
         let n_samples = rows_of(values.len(), n_features)?;
-        check_finite("MemoryRows", bytemuck::cast_slice(&values), n_features)?;
+        check_finite("MemoryRows", RowType::F32, bytemuck::cast_slice(&values), n_features)?;
         Ok(Self { values: Values::F32(values), n_samples, n_features })
     }
 
@@ -240,25 +252,58 @@ fn rows_of(n_values: usize, n_features: usize) -> Result<usize> {
     Ok(n)
 }
 
-/// Names the first NaN or infinity among row-major native-endian f32 `bytes`, aligned or not.
-pub(crate) fn check_finite(at: impl std::fmt::Display, bytes: &[u8], n_features: usize) -> Result<()> {
-    const BYTES_PER_TASK: usize = 1 << 18;
-    let value = |b: &[u8; 4]| f32::from_ne_bytes(*b);
-    let first = bytes.par_chunks(BYTES_PER_TASK).enumerate().find_map_first(|(task, chunk)| {
-        let (values, _) = chunk.as_chunks::<4>();
-        // A fold without an exit compiles to vector code; the position is only looked for where it
-        // exists.
-        let bad = values.iter().fold(false, |bad, b| bad | !value(b).is_finite());
-        bad.then(|| values.iter().position(|b| !value(b).is_finite()))
-            .flatten()
-            .map(|i| (task * BYTES_PER_TASK / 4 + i, value(&values[i])))
-    });
+/// Names the first NaN or infinity among row-major native-endian values, aligned or not; bytes have
+/// none.
+pub(crate) fn check_finite(
+    at: impl std::fmt::Display,
+    row_type: RowType,
+    bytes: &[u8],
+    n_features: usize,
+) -> Result<()> {
+    // All bits of the exponent are set. A test of bits compiles to vector code.
+    let first = match row_type {
+        RowType::U8 => None,
+        RowType::F32 => first_where(bytes, |b| u32::from_ne_bytes(b) & 0x7f80_0000 == 0x7f80_0000)
+            .map(|(i, b)| (i, f32::from_ne_bytes(b))),
+        RowType::Bf16 => first_where(bytes, |b| u16::from_ne_bytes(b) & 0x7f80 == 0x7f80)
+            .map(|(i, b)| (i, bf16::from_ne_bytes(b).to_f32())),
+        RowType::F16 => first_where(bytes, |b| u16::from_ne_bytes(b) & 0x7c00 == 0x7c00)
+            .map(|(i, b)| (i, f16::from_ne_bytes(b).to_f32())),
+    };
     match first {
         None => Ok(()),
         Some((i, value)) => {
             Err(Error::NotFinite { at: at.to_string(), row: i / n_features, column: i % n_features, value })
         }
     }
+}
+
+/// The same of rows of `source` that were read; a message has the number that a row has there.
+pub(crate) fn check_read_finite(
+    at: impl std::fmt::Display,
+    source: &dyn Source,
+    indices: &[u32],
+    bytes: &[u8],
+) -> Result<()> {
+    let number = |row: usize| indices.get(row).map_or(row, |&i| i as usize);
+    check_finite(at, source.row_type(), bytes, source.n_features()).map_err(|error| error.of_row(number))
+}
+
+/// The place of the first value that is `bad`, and its bytes.
+fn first_where<const SIZE: usize>(
+    bytes: &[u8],
+    bad: impl Fn([u8; SIZE]) -> bool + Sync,
+) -> Option<(usize, [u8; SIZE])> {
+    const BYTES_PER_TASK: usize = 1 << 18;
+    bytes.par_chunks(BYTES_PER_TASK).enumerate().find_map_first(|(task, chunk)| {
+        let (values, _) = chunk.as_chunks::<SIZE>();
+        // A fold without an exit compiles to vector code; the position is only looked for where it
+        // exists.
+        let any = values.iter().fold(false, |any, b| any | bad(*b));
+        any.then(|| values.iter().position(|b| bad(*b)))
+            .flatten()
+            .map(|i| (task * BYTES_PER_TASK / SIZE + i, values[i]))
+    })
 }
 
 impl Source for MemoryRows {
@@ -342,6 +387,15 @@ impl Source for Subset {
         check_read(self, indices, out)?;
         let there: Vec<u32> = indices.iter().map(|&i| self.indices[i as usize]).collect();
         self.inner.read_rows(&there, out)
+    }
+
+    fn will_read(&self, rows: Range<usize>) {
+        // Rows that lie together there too.
+        if let Some([first, .., last]) = self.indices.get(rows.clone())
+            && (last.wrapping_sub(*first)) as usize == rows.len() - 1
+        {
+            self.inner.will_read(*first as usize..*last as usize + 1);
+        }
     }
 
     fn read_entries(&self, indices: &[u32]) -> Result<Option<SparseBlock>> {

@@ -1,9 +1,11 @@
 //! Rows reach the device unchanged and in order, however they travel.
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
-use chandlery_datasets::{Feed, FeedConfig, Split};
-use chandlery_ops::core::ChunkUpload;
+use chandlery_datasets::{DataOptions, Feed, FeedConfig, Split, open};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{ChunkUpload, uniform};
 use chandlery_tests::devices;
+use std::collections::HashMap;
 
 #[test]
 fn chunks_arrive_in_order_while_the_device_computes() -> Result<()> {
@@ -60,6 +62,43 @@ fn a_split_larger_than_its_room_gives_the_minibatches_of_a_resident_one()
         assert_eq!(streamed.len(), 150);
         assert!(streamed == minibatches(Some(usize::MAX), &device)?, "streamed and resident differ");
         assert!(streamed == minibatches(None, &Device::Cpu)?, "{:?} and the CPU differ", device.location());
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_of_16_bits_from_a_buffer_are_the_same_on_every_device()
+-> std::result::Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    for dtype in [DType::BF16, DType::F16] {
+        let path = folder.path().join("x.safetensors");
+        let rows = uniform((1000, 12), &Device::Cpu, Philox::new(3, 0))?.to_dtype(dtype)?;
+        candle::safetensors::save(&HashMap::from([("x", rows)]), &path)?;
+        let options = DataOptions { stay: true, ..DataOptions::default() };
+        let split = open(&path.display().to_string(), &options)?.train;
+        assert_eq!(split.row_type().dtype(), dtype);
+        let minibatches = |resident_bytes,
+                           device: &Device|
+         -> std::result::Result<Vec<_>, Box<dyn std::error::Error>> {
+            let config =
+                FeedConfig { resident_bytes, chunk_bytes: 2000, mix: Some(100), ..FeedConfig::new(20, 3) };
+            let mut feed = Feed::new(&split, device, config)?;
+            let mut all = Vec::new();
+            for epoch in 0..3 {
+                feed.start_epoch(epoch, 0)?;
+                while let Some(batch) = feed.next()? {
+                    assert_eq!(batch.rows.dtype(), dtype);
+                    all.push(batch.rows.to_dtype(DType::F32)?.to_vec2::<f32>()?);
+                }
+            }
+            Ok(all)
+        };
+        let want = minibatches(None, &Device::Cpu)?;
+        assert_eq!(want.len(), 150);
+        for device in devices()? {
+            assert!(minibatches(None, &device)? == want, "streamed to {:?}", device.location());
+            assert!(minibatches(Some(usize::MAX), &device)? == want, "resident on {:?}", device.location());
+        }
     }
     Ok(())
 }

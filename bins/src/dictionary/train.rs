@@ -170,8 +170,14 @@ fn from_minibatches(mut asked: Asked<Online>, signals: &Signals) -> Result<Outco
     begin(&session, signals)?;
     let (n, to_error) = (session.info.settings.epochs, session.info.settings.error.is_some());
     let until = session.info.settings.converge.rule();
-    let epochs =
-        Epochs { feed: &mut feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+    let epochs = Epochs {
+        feed: &mut feed,
+        n,
+        earlier: 0,
+        report_every: None,
+        until,
+        label: &|epoch| format!("epoch {}/{n}", epoch + 1),
+    };
     let ended = session.epochs(epochs, |trainer, metrics, pace, _| {
         let line = EpochReport {
             epoch: pace.epoch + 1,

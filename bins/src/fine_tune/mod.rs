@@ -152,7 +152,14 @@ fn epochs<B: Base>(session: &mut Session<FineTune<B>>, rows: &Rows, feed: &mut F
     let (classify, patience) = (settings.classify, settings.held_out_patience());
     let until = settings.converge().rule();
     let held_out = held_out(rows, session.trainer.model_config(), &session.device)?;
-    let epochs = Epochs { feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+    let epochs = Epochs {
+        feed,
+        n,
+        earlier: 0,
+        report_every: None,
+        until,
+        label: &|epoch| format!("epoch {}/{n}", epoch + 1),
+    };
     session.epochs(epochs, |trainer, metrics, pace, place| {
         let model = trainer.network();
         let measure =

@@ -30,6 +30,14 @@ pub trait Family: Decode {
     /// How many features it makes of a row.
     fn width(&self) -> usize;
 
+    /// Refuses a model that gives back other rows than it reads.
+    ///
+    /// # Errors
+    /// Of such a model.
+    fn check_gives_back(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The shape of what the model reads, where it is an image that can be drawn.
     fn shape(&self) -> Option<ImageShape> {
         let Reads { image, n_inputs, preparation, .. } = self.reads();
@@ -79,6 +87,7 @@ pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
     check_writable(&args.picture.out).context("--out")?;
     let (device, model, rows) = open::<M>(&args.of)?;
+    model.check_gives_back()?;
     let preparation = model.reads().preparation;
     let mut squares = 0.;
     rows.each(&device, |rows| {

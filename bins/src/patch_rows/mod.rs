@@ -7,7 +7,7 @@ pub use args::{EncodeArgs, InputArgs, ReconstructArgs, UseArgs};
 pub use family::{Family, encode, open, reconstruct, write_filters};
 
 use crate::args::prepare::{PrepareArgs, Steps};
-use crate::options::{PatchArg, located};
+use crate::options::{PatchArg, ReadArgs, located};
 use crate::report::note_usual_data;
 use crate::rows::{Reads, Rows, SplitArg, images};
 use crate::session::{self, Kind, RunInfo};
@@ -68,6 +68,8 @@ pub struct Usual {
     pub patches: usize,
     /// What is done to them, as `--prepare` names it; to other rows nothing.
     pub prepare: &'static str,
+    /// Whether rows that are no patches stay in their files as they are.
+    pub stay: bool,
 }
 
 impl Usual {
@@ -88,6 +90,7 @@ impl Usual {
             args.cut.patches.is_none(),
             "--patches: {name} holds rows, not images; leave it out, or give --patch"
         );
+        let read = ReadArgs { stay: self.stay, ..read };
         Ok(Rows { name: name.to_owned(), ..Rows::of(read.open(&data)?, split)? })
     }
 

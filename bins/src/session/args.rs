@@ -8,7 +8,8 @@ use clap::{ArgMatches, Args, Command, Parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// How rows reach the device: options of the process, on which the result does not depend.
+/// How rows reach the device: options of the process, on which the result does not depend but for
+/// the rows of a buffer, which the settings of a run keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct FeedArgs {
     /// Size of the chunks that are copied to the device: 64MiB, 500MB or a number of bytes. Uses
@@ -20,6 +21,9 @@ pub struct FeedArgs {
     /// every epoch; 0 streams every data set.
     #[arg(long, value_name = "BYTES", default_value = "2GiB", value_parser = bytes)]
     pub resident_bytes: usize,
+    /// Rows of the buffer that minibatches are drawn from, as the settings of a run have it.
+    #[arg(skip)]
+    pub mix: Option<usize>,
 }
 
 impl FeedArgs {
@@ -28,6 +32,7 @@ impl FeedArgs {
         FeedConfig {
             chunk_bytes: self.chunk_bytes,
             resident_bytes: Some(self.resident_bytes),
+            mix: self.mix,
             ..FeedConfig::new(batch, seed)
         }
     }
@@ -42,8 +47,8 @@ impl FeedArgs {
 
 impl Default for FeedArgs {
     fn default() -> Self {
-        let FeedConfig { chunk_bytes, resident_bytes, .. } = FeedConfig::new(1, 0);
-        Self { chunk_bytes, resident_bytes: resident_bytes.unwrap_or(0) }
+        let FeedConfig { chunk_bytes, resident_bytes, mix, .. } = FeedConfig::new(1, 0);
+        Self { chunk_bytes, resident_bytes: resident_bytes.unwrap_or(0), mix }
     }
 }
 

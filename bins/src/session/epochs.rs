@@ -27,7 +27,7 @@ pub struct Place<L, E = super::Nothing> {
     pub epoch_seconds: f64,
     /// Seconds spent on the run.
     pub run_seconds: f64,
-    /// The lines of the epochs done so far, of all layers and stages.
+    /// The lines so far, of all layers and stages.
     pub reports: Vec<L>,
     /// What the losses of the layer or stage under way came to, where training is to end when they
     /// converge.
@@ -56,8 +56,7 @@ impl<L, E: Default> Default for Place<L, E> {
 
 impl<L, E> Place<L, E> {
     /// Moves to the first minibatch of the next epoch, or past so many iterations.
-    fn end(&mut self, epochs: usize, line: L) {
-        self.reports.push(line);
+    fn end(&mut self, epochs: usize) {
         self.epoch += epochs;
         (self.batch, self.epoch_seconds) = (0, 0.);
     }
@@ -86,6 +85,8 @@ pub struct Epochs<'a> {
     pub n: usize,
     /// Epochs of layers or stages before: each epoch has an order of its own.
     pub earlier: usize,
+    /// Minibatches from one report within an epoch to the next; none for one at its end alone.
+    pub report_every: Option<usize>,
     /// When they end before the last one.
     pub until: Option<Convergence>,
     /// What stands left of the progress bar.
@@ -116,15 +117,23 @@ pub struct Made<L> {
     pub loss: Option<f64>,
 }
 
-/// What an epoch took.
+/// What an epoch took, as far as it came.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// Counted from 0.
     pub epoch: usize,
+    /// Rows of it that were trained on.
+    pub rows: usize,
     /// Training time.
     pub seconds: f64,
     /// Training rows a second.
     pub rows_per_second: f64,
+}
+
+impl Pace {
+    fn new(epoch: usize, rows: usize, seconds: f64) -> Self {
+        Self { epoch, rows, seconds, rows_per_second: rows as f64 / seconds }
+    }
 }
 
 impl<R: Run> Session<R>
@@ -149,7 +158,7 @@ where
             &mut PlaceOf<R>,
         ) -> Result<Ended<R::Line>>,
     ) -> Result<Outcome> {
-        let Epochs { feed, n, earlier, until, label } = epochs;
+        let Epochs { feed, n, earlier, report_every, until, label } = epochs;
         let (rows, batch) = (feed.n_rows() as u64, feed.config().batch as u64);
         let done = self.place.epoch as u64 * rows + self.place.batch as u64 * batch;
         let bar = Progress::rows(n as u64 * rows, done);
@@ -168,6 +177,16 @@ where
                 self.place.batch += taken;
                 since_check += taken;
                 bar.advance(taken as u64 * batch);
+                let is_due = |every: usize| self.place.batch / every > (self.place.batch - taken) / every;
+                if self.place.batch < feed.n_batches() && report_every.is_some_and(is_due) {
+                    let metrics = self.trainer.metrics()?;
+                    let seconds = before + started.elapsed().as_secs_f64();
+                    let pace = Pace::new(self.place.epoch, self.place.batch * feed.config().batch, seconds);
+                    let measuring = stages::enter(Stage::Measures);
+                    let Ended { line, words, .. } = end(&mut self.trainer, metrics, pace, &mut self.place)?;
+                    drop(measuring);
+                    self.report(line, &words, &bar)?;
+                }
                 let stop = self.watch.stops_after(taken, &orderly);
                 let save = stop || self.watch.checkpoint_is_due();
                 if save || since_check >= STEPS_BETWEEN_CHECKS {
@@ -187,8 +206,7 @@ where
             // of the epoch.
             let metrics = self.trainer.metrics()?;
             let seconds = before + started.elapsed().as_secs_f64();
-            let pace =
-                Pace { epoch: self.place.epoch, seconds, rows_per_second: feed.n_rows() as f64 / seconds };
+            let pace = Pace::new(self.place.epoch, feed.n_rows(), seconds);
             let measuring = stages::enter(Stage::Measures);
             let ended = end(&mut self.trainer, metrics, pace, &mut self.place)?;
             drop(measuring);
@@ -259,9 +277,16 @@ impl<R: Run> Session<R> {
 
     /// Keeps the line of an epoch or of iterations, and says it unless there are no words for it.
     fn keep(&mut self, made: Made<R::Line>, bar: &Progress) -> Result<()> {
-        self.folder.append_json_line(METRICS, &made.line)?;
-        self.place.end(made.iterations, made.line);
-        if made.words.is_empty() { Ok(()) } else { bar.suspend(|| self.report.line(&made.words)) }
+        self.report(made.line, &made.words, bar)?;
+        self.place.end(made.iterations);
+        Ok(())
+    }
+
+    /// Keeps a line, and says it unless there are no words for it.
+    fn report(&mut self, line: R::Line, words: &str, bar: &Progress) -> Result<()> {
+        self.folder.append_json_line(METRICS, &line)?;
+        self.place.reports.push(line);
+        if words.is_empty() { Ok(()) } else { bar.suspend(|| self.report.line(words)) }
     }
 }
 
@@ -339,14 +364,8 @@ mod tests {
         // As checkpoints have it, in any order, with fields of other versions.
         let text = r#"{"epoch":0,"batch":4,"stage":1,"epoch_seconds":0.5,"gathered":{},"run_seconds":2.0,"reports":[]}"#;
         let mut place: Place<f64, Extra> = serde_json::from_str(text).unwrap();
-        place.end(1, 0.25);
-        let want = Place {
-            epoch: 1,
-            run_seconds: 2.,
-            reports: vec![0.25],
-            extra: Extra { stage: 1 },
-            ..Place::default()
-        };
+        place.end(1);
+        let want = Place { epoch: 1, run_seconds: 2., extra: Extra { stage: 1 }, ..Place::default() };
         assert_eq!(place, want);
         let again: Place<f64, Extra> = serde_json::from_str(&serde_json::to_string(&place).unwrap()).unwrap();
         assert_eq!(again, want);

@@ -1,5 +1,5 @@
 //! The command line of `sparse-autoencoder`.
-use super::latents::args::LatentArgs;
+use super::latents::args::{LatentArgs, TopArgs};
 use crate::args::converge::ConvergeArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::completions::CompletionsArgs;
@@ -33,6 +33,7 @@ Examples:
   sparse-autoencoder train --optimizer adam --epochs 50 --start gaussian
   sparse-autoencoder train --optimizer cg --start-from runs/FEATURES
   sparse-autoencoder train --data ACTIVATIONS.npy --kind top-k --latents 24576 --active 32
+  sparse-autoencoder train --data SHARDS --kind top-k --mix 1000000 --epochs 1
   sparse-autoencoder train --resume runs/FEATURES --iterations 800";
 /// The same of `encode`.
 const ENCODE: &str = "\
@@ -43,7 +44,13 @@ Examples:
 const EVALUATE: &str = "\
 Examples:
   sparse-autoencoder evaluate runs/FEATURES
-  sparse-autoencoder evaluate runs/FEATURES --split train --sparsity-target 0.1";
+  sparse-autoencoder evaluate runs/FEATURES --split train --sparsity-target 0.1
+  sparse-autoencoder evaluate runs/LATENTS --data ACTIVATIONS --picture densities.svg";
+/// The same of `top`.
+const TOP: &str = "\
+Examples:
+  sparse-autoencoder top runs/LATENTS --data ACTIVATIONS --texts TEXTS.txt
+  sparse-autoencoder top runs/LATENTS --rows 64 --out top";
 
 /// Sparse autoencoder: learn features that are rarely active, and use them to encode rows.
 ///
@@ -74,6 +81,10 @@ pub enum Command {
     /// fraction of variance unexplained, and how many latents are active.
     #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
+    /// Write the rows that excite each latent of a model of --kind most to a file, and a page that
+    /// shows them in a browser.
+    #[command(after_help = TOP)]
+    Top(TopArgs),
     /// Print the squared error of reconstructed rows, and draw some of them with their originals.
     Reconstruct(ReconstructArgs),
     /// Compare learned features with raw pixels and with principal components: learn features from
@@ -387,6 +398,13 @@ pub struct EvaluateArgs {
     /// How rows reach the device.
     #[command(flatten)]
     pub feed: FeedArgs,
+    /// Rows that a transcoder gives back in place of those of --data: named as these are, a row for
+    /// each of them in the same order. They are not prepared.
+    #[arg(long, value_name = "DATA")]
+    pub targets: Option<String>,
+    /// Histogram of the densities of latents to write, an .svg file. Of models of --kind.
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
 }
 
 /// Arguments of `sparse-autoencoder self-taught`.

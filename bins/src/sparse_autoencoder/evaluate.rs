@@ -2,7 +2,7 @@
 use super::args::{CostArgs, EvaluateArgs};
 use crate::patch_rows::open;
 use crate::report::{Outcome, Report};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use candle::{DType, Device, Module, Tensor};
 use chandlery::sparse_autoencoder::{Cost, SparseAutoencoder};
 use chandlery_ops::arrays::elementwise::add;
@@ -14,6 +14,9 @@ const DEAD: f64 = 1e-3;
 /// Prints both.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
+    for (option, given) in [("--picture", args.picture.is_some()), ("--targets", args.targets.is_some())] {
+        ensure!(!given, "{option}: this model has no latents of --kind; leave it out");
+    }
     let (device, model, rows) = open::<SparseAutoencoder>(&args.of)?;
     let fit = CostArgs { chunk: args.feed.chunk(&rows.split), ..args.cost.clone() }.fit(1);
     let dtype = if fit.double { DType::F64 } else { DType::F32 };

@@ -6,6 +6,7 @@
 //! | `train` | the command `train`, and what the family says of itself |
 //! | `start` | the weights that it starts from |
 //! | `finish` | what it leaves |
+//! | `minibatches` | runs that learn from minibatches |
 //! | `evaluate` | the command `evaluate` |
 //! | [`latents`] | models with `--kind`: their options, training and commands |
 //! | `self_taught` | the command `self-taught` |
@@ -13,6 +14,7 @@ pub mod args;
 mod evaluate;
 mod finish;
 pub mod latents;
+mod minibatches;
 mod self_taught;
 mod start;
 mod train;
@@ -37,8 +39,9 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Train(args)) => train::train(&args),
         Some(Command::Encode(args)) if has_latents(&args.of)? => latents::encode(&args),
         Some(Command::Encode(args)) => encode::<SparseAutoencoder>(&args, Ok),
-        Some(Command::Evaluate(args)) if has_latents(&args.of)? => latents::evaluate(&args.of),
+        Some(Command::Evaluate(args)) if has_latents(&args.of)? => latents::evaluate(&args),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
+        Some(Command::Top(args)) => latents::top(&args),
         Some(Command::Reconstruct(args)) if has_latents(&args.of)? => reconstruct::<Sae>(&args),
         Some(Command::Reconstruct(args)) => reconstruct::<SparseAutoencoder>(&args),
         Some(Command::SelfTaught(args)) => self_taught::self_taught(&args),

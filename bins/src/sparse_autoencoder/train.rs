@@ -2,23 +2,25 @@
 use super::args::{OptimizerArg, Settings, TrainArgs};
 use super::finish::{Made as Training, finish};
 use super::latents;
+use super::minibatches::{self, Own, Said, panel};
 use super::start::{Given, first_model, keep};
 use crate::patch_rows::{Family, Input, Usual};
 use crate::report::Outcome;
 use crate::rows::{Reads, Rows, SplitArg};
 use crate::run_folder::RunFolder;
-use crate::session::{Asked, Ended, Epochs, Kind, Made, Nothing, Run, Session, check_more};
+use crate::session::{Asked, Kind, Made, Nothing, Pace, Run, Session, check_more};
 use anyhow::{Result, ensure};
 use candle::{DType, Device, Tensor};
-use chandlery::pictures::curves::{Curve, Panel};
+use chandlery::sparse_autoencoder::sae::Sae;
 use chandlery::sparse_autoencoder::{
-    Cost, CostParts, FullBatchOptimizer, SparseAutoencoder, SparseAutoencoderLbfgsTrainer,
+    Cost, CostParts, FullBatchOptimizer, Metrics, SparseAutoencoder, SparseAutoencoderLbfgsTrainer,
     SparseAutoencoderTrainer,
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 use chandlery_datasets::count;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Iterations from one line on the screen to the next.
 const SAID_EVERY: usize = 20;
@@ -28,7 +30,7 @@ const KIND: Kind = Kind { command: "sparse-autoencoder train", folder: "sparse-a
 impl Family for SparseAutoencoder {
     type Settings = Settings;
     const KIND: Kind = KIND;
-    const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: "rescale" };
+    const USUAL: Usual = Usual { side: 8, patches: 10_000, prepare: "rescale", stay: false };
 
     fn reads(&self) -> Reads {
         self.config().into()
@@ -92,7 +94,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let usual = SparseAutoencoder::USUAL;
     if asked.settings.latents.kind.is_some() {
         ensure!(args.iterations.is_none(), "--iterations: --kind learns in epochs; give --epochs");
-        let rows = usual.open(&asked.input.rows, Some(SplitArg::Train), asked.settings.seed)?;
+        let rows = Sae::USUAL.open(&asked.input.rows, Some(SplitArg::Train), asked.settings.seed)?;
         return latents::train(asked.by(), args, &rows);
     }
     let optimizer = asked.settings.optimizer;
@@ -153,11 +155,6 @@ where
     session.announce(&words, settings.seed)
 }
 
-/// A panel of curves of the lines, with a logarithmic axis.
-fn panel<L>(lines: &[L], title: &str, unit: &str, xy: fn(&L) -> (f64, f64)) -> Panel {
-    Panel::new(title, unit, title, vec![Curve::new(title, lines.iter().map(xy))]).log()
-}
-
 /// Learns from all rows in every iteration.
 fn from_all(
     mut asked: Asked<AllRows>,
@@ -211,10 +208,11 @@ fn from_all(
         length: format!("{iterations} iterations"),
         figures: fields(figures),
         panels: vec![
-            panel(lines, "cost", "iteration", |line| (line.iteration as f64, line.cost)),
+            panel(lines, "cost", "iteration", |line| (line.iteration as f64, line.cost)).log(),
             panel(lines, "norm of the gradient", "iteration", |line| {
                 (line.iteration as f64, line.gradient_norm)
-            }),
+            })
+            .log(),
         ],
         note: (iterations < n)
             .then(|| format!("no step lowers the cost any more after {iterations} iterations")),
@@ -223,44 +221,36 @@ fn from_all(
 }
 
 /// Learns from minibatches in a seeded order.
-fn from_minibatches(mut asked: Asked<Minibatches>, args: &TrainArgs, rows: &Rows) -> Result<Outcome> {
-    asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, all| settings.epochs = all)?;
-    let (batch, seed) = (asked.settings.minibatches().batch, asked.settings.seed);
-    let mut feed = asked.feed(args.feed, &rows.split, ("--batch", batch), seed)?;
-    asked.settings.batch = Some(feed.config().batch);
-    let mut session = asked.open(
-        rows.of_run()?,
-        |settings, device| {
+fn from_minibatches(asked: Asked<Minibatches>, args: &TrainArgs, rows: &Rows) -> Result<Outcome> {
+    let batch = asked.settings.minibatches().batch;
+    let own = Own {
+        new: |settings: &Settings, _, device: &Device| {
             let first = first_model(settings, rows, device, None)?;
             Ok(SparseAutoencoderTrainer::new(&first, settings.minibatches())?)
         },
-        |_, path, device| Ok(SparseAutoencoderTrainer::load(path, device)?),
-    )?;
-    let settings = session.info.settings.clone();
-    begin(&session, rows)?;
-    let n = settings.epochs;
-    let until = settings.converge.rule();
-    let epochs =
-        Epochs { feed: &mut feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
-    let width = n.to_string().len();
-    let ended = session.epochs(epochs, |_, metrics, pace, _| {
-        let line = EpochLine { epoch: pace.epoch + 1, cost: metrics.cost, seconds: pace.seconds };
-        let words = format!("epoch {:>width$}/{n}  cost {:>10.6}", line.epoch, line.cost);
-        Ok(Ended { loss: line.cost, line, words, stop: false })
-    })?;
-    if ended == Outcome::Interrupted {
-        return session.interrupted();
-    }
-    let (trainer, trained) = session.trained();
+        load: |_: &Settings, _, path: &Path, device: &Device| {
+            Ok(SparseAutoencoderTrainer::load(path, device)?)
+        },
+        begin: |session: &Session<Minibatches>| begin(session, rows),
+        say: |metrics: Metrics, pace: Pace| Said {
+            line: EpochLine { epoch: pace.epoch + 1, cost: metrics.cost, seconds: pace.seconds },
+            loss: metrics.cost,
+            words: format!("cost {:>10.6}", metrics.cost),
+        },
+    };
+    let Some((trainer, trained)) = minibatches::train(asked, args, rows, batch, own)? else {
+        return Ok(Outcome::Interrupted);
+    };
+    let settings = &trained.info.settings;
     let model = trainer.model()?;
     drop(trainer);
-    let raw = raw(&settings, rows, &trained.device)?;
+    let raw = raw(settings, rows, &trained.device)?;
     let parts = |model: &SparseAutoencoder| -> Result<CostParts> {
         let (config, cost) = (model.config().clone(), settings.minibatches().cost);
         let cost = Cost::new(config, cost, &raw, settings.cost.chunk, DType::F32, &trained.device)?;
         Ok(cost.parts(&model.flat()?)?)
     };
-    let first = first_model(&settings, rows, &trained.device, Some(&trained.folder))?;
+    let first = first_model(settings, rows, &trained.device, Some(&trained.folder))?;
     let [before, after] = [parts(&first)?, parts(&model)?];
     let lines = &trained.place.reports;
     let training = Training {
@@ -270,7 +260,7 @@ fn from_minibatches(mut asked: Asked<Minibatches>, args: &TrainArgs, rows: &Rows
             batch.min(rows.split.n_samples())
         ),
         figures: fields(json!({"epochs": lines.len(), "batch": settings.batch})),
-        panels: vec![panel(lines, "cost", "epoch", |line| (line.epoch as f64, line.cost))],
+        panels: vec![panel(lines, "cost", "epoch", |line| (line.epoch as f64, line.cost)).log()],
         note: None,
     };
     finish(&trained, rows, &model, [&before, &after], training)

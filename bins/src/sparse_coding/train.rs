@@ -28,7 +28,7 @@ const TAGS: [&str; 4] = ["sparse-coding", "lasso", "feature-extraction", "unsupe
 impl Family for SparseCoding {
     type Settings = Settings;
     const KIND: Kind = Train::KIND;
-    const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "row-mean,zca=0.1" };
+    const USUAL: Usual = Usual { side: 12, patches: 20_000, prepare: "row-mean,zca=0.1", stay: false };
 
     fn reads(&self) -> Reads {
         self.config().into()
@@ -130,8 +130,14 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     session.announce(&format!("basis of {atoms} for {} ({})", rows.name, rows.words()), settings.seed)?;
     let n = settings.epochs;
     let until = settings.converge.rule();
-    let epochs =
-        Epochs { feed: &mut feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
+    let epochs = Epochs {
+        feed: &mut feed,
+        n,
+        earlier: 0,
+        report_every: None,
+        until,
+        label: &|epoch| format!("epoch {}/{n}", epoch + 1),
+    };
     let ended = session.epochs(epochs, |_, metrics, pace, _| {
         let Figures { objective, rmse, nonzero_fraction, max_relative_gap } = metrics.figures;
         let line = Line {

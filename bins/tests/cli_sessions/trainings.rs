@@ -24,7 +24,7 @@ pub struct Training {
 pub const ROWS: [&str; 4] = ["--data", "mnist-sample", "--max-rows", "300"];
 
 /// Every training command that leaves a run.
-pub const TRAININGS: [Training; 12] = [
+pub const TRAININGS: [Training; 14] = [
     Training {
         program: DBN_ON_CPU,
         begin: &["train"],
@@ -105,6 +105,41 @@ pub const TRAININGS: [Training; 12] = [
         diverges: None,
         kind: "sparse-autoencoder train",
         lines: 5,
+    },
+    Training {
+        program: SPARSE_AUTOENCODER,
+        begin: &["train"],
+        settings: &[
+            "--kind",
+            "top-k",
+            "--latents",
+            "40",
+            "--active",
+            "4",
+            "--batch",
+            "50",
+            "--aux-active",
+            "8",
+            "--dead-rows",
+            "400",
+            "--mix",
+            "128",
+            "--resident-bytes",
+            "0",
+        ],
+        length: ["--epochs", "3"],
+        diverges: Some(&["--learning-rate", "1e38"]),
+        kind: "sparse-autoencoder train",
+        lines: 18,
+    },
+    Training {
+        program: SPARSE_AUTOENCODER,
+        begin: &["train"],
+        settings: &["--kind", "jump-relu", "--latents", "40", "--batch", "50", "--report-every", "4"],
+        length: ["--epochs", "3"],
+        diverges: Some(&["--learning-rate", "1e38"]),
+        kind: "sparse-autoencoder train",
+        lines: 6,
     },
     Training {
         program: SPARSE_CODING,

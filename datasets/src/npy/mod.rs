@@ -1,6 +1,7 @@
 //! NumPy's `.npy`: one array, `[n_samples, …]`.
 //!
-//! Bytes (`|u1`) and single precision (`<f4`) in C order are mapped. Every other type of whole
+//! Bytes (`|u1`) and single precision (`<f4`) in C order are mapped, and where rows are to stay in
+//! their files (`DataOptions::stay`) floats of 16 bits (`<f2`, `BF16`) too. Every other type of whole
 //! numbers, floats and truth values, of either byte order, becomes f32 in memory; arrays in Fortran
 //! order are put into C order there. `[n, height, width]` makes grey images, and so do channels
 //! first or last ([`planes`](crate::planes)). Labels are whole numbers, or texts (`<U…`, `|S…`),
@@ -145,12 +146,14 @@ impl Array {
         let mapped = |row_type: RowType| -> Result<Arc<dyn Source>> {
             self.values(row_type.size_bytes())?;
             let (file, start) = (self.file.clone(), self.place.start);
-            let rows = MappedRows::new(&at, file, start, n_samples, n_features, row_type)?;
-            Ok(Arc::new(rows))
+            let open = if options.stay { MappedRows::unseen } else { MappedRows::new };
+            Ok(Arc::new(open(&at, file, start, n_samples, n_features, row_type)?))
         };
         let rows = match (self.descr.as_str(), self.order) {
             ("|u1", Order::C) => mapped(RowType::U8)?,
             ("<f4", Order::C) => mapped(RowType::F32)?,
+            ("<f2", Order::C) if options.stay => mapped(RowType::F16)?,
+            ("BF16", Order::C) if options.stay => mapped(RowType::Bf16)?,
             ("|u1", Order::Fortran) => {
                 let mut sink = RowSink::new(options.memory_limit());
                 self.gather(n_features, options, 1, |b| b[0], |block| sink.push(block))?;

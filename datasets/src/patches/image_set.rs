@@ -96,8 +96,8 @@ impl Image {
     /// The pixels as floats, `[channels, height, width]`; bytes are divided by 255.
     pub fn to_f32(&self) -> Vec<f32> {
         match self.row_type() {
-            RowType::F32 => bytemuck::pod_collect_to_vec(self.bytes()),
             RowType::U8 => self.bytes().iter().map(|&p| f32::from(p) / 255.).collect(),
+            _ => bytemuck::pod_collect_to_vec(self.bytes()),
         }
     }
 
@@ -161,7 +161,7 @@ impl ImageSet {
             let range = at..at + shape.n_features() * row_type.size_bytes();
             at = range.end;
             if row_type == RowType::F32 {
-                check_finite(&name, &file.bytes()[range.clone()], shape.width)?;
+                check_finite(&name, RowType::F32, &file.bytes()[range.clone()], shape.width)?;
             }
             Image::checked(name, shape, Pixels::Shared(file.clone(), range, row_type))
         };

@@ -117,7 +117,7 @@ impl ImageSet {
                 images.push(image(i, Pixels::U8(in_colour(row, area, rgb, luma)))?);
                 Ok(())
             })?,
-            RowType::F32 => each_row(split, |i, row: &[f32]| {
+            _ => each_row(split, |i, row: &[f32]| {
                 let luma = |[r, g, b]: [f32; 3]| 0.2126 * r + 0.7152 * g + 0.0722 * b;
                 images.push(image(i, Pixels::F32(in_colour(row, area, rgb, luma)))?);
                 Ok(())

@@ -83,7 +83,7 @@ impl Preparation {
         self.apply_at(first_row, rows, if rows.dtype() == DType::U8 { DType::F32 } else { rows.dtype() })
     }
 
-    fn apply_at(&self, first_row: usize, rows: &Tensor, dtype: DType) -> Result<Tensor> {
+    pub(super) fn apply_at(&self, first_row: usize, rows: &Tensor, dtype: DType) -> Result<Tensor> {
         let (from, floats) = (rows.dtype(), [DType::F16, DType::BF16, DType::F32, DType::F64]);
         if !floats.contains(&dtype) || !floats.contains(&from) && from != DType::U8 {
             return Err(Error::Argument(format!(

@@ -20,7 +20,7 @@ use super::krylov;
 use super::pca::{PASSES_TOLERANCE, Pca, Principal};
 use super::statistics::{MOST_ROWS, block_rows, in_order};
 use super::step::Step;
-use crate::ahead::Orders;
+use crate::order::Orders;
 use crate::{Error, Result, SparseBlock, Split};
 use candle::{DType, Device, Tensor};
 use rayon::prelude::*;
@@ -255,8 +255,8 @@ pub(super) fn pca(
     seed: u64,
 ) -> Result<Principal> {
     let n_samples = split.n_samples();
-    let order = Orders { n_samples, seed, shuffle: true }.of(0);
-    let drawn = &order[..n_samples.min(MOST_ROWS.next_multiple_of(block_rows(split.n_features())))];
+    let most = MOST_ROWS.next_multiple_of(block_rows(split.n_features()));
+    let drawn = Orders { n_samples, seed, shuffle: true, mix: None }.of(0).rows(0..n_samples.min(most));
     let prepare = |rows: &[u32]| -> Result<SparseBlock> {
         let prepared = preparation.sparse(0, entries(split, rows)?);
         let place = |row: usize| split.rows.origin(rows.get(row).map_or(row, |&row| row as usize));

@@ -86,7 +86,7 @@ pub(super) fn blocks(
         && let Some(minibatch) = feed.next()?
     {
         n += minibatch.rows.dim(0)?;
-        f(&preparation.apply(&minibatch.rows)?)?;
+        f(&preparation.apply_as(&minibatch.rows, DType::F32)?)?;
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ pub(super) fn in_order(
     feed.start_epoch(0, 0)?;
     let mut n = 0;
     while let Some(minibatch) = feed.next()? {
-        let done = preparation.apply_from(n, &minibatch.rows).and_then(|rows| f(n, &rows));
+        let done = preparation.apply_at(n, &minibatch.rows, DType::F32).and_then(|rows| f(n, &rows));
         done.map_err(|e| e.of_row(|row| split.rows.origin(row)))?;
         n += minibatch.rows.dim(0)?;
     }

@@ -186,6 +186,9 @@ impl<'a> Reading<'a> {
         };
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
         let file = SerializedFileReader::new(file).map_err(damaged)?;
+        if self.options.stay && file.metadata().file_metadata().num_rows() == 0 {
+            return Err(Error::format(&at, "holds 0 rows", "give at least one row"));
+        }
         let schema = Schema::of(file.metadata());
         let plan = match &self.plan {
             None => schema.plan(&at, self.options, self.no_labels)?,
@@ -321,6 +324,7 @@ impl GroupReader<'_> {
             (Rows::Floats(sink, width), [leaf]) => {
                 let (values, wide) = leaf.vectors(batch, *width)?;
                 *width = Some(wide);
+                self.check_finite(first_row, &values, wide)?;
                 sink.push(&values, wide)
             }
             (Rows::Floats(sink, width), leaves) => {
@@ -333,9 +337,23 @@ impl GroupReader<'_> {
                     }
                 }
                 *width = Some(n_columns);
+                self.check_finite(first_row, &values, n_columns)?;
                 sink.push(&values, n_columns)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Names the first value that f32 does not hold as a finite number; rows are counted in the file.
+    fn check_finite(&self, first_row: usize, values: &[f64], width: usize) -> Result<()> {
+        match values.iter().map(|&value| value as f32).enumerate().find(|(_, value)| !value.is_finite()) {
+            None => Ok(()),
+            Some((i, value)) => Err(Error::NotFinite {
+                at: self.at.to_owned(),
+                row: first_row + i / width.max(1),
+                column: i % width.max(1),
+                value,
+            }),
         }
     }
 

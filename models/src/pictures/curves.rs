@@ -19,12 +19,14 @@ pub struct Curve {
     /// Points `(x, y)` in the order of `x`. A point that is not finite breaks nothing: it is left
     /// out.
     pub points: Vec<(f64, f64)>,
+    /// Whether each point has a mark.
+    pub marked: bool,
 }
 
 impl Curve {
     /// A line through points in the order of `x`.
     pub fn new(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        Self { name: name.into(), points: points.into_iter().collect() }
+        Self { name: name.into(), points: points.into_iter().collect(), marked: true }
     }
 }
 
@@ -207,12 +209,14 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel) ->
         .label_style(("sans-serif", 12))
         .draw()
         .map_err(failed)?;
-    for (points, colour) in curves.iter().zip(colours()) {
+    for ((points, marked), colour) in curves.iter().zip(panel.curves.iter().map(|c| c.marked)).zip(colours())
+    {
         // Each piece for itself: a path that turns sharply gets a spike as long as the plot.
         let pieces = points.windows(2).map(|ends| PathElement::new(ends.to_vec(), colour.stroke_width(2)));
         chart.draw_series(pieces).map_err(failed)?;
         // A run of one epoch has one point, which is no line.
-        chart.draw_series(points.iter().map(|&p| Circle::new(p, 2, colour.filled()))).map_err(failed)?;
+        let marks = points.iter().filter(|_| marked);
+        chart.draw_series(marks.map(|&p| Circle::new(p, 2, colour.filled()))).map_err(failed)?;
     }
     Ok(())
 }

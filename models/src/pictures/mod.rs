@@ -5,9 +5,9 @@
 //! | module | what |
 //! |---|---|
 //! | [`tiles`] | rows of a tensor as tiles of a picture |
-//! | [`curves`] | curves with axes and a legend, as SVG or as pixels |
+//! | [`curves`] | curves and histograms with axes and a legend, as SVG or as pixels |
 //! | [`scatter`] | points coloured by class, as SVG, as pixels, as an animation or as images of their rows |
-//! | [`page`] | points as an HTML page that loads nothing |
+//! | [`page`] | points, or latents, as an HTML page that loads nothing |
 //! | [`planes`] | image files as planes of grey levels |
 //! | [`raster`] | letters that need no font of the machine |
 //!
@@ -27,6 +27,7 @@
 //! # Ok(()) }
 //! ```
 pub mod curves;
+mod histogram;
 pub mod page;
 pub mod planes;
 pub mod raster;

@@ -7,6 +7,7 @@ mod learning;
 mod refused;
 mod sae_files;
 mod sae_gradient;
+mod sae_top;
 mod sae_training;
 
 use candle::{DType, Device, Result, Tensor};

@@ -128,8 +128,14 @@ fn stage(session: &mut Session<UpDown>, probe: &Probe, feed: &mut Feed) -> Resul
     let (name, n) = (name(STAGES[stage]), plan::epochs(settings, STAGES[stage]));
     let earlier = STAGES[..stage].iter().map(|&stage| plan::epochs(settings, stage)).sum();
     let until = settings.converge.rule();
-    let epochs =
-        Epochs { feed, n, earlier, until, label: &|epoch| format!("{name} epoch {}/{n}", epoch + 1) };
+    let epochs = Epochs {
+        feed,
+        n,
+        earlier,
+        report_every: None,
+        until,
+        label: &|epoch| format!("{name} epoch {}/{n}", epoch + 1),
+    };
     let ended = session.epochs(epochs, |trainer, metrics, pace, _| {
         let dbn = trainer.model()?;
         let accuracy = |(rows, labels): &(Tensor, Tensor)| dbn.accuracy(rows, labels);

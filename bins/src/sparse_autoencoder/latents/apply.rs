@@ -1,34 +1,56 @@
 //! The commands `encode` and `evaluate` of models with latents.
-use crate::patch_rows::{EncodeArgs, UseArgs, open};
+use super::targets::{self, behind};
+use crate::patch_rows::{EncodeArgs, open};
 use crate::progress::Progress;
 use crate::report::{Outcome, Report, of_data};
 use crate::rows::Rows;
 use crate::run_folder::check_writable;
-use anyhow::{Context, Result};
+use crate::sparse_autoencoder::args::EvaluateArgs;
+use anyhow::{Context, Result, bail, ensure};
 use candle::{D, DType, Device, Tensor};
 use chandlery::codes::{CodesFile, Format, Notes, fingerprint};
-use chandlery::sparse_autoencoder::sae::Sae;
+use chandlery::pictures::curves::{self, Curve, Panel};
+use chandlery::sparse_autoencoder::sae::{Sae, TopRows};
 use chandlery::{Decode, Encode, Model};
 use chandlery_datasets::count;
+use chandlery_datasets::whole::write_whole;
 use chandlery_ops::codes::SparseCodes;
 use serde_json::json;
+use std::io::Write;
 
-/// Prepared rows and their codes, a block at a time.
-fn each(
+/// A block of rows on its way through a model.
+pub(super) struct Block {
+    /// Prepared rows.
+    pub x: Tensor,
+    /// What is to be given back: the same, or the targets that lie behind the rows.
+    pub y: Tensor,
+    /// Their codes.
+    pub codes: SparseCodes,
+}
+
+/// Calls `f` with all rows a block at a time; of a transcoder they may have targets behind them.
+pub(super) fn each(
     model: &Sae,
     rows: &Rows,
     device: &Device,
     label: &str,
-    mut f: impl FnMut(&Tensor, SparseCodes) -> Result<()>,
+    mut f: impl FnMut(Block) -> Result<()>,
 ) -> Result<()> {
     let mut feed = rows.feed(device)?;
     let bar = Progress::rows(rows.split.n_samples() as u64, 0);
     bar.label(label.to_owned());
+    let n_inputs = model.config().n_inputs();
     while let Some(minibatch) = feed.next()? {
-        let x = model.prepare(&minibatch.rows)?;
+        let raw = minibatch.rows;
+        let n_targets = raw.dim(1)? - n_inputs;
+        let x = model.prepare(&raw.narrow(1, 0, n_inputs)?.contiguous()?)?;
+        let y = match n_targets {
+            0 => x.clone(),
+            n => raw.narrow(1, n_inputs, n)?.contiguous()?.to_dtype(model.dtype())?,
+        };
         let codes = model.encode_prepared(&x)?;
-        of_data(&rows.name, f(&x, codes))?;
-        bar.advance(minibatch.rows.dim(0)? as u64);
+        of_data(&rows.name, f(Block { x, y, codes }))?;
+        bar.advance(raw.dim(0)? as u64);
     }
     bar.finish();
     Ok(())
@@ -41,7 +63,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     check_writable(&args.out).context("--out")?;
     let (device, model, rows) = open::<Sae>(&args.of)?;
     let mut parts = vec![];
-    each(&model, &rows, &device, "encoding", |_, codes| {
+    each(&model, &rows, &device, "encoding", |Block { codes, .. }| {
         let host = |t: &Tensor| t.to_device(&Device::Cpu);
         let SparseCodes { indices, values, count, n_atoms } = &codes;
         let (indices, values, count) = (host(indices)?, host(values)?.to_dtype(DType::F32)?, host(count)?);
@@ -82,45 +104,59 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
 
 /// Decades of densities that are counted, from 1 down: those below the last are in it too.
 const DECADES: usize = 6;
+/// Intervals of the histogram of densities.
+const INTERVALS: usize = 40;
 
 /// Prints how well rows are given back, and how many latents are active how often.
-pub fn evaluate(args: &UseArgs) -> Result<Outcome> {
-    let report = Report::new(args.common.json);
-    let (device, model, rows) = open::<Sae>(args)?;
+pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
+    let report = Report::new(args.of.common.json);
+    if let Some(path) = &args.picture {
+        check_writable(path).context("--picture")?;
+    }
+    let (device, model, rows) = open::<Sae>(&args.of)?;
     let config = model.config();
-    let wide = |t: Tensor| t.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>();
-    let (mut error, mut cosine, mut active, mut squares) = (0., 0., 0., 0.);
-    let mut sums = Tensor::zeros(config.n_visible, DType::F64, &device)?;
-    let mut uses = vec![0u64; config.n_latents];
-    each(&model, &rows, &device, "measuring", |x, codes| {
-        let x = x.to_dtype(DType::F64)?;
-        let back = model.reconstruct_prepared(&x.to_dtype(model.dtype())?)?.to_dtype(DType::F64)?;
-        error += wide((&back - &x)?.sqr()?)?;
-        let lengths = (x.sqr()?.sum(D::Minus1)?.sqrt()? * back.sqr()?.sum(D::Minus1)?.sqrt()?)?;
-        cosine += wide(((&x * &back)?.sum(D::Minus1)? / lengths.maximum(f64::MIN_POSITIVE)?)?)?;
-        squares += wide(x.sqr()?)?;
-        sums = (&sums + x.sum(0)?)?;
-        let is_active = codes.values.gt(0f64)?.flatten_all()?.to_vec1::<u8>()?;
-        for (&j, on) in codes.indices.flatten_all()?.to_vec1::<u32>()?.iter().zip(is_active) {
-            if on > 0
-                && let Some(uses) = uses.get_mut(j as usize)
-            {
-                *uses += 1;
-                active += 1.;
-            }
+    let rows = match (&args.targets, config.n_targets) {
+        (None, None) => rows,
+        (Some(name), Some(_)) => behind(&rows, &targets::open(name, &args.of.input, &rows, args.of.split)?)?,
+        (None, Some(_)) => {
+            bail!("--targets: this model is a transcoder; name the rows that it is to give back")
         }
-        Ok(())
+        (Some(_), None) => bail!("--targets: this model gives back the rows themselves; leave it out"),
+    };
+    let [want, got] = [config.n_targets.unwrap_or(0), rows.split.n_features() - config.n_inputs()];
+    ensure!(got == want, "--targets: rows must have {want} values for this model, got {got}");
+    let wide = |t: Tensor| t.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>();
+    let (mut error, mut cosine, mut squares) = (0., 0., 0.);
+    let mut sums = Tensor::zeros(config.n_outputs(), DType::F64, &device)?;
+    let mut uses = TopRows::new(config.n_latents, 0)?;
+    each(&model, &rows, &device, "measuring", |Block { x, y, codes }| {
+        let back = model.reconstruct_prepared(&x)?.to_dtype(DType::F64)?;
+        let y = y.to_dtype(DType::F64)?;
+        error += wide((&back - &y)?.sqr()?)?;
+        let lengths = (y.sqr()?.sum(D::Minus1)?.sqrt()? * back.sqr()?.sum(D::Minus1)?.sqrt()?)?;
+        cosine += wide(((&y * &back)?.sum(D::Minus1)? / lengths.maximum(f64::MIN_POSITIVE)?)?)?;
+        squares += wide(y.sqr()?)?;
+        sums = (&sums + y.sum(0)?)?;
+        Ok(uses.add(&codes)?)
     })?;
     let n = rows.split.n_samples() as f64;
     let fvu = error / (squares - wide(sums.sqr()?)? / n);
-    let (cosine, l0) = (cosine / n, active / n);
-    let dead = uses.iter().filter(|&&uses| uses == 0).count();
+    let (cosine, l0, dead) = (cosine / n, uses.l0(), uses.n_dead());
+    let logs: Vec<f64> =
+        uses.densities().iter().filter(|&&density| density > 0.).map(|x| x.log10()).collect();
     let mut decades = [0usize; DECADES];
-    for &uses in uses.iter().filter(|&&uses| uses > 0) {
-        let decade = (-(uses as f64 / n).log10()).floor().max(0.) as usize;
-        if let Some(count) = decades.get_mut(decade.min(DECADES - 1)) {
+    for log in &logs {
+        if let Some(count) = decades.get_mut(((-log).floor().max(0.) as usize).min(DECADES - 1)) {
             *count += 1;
         }
+    }
+    if let Some(path) = &args.picture {
+        let curve = Curve::histogram(count(logs.len(), "latent"), &logs, INTERVALS);
+        let title = format!("densities; {} never active", count(dead, "latent"));
+        let panel = Panel::new(title, "log10 of the share of rows", "latents", vec![curve]);
+        write_whole::<std::io::Error>(path, |file| {
+            file.write_all(curves::draw(&[panel]).map_err(std::io::Error::other)?.as_bytes())
+        })?;
     }
     report.line(&format!(
         "FVU {fvu:.4}, cosine {cosine:.4}, L0 {l0:.2} over {} of {}; {dead} of {} latents never active",
@@ -129,7 +165,7 @@ pub fn evaluate(args: &UseArgs) -> Result<Outcome> {
         config.n_latents
     ))?;
     report.finish(json!({
-        "model": args.model.model,
+        "model": args.of.model.model,
         "data": rows.name,
         "n_samples": rows.split.n_samples(),
         "squared_error": error / n,
@@ -139,6 +175,7 @@ pub fn evaluate(args: &UseArgs) -> Result<Outcome> {
         "dead_latents": dead,
         "dead": dead as f64 / config.n_latents as f64,
         "density_decades": decades,
+        "picture": args.picture,
     }))?;
     Ok(Outcome::Done)
 }

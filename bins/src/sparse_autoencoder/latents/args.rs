@@ -1,9 +1,11 @@
 //! Options of models with latents.
 use crate::options::{above_zero, at_least_one, not_negative, whole_number};
+use crate::patch_rows::UseArgs;
 use anyhow::{Result, ensure};
 use chandlery::sparse_autoencoder::sae::{Kind, LossConfig, Resampling, SaeTrainConfig};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Epochs where none are asked for.
 pub const EPOCHS: usize = 10;
@@ -11,6 +13,9 @@ pub const EPOCHS: usize = 10;
 const LATENTS: usize = 8;
 /// Active latents where none are asked for.
 const ACTIVE: usize = 32;
+/// Lines of metrics of a run with fewer epochs than `FEW_EPOCHS`.
+const LINES: usize = 20;
+const FEW_EPOCHS: usize = 10;
 
 /// Which latents are active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -90,6 +95,26 @@ pub struct LatentArgs {
     #[arg(long, value_name = "LENGTH", value_parser = above_zero, requires = "kind")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
+    /// Rows that a transcoder gives back in place of those of --data: named as these are, a row for
+    /// each of them in the same order. They are not prepared.
+    #[arg(long, value_name = "DATA", requires = "kind")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<String>,
+    /// Whether a linear map of the rows is added to what the latents give back.
+    #[arg(long, requires = "targets")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip: bool,
+    /// Rows of a buffer in memory from which minibatches are drawn, for rows in files larger than
+    /// memory: they are read in pieces of a sixteenth of it, each from front to back. Default: an
+    /// order over all rows, which takes 4 bytes of memory a row and reads rows from anywhere.
+    #[arg(long, value_name = "ROWS", value_parser = at_least_one, requires = "kind")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<usize>,
+    /// Steps from one line of metrics within an epoch to the next. Default: there is a line after
+    /// each epoch, and in runs of fewer than 10 epochs 20 lines or more.
+    #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "kind")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report_every: Option<usize>,
     /// Steps from one time to the next that dead latents start anew from rows with large errors.
     /// Default: they do not.
     #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "kind")]
@@ -114,6 +139,12 @@ impl LatentArgs {
             "--active-penalty: {words} has a number of active latents; give --active"
         );
         Ok(())
+    }
+
+    /// Steps from one report within an epoch to the next, in so many epochs of so many steps.
+    pub fn report_every(&self, epochs: usize, a_pass: usize) -> Option<usize> {
+        let few = self.kind.is_some() && epochs < FEW_EPOCHS;
+        self.report_every.or(few.then(|| (a_pass / LINES.div_ceil(epochs.max(1))).max(1)))
     }
 
     /// Latents of a model that reads so many values.
@@ -142,6 +173,8 @@ impl LatentArgs {
             loss: LossConfig {
                 sparsity: self.active_penalty.unwrap_or(usual.loss.sparsity),
                 aux_k: self.aux_active.unwrap_or(usual_aux),
+                // The decoder of a transcoder starts at 0.
+                unit_atoms: usual.loss.unit_atoms && self.targets.is_none(),
                 ..usual.loss
             },
             batch,
@@ -156,4 +189,27 @@ impl LatentArgs {
             ..usual
         }
     }
+}
+
+/// Arguments of `sparse-autoencoder top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Model and rows.
+    #[command(flatten)]
+    pub of: UseArgs,
+    /// Rows to keep of each latent.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = at_least_one)]
+    pub rows: usize,
+    /// Latents on the page: those that are active most often. The file has all.
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = at_least_one)]
+    pub page_latents: usize,
+    /// File with a text for each row, a line each, in the order of the rows; the page shows them.
+    #[arg(long, value_name = "FILE")]
+    pub texts: Option<PathBuf>,
+    /// Leave the pictures of rows out of the page if they take more MiB than this.
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = at_least_one)]
+    pub page_limit: usize,
+    /// Folder to write top.safetensors and top.html to; default: that of MODEL.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }

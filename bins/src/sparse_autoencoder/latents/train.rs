@@ -1,20 +1,22 @@
 //! The command `train` of models with latents: minibatches in a seeded order.
+use super::targets::{self, behind};
 use crate::patch_rows::{Family, Input, Usual, write_filters};
 use crate::report::Outcome;
-use crate::rows::{Reads, Rows};
+use crate::rows::{Reads, Rows, SplitArg};
 use crate::session::card::scale_of;
-use crate::session::{Asked, Card, Ended, Epochs, Kind, Nothing, Run};
+use crate::session::{Asked, Card, Kind, Nothing, Pace, Run, Session};
 use crate::sparse_autoencoder::args::{Settings, TrainArgs};
-use anyhow::Result;
+use crate::sparse_autoencoder::minibatches::{self, Own, Said, panel};
+use anyhow::{Result, ensure};
 use candle::Device;
-use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::sparse_autoencoder::SparseAutoencoder;
-use chandlery::sparse_autoencoder::sae::{Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
+use chandlery::sparse_autoencoder::sae::{Metrics, PairTrainer, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
 use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::count;
 use chandlery_datasets::preparation::StepConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::path::Path;
 
 /// Places of the first weights and of resampled rows in the random sequence of a run's seed.
 const START: u64 = 1 << 32;
@@ -26,7 +28,7 @@ const TAGS: [&str; 4] =
 impl Family for Sae {
     type Settings = Settings;
     const KIND: Kind = SparseAutoencoder::KIND;
-    const USUAL: Usual = SparseAutoencoder::USUAL;
+    const USUAL: Usual = Usual { stay: true, ..SparseAutoencoder::USUAL };
 
     fn reads(&self) -> Reads {
         self.config().into()
@@ -35,13 +37,24 @@ impl Family for Sae {
     fn width(&self) -> usize {
         self.config().n_latents
     }
+
+    fn check_gives_back(&self) -> Result<()> {
+        ensure!(
+            self.config().n_targets.is_none(),
+            "this model is a transcoder, which gives back other rows than it reads; `evaluate` compares them with --targets"
+        );
+        Ok(())
+    }
 }
 
-/// An epoch: a line of `metrics.jsonl`.
+/// An epoch, or what went before in it and was not reported: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Counted from 1.
     pub epoch: usize,
+    /// Rows that were trained on, those of earlier epochs too.
+    #[serde(default)]
+    pub rows: u64,
     /// The mean loss of its minibatches.
     pub loss: f64,
     /// Fraction of variance unexplained.
@@ -50,8 +63,21 @@ pub struct Line {
     pub l0: f64,
     /// Share of latents that are dead.
     pub dead: f64,
-    /// Time of the epoch.
+    /// Time of the epoch up to here.
     pub seconds: f64,
+}
+
+/// What is trained, in words.
+fn title(settings: &Settings, config: &SaeConfig) -> String {
+    let kind = settings.latents.kind.map_or("", |kind| kind.words());
+    let SaeConfig { n_visible, n_latents, n_targets, skip, .. } = config;
+    match n_targets {
+        None => format!("{kind} sparse autoencoder of {n_visible} values and {n_latents} latents"),
+        Some(n_targets) => {
+            let skipped = if *skip { " and a skip connection" } else { "" };
+            format!("{kind} transcoder of {n_visible} values to {n_targets} by {n_latents} latents{skipped}")
+        }
+    }
 }
 
 /// The command.
@@ -60,14 +86,14 @@ pub struct Latents;
 impl Run for Latents {
     type Input = Input;
     type Settings = Settings;
-    type Trainer = SaeTrainer;
+    type Trainer = PairTrainer;
     type Line = Line;
     type Extra = Nothing;
     const KIND: Kind = SparseAutoencoder::KIND;
 }
 
-/// The model that training starts from.
-fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<Sae> {
+/// The model that training starts from, with so many targets where it is a transcoder.
+fn first_model(settings: &Settings, rows: &Rows, n_targets: Option<usize>, device: &Device) -> Result<Sae> {
     let mut prepare = settings.prepare.clone();
     if !rows.patches {
         prepare.choose([StepConfig::MeanNorm]);
@@ -75,88 +101,87 @@ fn first_model(settings: &Settings, rows: &Rows, device: &Device) -> Result<Sae>
     let preparation = Sae::USUAL.preparation(rows, &prepare, settings.seed)?;
     let n_visible = preparation.n_outputs(rows.split.n_features())?;
     let n = settings.latents.n_latents(n_visible);
-    let config = SaeConfig {
-        preparation,
-        image: rows.split.image,
-        ..SaeConfig::new(n_visible, n, settings.latents.kind(n))
+    let kind = settings.latents.kind(n);
+    let config = match n_targets {
+        Some(n_targets) => {
+            SaeConfig { skip: settings.latents.skip, ..SaeConfig::transcoder(n_visible, n, n_targets, kind) }
+        }
+        None => SaeConfig::new(n_visible, n, kind),
     };
+    let config = SaeConfig { preparation, image: rows.split.image, ..config };
     Ok(Sae::init(config, Philox::new(settings.seed, START), device)?)
 }
 
 /// Trains a model, or resumes that, and leaves a run folder.
-pub fn train(mut asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Outcome> {
-    asked.extend_epochs(args.epochs, |settings| settings.epochs, |settings, all| settings.epochs = all)?;
+pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Outcome> {
     let batch = asked.settings.batch.unwrap_or(SaeTrainConfig::default().batch);
-    let seed = asked.settings.seed;
-    let mut feed = asked.feed(args.feed, &rows.split, ("--batch", batch), seed)?;
-    let batch = feed.config().batch;
-    asked.settings.batch = Some(batch);
-    let steps = |settings: &Settings| (settings.epochs * rows.split.n_samples().div_ceil(batch)) as u64;
-    let mut session = asked.open(
-        rows.of_run()?,
-        |settings, device| {
-            let training = settings.latents.training(batch, settings.learning_rate, steps(settings));
-            let first = first_model(settings, rows, device)?;
-            Ok(SaeTrainer::new(&first, training, Philox::new(settings.seed, RESAMPLED))?)
+    let a_pass = rows.split.n_samples();
+    let targets = match &asked.settings.latents.targets {
+        Some(name) => Some(targets::open(name, &asked.input.rows, rows, Some(SplitArg::Train))?),
+        None => None,
+    };
+    let pairs = targets.as_ref().map(|targets| behind(rows, targets)).transpose()?;
+    let n_targets = targets.map(|targets| targets.n_features());
+    let own = Own {
+        new: |settings: &Settings, steps, device: &Device| {
+            let batch = settings.batch.unwrap_or(batch);
+            let training = settings.latents.training(batch, settings.learning_rate, steps);
+            let first = first_model(settings, rows, n_targets, device)?;
+            Ok(SaeTrainer::new(&first, training, Philox::new(settings.seed, RESAMPLED))?.into())
         },
-        |settings, path, device| {
-            let (mut trainer, place) = SaeTrainer::load(path, device)?;
-            trainer.set_planned_steps(steps(settings))?;
+        load: |_: &Settings, steps, path: &Path, device: &Device| {
+            let (mut trainer, place) = PairTrainer::load(path, device)?;
+            trainer.set_planned_steps(steps)?;
             Ok((trainer, place))
         },
-    )?;
-    let settings = session.info.settings.clone();
-    let kind = settings.latents.kind.map_or("", |kind| kind.words());
-    let SaeConfig { n_visible, n_latents, .. } = session.trainer.model_config().clone();
-    let title = format!("{kind} sparse autoencoder of {n_visible} values and {n_latents} latents");
-    session.announce(&format!("{title} for {} ({})", rows.name, rows.words()), settings.seed)?;
-
-    let n = settings.epochs;
-    let width = n.to_string().len();
-    let until = settings.converge.rule();
-    let epochs =
-        Epochs { feed: &mut feed, n, earlier: 0, until, label: &|epoch| format!("epoch {}/{n}", epoch + 1) };
-    let ended = session.epochs(epochs, |_, metrics, pace, _| {
-        let line = Line {
-            epoch: pace.epoch + 1,
-            loss: metrics.loss,
-            fvu: metrics.fvu,
-            l0: metrics.l0,
-            dead: metrics.dead,
-            seconds: pace.seconds,
-        };
-        let words = format!(
-            "epoch {:>width$}/{n}  FVU {:.4}  L0 {:>6.2}  {:>5.1} % dead  {:.0} rows/s",
-            line.epoch,
-            line.fvu,
-            line.l0,
-            100. * line.dead,
-            pace.rows_per_second
-        );
-        Ok(Ended { loss: line.loss, line, words, stop: false })
-    })?;
-    if ended == Outcome::Interrupted {
-        return session.interrupted();
-    }
-    let (trainer, trained) = session.trained();
+        begin: |session: &Session<Latents>| {
+            let title = title(&session.info.settings, session.trainer.model_config());
+            session.announce(
+                &format!("{title} for {} ({})", rows.name, rows.words()),
+                session.info.settings.seed,
+            )
+        },
+        say: |Metrics { loss, fvu, l0, dead, .. }: Metrics, pace: Pace| Said {
+            line: Line {
+                epoch: pace.epoch + 1,
+                rows: (pace.epoch * a_pass + pace.rows) as u64,
+                loss,
+                fvu,
+                l0,
+                dead,
+                seconds: pace.seconds,
+            },
+            loss,
+            words: format!(
+                "FVU {fvu:.4}  L0 {l0:>6.2}  {:>5.1} % dead  {:.0} rows/s",
+                100. * dead,
+                pace.rows_per_second
+            ),
+        },
+    };
+    let Some((trainer, trained)) =
+        minibatches::train(asked, args, pairs.as_ref().unwrap_or(rows), batch, own)?
+    else {
+        return Ok(Outcome::Interrupted);
+    };
+    let settings = &trained.info.settings;
     let model = trainer.model()?;
     drop(trainer);
     let lines = &trained.place.reports;
     trained.folder.save_model("", |path| model.save_pretrained(path))?;
-    let panel = |title: &str, y: fn(&Line) -> f64| {
-        let points = lines.iter().map(|line| (line.epoch as f64, y(line)));
-        Panel::new(title, "epoch", title, vec![Curve::new(title, points)])
-    };
     trained.draw_curves(&[
-        panel("fraction of variance unexplained", |line| line.fvu).log(),
-        panel("active latents of a row", |line| line.l0),
-        panel("share of dead latents", |line| line.dead),
+        panel(lines, "fraction of variance unexplained", "rows", |line| (line.rows as f64, line.fvu)).log(),
+        panel(lines, "active latents of a row", "rows", |line| (line.rows as f64, line.l0)),
+        panel(lines, "share of dead latents", "rows", |line| (line.rows as f64, line.dead)),
     ])?;
-    let filters = write_filters(model.decoder(), model.shape(), &trained.folder, |n| {
+    let shape = model.shape().filter(|_| n_targets.is_none());
+    let filters = write_filters(model.decoder(), shape, &trained.folder, |n| {
         format!("what the first {n} latents stand for; mid-grey is 0")
     })?;
     let pictures: Vec<_> = filters.into_iter().collect();
     let last = lines.last();
+    let SaeConfig { n_visible, n_latents, .. } = *model.config();
+    let (epochs, batch) = (last.map_or(0, |line| line.epoch), settings.batch.unwrap_or(batch));
     let [fvu, l0, dead] =
         [last.map_or(f64::NAN, |l| l.fvu), last.map_or(0., |l| l.l0), last.map_or(0., |l| l.dead)];
     let results = json!({
@@ -165,7 +190,8 @@ pub fn train(mut asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result
         "kind": settings.latents.kind,
         "n_visible": n_visible,
         "n_latents": n_latents,
-        "epochs": lines.len(),
+        "targets": settings.latents.targets,
+        "epochs": epochs,
         "batch": batch,
         "fvu": fvu,
         "l0": l0,
@@ -173,11 +199,11 @@ pub fn train(mut asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result
     });
     let card = Card {
         tags: &TAGS,
-        title,
+        title: title(settings, model.config()),
         learned: format!("Learned by Adam on `{}`: {}.", rows.name, rows.words()),
-        settings: format!("{} in minibatches of {batch}", count(lines.len(), "epoch")),
+        settings: format!("{} in minibatches of {batch}", count(epochs, "epoch")),
         results: format!(
-            "| in the last epoch | |\n|---|---|\n| fraction of variance unexplained | **{fvu:.4}** |\n\
+            "| at the end | |\n|---|---|\n| fraction of variance unexplained | **{fvu:.4}** |\n\
              | active latents of a row | {l0:.2} |\n| share of dead latents | {dead:.4} |\n\n\
              ![while it learned](curves.svg)"
         ),

@@ -3,9 +3,12 @@
 //! | part | what |
 //! |---|---|
 //! | `page.html`, `page.css`, `page.js` | the page without its data |
+//! | `common.css`, `common.js` | what it has in common with other pages |
+//! | [`latents`] | another page: latents of a sparse autoencoder |
 //! | [`sprites`] | pictures of rows, for the one that the pointer is on |
 //! | [`values`] | numbers of rows that are no pictures, for the same |
 //! | [`Page::write`] | the page with its data: points in 16 bits for each coordinate, classes in 32, pictures as PNG |
+pub mod latents;
 pub mod sprites;
 pub mod values;
 
@@ -104,15 +107,37 @@ impl Page<'_> {
             values: self.values,
             notes: self.notes,
         };
-        let mut rest = include_str!("page.html");
+        TEMPLATE.write(self.title, &data, out)
+    }
+}
+
+const COMMON_STYLE: &str = include_str!("common.css");
+const COMMON_SCRIPT: &str = include_str!("common.js");
+const TEMPLATE: Template = Template {
+    html: include_str!("page.html"),
+    style: [COMMON_STYLE, include_str!("page.css")],
+    script: [COMMON_SCRIPT, include_str!("page.js")],
+};
+
+/// A page without its data: `{{title}}`, `{{style}}`, `{{data}}` and `{{script}}` stand where these
+/// go.
+struct Template {
+    html: &'static str,
+    style: [&'static str; 2],
+    script: [&'static str; 2],
+}
+
+impl Template {
+    fn write(&self, title: &str, data: &impl Serialize, out: &mut impl Write) -> Result<()> {
+        let mut rest = self.html;
         while let Some((before, after)) = rest.split_once("{{") {
             out.write_all(before.as_bytes())?;
             let (name, after) = after.split_once("}}").unwrap_or((after, ""));
             match name {
-                "title" => out.write_all(escaped(self.title).as_bytes())?,
-                "style" => out.write_all(include_bytes!("page.css"))?,
-                "data" => serde_json::to_writer(InScript(&mut *out), &data).map_err(io::Error::from)?,
-                _ => out.write_all(include_bytes!("page.js"))?,
+                "title" => out.write_all(escaped(title).as_bytes())?,
+                "style" => out.write_all(self.style.concat().as_bytes())?,
+                "data" => serde_json::to_writer(InScript(&mut *out), data).map_err(io::Error::from)?,
+                _ => out.write_all(self.script.concat().as_bytes())?,
             }
             rest = after;
         }
@@ -172,7 +197,7 @@ mod tests {
     use crate::pictures::scatter::Classes;
     use serde_json::Value;
 
-    fn data_of(html: &str) -> Value {
+    pub(super) fn data_of(html: &str) -> Value {
         let (_, after) = html.split_once(r#"<script id="data" type="application/json">"#).unwrap();
         serde_json::from_str(after.split_once("</script>").unwrap().0).unwrap()
     }

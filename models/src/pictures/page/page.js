@@ -1,8 +1,4 @@
-'use strict';
 // The data of the page: see `Data` in page/mod.rs.
-const data = JSON.parse(document.getElementById('data').textContent);
-const element = (id) => document.getElementById(id);
-const decoded = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
 const { n, n_dims: dims, classes } = data;
 const stored = new Uint16Array(decoded(data.points));
 const classOf = new Uint32Array(decoded(data.class_of));
@@ -169,27 +165,6 @@ function nearest(left, top) {
   }
   return best;
 }
-const atlases = [];
-function picture(i) {
-  const { sprites } = data, target = element('picture');
-  target.hidden = !sprites;
-  if (!sprites) return;
-  const which = Math.floor(i / sprites.per_atlas), at = i % sprites.per_atlas;
-  if (!atlases[which]) {
-    atlases[which] = new Image();
-    atlases[which].src = 'data:image/png;base64,' + sprites.atlases[which];
-  }
-  const { width, height, columns } = sprites, zoom = Math.max(1, Math.round(112 / Math.max(width, height)));
-  const paint = () => {
-    if (chosen !== i) return;
-    [target.width, target.height] = [width, height];
-    target.style.width = width * zoom + 'px';
-    target.style.height = height * zoom + 'px';
-    const [left, top] = [1 + (at % columns) * (width + 1), 1 + Math.floor(at / columns) * (height + 1)];
-    target.getContext('2d').drawImage(atlases[which], left, top, width, height, 0, 0, width, height);
-  };
-  atlases[which].decode().then(paint, () => {});
-}
 // The first values of a row, a line each.
 const table = data.values && new Float32Array(decoded(data.values.cells));
 function valuesOf(i) {
@@ -214,7 +189,8 @@ function choose(i) {
   bold.textContent = name;
   element('words').replaceChildren(bold, ...lines.map((line) => Object.assign(document.createElement('div'), { textContent: line })));
   element('said').textContent = ['row ' + i, name, place, ...valuesOf(i)].filter((text) => text).join(', ');
-  picture(i);
+  element('picture').hidden = !data.sprites;
+  if (data.sprites) picture(data.sprites, i, element('picture'), 112, () => chosen === i);
   const [left, top] = [x[i] / screen.ratio, y[i] / screen.ratio], box = tip.getBoundingClientRect();
   const [w, h] = [screen.width / screen.ratio, screen.height / screen.ratio];
   const [tw, th] = [Math.max(box.width, data.sprites ? 240 : 0), Math.max(box.height, data.sprites ? 130 : 0)];
@@ -338,15 +314,6 @@ function theme() {
   document.documentElement.classList.toggle('dark', dark);
   document.querySelectorAll('#legend i').forEach((mark, k) => { mark.style.background = `rgb(${colourOf(k).join()})`; });
   redraw();
-}
-function paragraphs(id, lines) {
-  element(id).append(...lines.map((line) => Object.assign(document.createElement('p'), { textContent: line })));
-}
-for (const [name, value] of data.figures) {
-  const [item, bold] = [document.createElement('span'), document.createElement('b')];
-  bold.textContent = value;
-  item.append(name + ' ', bold);
-  element('figures').append(item);
 }
 paragraphs('help', [
   solid ? 'Drag: rotate. Shift and drag, or two fingers: move.' : 'Drag: move.', 'Wheel or pinch: zoom. Double click: reset.',

@@ -57,10 +57,12 @@ mod jump_relu;
 pub mod loss;
 mod loss_config;
 mod matryoshka;
+mod pairs;
 mod pass;
 mod relu;
 mod start;
 mod top_k;
+mod top_rows;
 pub mod train;
 mod train_config;
 
@@ -68,7 +70,9 @@ pub use config::{Kind, START_THRESHOLD, SaeConfig};
 pub use files::FileFormat;
 pub use loss::Gradients;
 pub use loss_config::{LossConfig, Moment, Penalty};
+pub use pairs::PairTrainer;
 pub use start::geometric_median;
+pub use top_rows::{Neighbour, TopRows};
 pub use train::{Metrics, SaeTrainer};
 pub use train_config::{Resampling, SaeTrainConfig};
 

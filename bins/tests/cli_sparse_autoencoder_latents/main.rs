@@ -1,6 +1,10 @@
 //! `sparse-autoencoder --kind` as a user runs it: the built binary, few epochs, real folders.
 #![allow(clippy::unwrap_used)]
+#[path = "../common/mod.rs"]
 mod common;
+mod streams;
+mod top;
+mod transcoders;
 
 use candle::{DType, Device::Cpu, Tensor};
 use chandlery::sparse_autoencoder::sae::{Kind, Sae};
@@ -188,7 +192,11 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
         &["train", "--kind", "topk", "--hidden", "8"],
         "cannot be used with",
     );
-    // NaN ends a run with the steps named.
+    // A run that diverges ends with its steps named, NaN in the data with the row.
+    let args = train("top-k", &["--active", "2", "--out", "bad"]).into_iter();
+    let args: Vec<&str> = args.map(|arg| if arg == "0.01" { "1e38" } else { arg }).collect();
+    let err = SPARSE_AUTOENCODER.fail(folder.path(), &args, 1);
+    assert!(err.contains("infinite or NaN") && err.contains("step"), "{err}");
     let mut values = vec![1f32; 40 * VALUES];
     for (i, value) in values.iter_mut().enumerate() {
         *value += (i * 7 % 11) as f32;
@@ -206,8 +214,8 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
         "--prepare",
         "none",
         "--out",
-        "bad",
+        "nan",
     ];
     let err = SPARSE_AUTOENCODER.fail(folder.path(), &args, 1);
-    assert!(err.contains("NaN"), "{err}");
+    assert!(err.contains("nan.npy: row 5, column 0 is NaN"), "{err}");
 }
