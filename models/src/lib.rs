@@ -23,6 +23,9 @@
 //! for, [`codes`] are files of sparse codes, and `pictures`, with the feature of that name, draws
 //! all of it.
 //!
+//! [`guide`] has recipes by task, and the names of scikit-learn, PyTorch and openTSNE beside those
+//! of here.
+//!
 //! # What every model has
 //!
 //! | | takes | gives |
@@ -84,6 +87,11 @@
 //! and the CPU and the GPU make the same draws. Nothing here prints.
 #[macro_use]
 mod ensure;
+
+/// Recipes by task, and names of other libraries beside those of this one.
+#[cfg(feature = "image")]
+#[doc = include_str!("../README.md")]
+pub mod guide {}
 
 mod check;
 pub mod checkpoint;

@@ -1,11 +1,10 @@
 //! Models of the hub, played by a server on the loopback interface: as the real one answers, both
 //! files of one commit, and which of them are fetched. Each run is a process of its own, this same
 //! executable asked for the test [`child`].
-#![cfg(feature = "hub")]
-#[path = "../../datasets/tests/common/process.rs"]
+#[path = "../datasets/tests/common/process.rs"]
 mod process;
 #[allow(dead_code)] // The tests of data sets use more of it.
-#[path = "../../datasets/tests/common/server.rs"]
+#[path = "../datasets/tests/common/server.rs"]
 mod server;
 use candle::Device;
 use chandlery::pretrained::model_type;
