@@ -1,7 +1,7 @@
 //! The command `completions`: what a shell needs to complete the commands and options of a program.
 use crate::report::{Outcome, to_stdout};
 use anyhow::Result;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_complete::{Shell, generate};
 
 /// Arguments of `completions`.
@@ -20,7 +20,11 @@ impl CompletionsArgs {
     /// # Errors
     /// When standard output refuses.
     pub fn print<C: CommandFactory>(&self) -> Result<Outcome> {
-        let mut command = C::command();
+        self.print_of(C::command())
+    }
+
+    /// The same of a command line.
+    pub(crate) fn print_of(&self, mut command: Command) -> Result<Outcome> {
         let name = command.get_name().to_owned();
         let mut script = Vec::new();
         generate(self.shell, &mut command, name, &mut script);

@@ -1,4 +1,5 @@
 //! Help texts that programs share, and their examples.
+use clap::Command;
 
 /// The steps of `--prepare`, a line each.
 macro_rules! steps {
@@ -33,6 +34,16 @@ pub const PREPARE: &str = concat!(
      for tsne evaluate: the fitted steps of the run.\n\n",
     steps!()
 );
+
+/// The command, with examples that start as the user calls it: `chandlery dbn` in place of `dbn`.
+pub(crate) fn called(command: Command, name: &str) -> Command {
+    let Some((_, bin)) = name.rsplit_once(' ') else { return command };
+    let command = match command.get_after_help().map(ToString::to_string) {
+        Some(help) => command.after_help(help.replace(&format!("\n  {bin}"), &format!("\n  {name}"))),
+        None => command,
+    };
+    command.mut_subcommands(|sub| called(sub, name))
+}
 
 /// For tests: the command lines of the examples at the end of a help text, in words.
 #[cfg(test)]

@@ -29,6 +29,7 @@ pub mod patch_rows;
 mod plain;
 pub mod precision;
 pub mod program;
+pub mod programs;
 pub mod progress;
 pub mod read_args;
 mod readout;

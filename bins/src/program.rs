@@ -1,20 +1,25 @@
 //! How a program begins and ends, and which program uses which model.
 use crate::interrupt;
 use crate::report::{Outcome, note, one_line};
-use crate::session::args::parse_or_exit;
+use crate::session::args::parse;
 use crate::session::info::check_finished;
 use crate::stages;
 use anyhow::{Context, Result};
 use chandlery::pretrained::{self, ModelType};
 use clap::Parser;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The `main` of a program: runs the command of its command line. Prints an error as one line:
-/// `dbn: cause: cause`.
+/// The `main` of a program: runs the command of this command line, whose first argument is what the
+/// user calls the program. Prints an error as one line: `dbn: cause: cause`.
 ///
 /// The exit code is 0 when done, 1 for an error, 130 after Ctrl-C, 143 after SIGTERM. Clap's usage
 /// errors exit with 2 before.
-pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> ExitCode {
+pub fn main<C: Parser>(
+    bin: &str,
+    args: impl IntoIterator<Item = OsString>,
+    run: impl FnOnce(C) -> Result<Outcome>,
+) -> ExitCode {
     stages::begin();
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -22,8 +27,13 @@ pub fn main<C: Parser>(bin: &str, run: impl FnOnce(C) -> Result<Outcome>) -> Exi
             hook(panic);
         }
     }));
-    let cli = parse_or_exit();
-    match interrupt::listen().context("cannot listen for Ctrl-C").and_then(|()| run(cli)) {
+    let cli = parse(args).unwrap_or_else(|e: clap::Error| e.exit());
+    ended(bin, interrupt::listen().context("cannot listen for Ctrl-C").and_then(|()| run(cli)))
+}
+
+/// The exit code of this outcome; an error is printed.
+pub(crate) fn ended(bin: &str, outcome: Result<Outcome>) -> ExitCode {
+    match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Interrupted) => ExitCode::from(interrupt::exit_code()),
         Err(err) => {

@@ -18,6 +18,9 @@
 pub mod core;
 pub mod arrays;
 pub mod codes;
+/// Builds for GPUs, and a new op file by file.
+#[doc = include_str!("../README.md")]
+pub mod guide {}
 pub mod images;
 pub mod layers;
 pub mod tsne;

@@ -133,7 +133,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// What a build without a feature says of what it cannot read.
-    #[cfg(not(all(feature = "hub", feature = "image", feature = "parquet", feature = "hdf5")))]
+    #[cfg(not(all(
+        feature = "hub",
+        feature = "image",
+        feature = "parquet",
+        feature = "hdf5",
+        feature = "samples"
+    )))]
     pub(crate) fn without(at: impl std::fmt::Display, what: &str, feature: &str) -> Self {
         Self::format(
             at,

@@ -49,12 +49,14 @@
 //! | `hub`             | yes     | data sets of the Hugging Face hub (with `parquet`)                  |
 //! | `image`           | yes     | images: files, folders, in tables, and the built-in photographs     |
 //! | `parquet`         | yes     | parquet files                                                       |
+//! | `samples`         | yes     | the built-in digits and (with `image`) photographs, 1.6 MB          |
 //! | `hdf5`            | no      | `.h5ad` of AnnData and `.h5` of 10x Genomics                        |
 //! | `candle-datasets` | no      | what candle-datasets has loaded, and back: `Dataset::from_candle`    |
 //! | `cuda`            | no      | rows on GPUs                                                        |
 //!
 //! Without the first three what is left costs little more to build than candle itself: rows in
-//! memory, `.npy`, `.safetensors`, idx files and the built-in digits.
+//! memory, `.npy`, `.safetensors`, idx files and the built-in digits. [`guide`] says what each file
+//! may look like, and how a format is added.
 //!
 //! Bytes stay bytes up to the device and stand for themselves over 255; kernels multiply by
 //! [`Feed::scale`].
@@ -67,6 +69,7 @@ mod count;
 pub mod dataset;
 mod decode;
 mod delimited;
+#[cfg_attr(not(feature = "samples"), path = "no_samples.rs")]
 pub mod embedded;
 mod error;
 pub mod feed;
@@ -76,6 +79,9 @@ mod form;
 mod formats;
 mod gather;
 pub mod guard;
+/// What `--data` and [`open()`] accept, and how a format is added.
+#[doc = include_str!("../README.md")]
+pub mod guide {}
 #[cfg(feature = "hub")]
 pub mod hub;
 mod idx;

@@ -1,6 +1,18 @@
 //! Unsupervised models for [candle](https://github.com/huggingface/candle), on the CPU and on
 //! NVIDIA GPUs.
 //!
+//! | you want | read |
+//! |---|---|
+//! | features of rows, for a classifier or a network of your own | [`dbn`], [`dae`] |
+//! | a classifier or a deep autoencoder from few labels | [`feedforward`] |
+//! | a picture of a data set | [`tsne`] |
+//! | photographs without noise, or with missing pixels filled in | [`dictionary::image`] |
+//! | sparse codes | [`dictionary`], [`sparse_coding`] |
+//! | features of a neural network's activations | [`sparse_autoencoder::sae`] |
+//! | samples and likelihoods | [`rbm`], [`dbn`], [`labelled`], [`evaluation`] |
+//! | a minimum of a smooth function | [`optim`] |
+//! | recipes, and names of scikit-learn, PyTorch and openTSNE beside those of here | [`guide`] |
+//!
 //! | module | model | layer above the data |
 //! |---|---|---|
 //! | [`rbm`] | restricted Boltzmann machine | one layer of features, learned by contrastive divergence |
@@ -84,6 +96,11 @@
 //! and the CPU and the GPU make the same draws. Nothing here prints.
 #[macro_use]
 mod ensure;
+
+/// Recipes by task, and names of other libraries beside those of this one.
+#[cfg(feature = "image")]
+#[doc = include_str!("../README.md")]
+pub mod guide {}
 
 mod check;
 pub mod checkpoint;

@@ -16,6 +16,7 @@ const LAWS: [Corruption; 5] = [
 ];
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn corrupted_rows_are_the_same_bits_on_every_device_at_any_size() -> Result<()> {
     // Around a block of Philox, a warp, a thread block, and beyond a grid of 4096 blocks of 256
     // threads of 4 elements.

@@ -198,6 +198,7 @@ fn held_out_error_after_equal_epochs_is_within_a_hundredth_of_the_serial_program
 }
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn stacks_learn_alike_on_every_device() -> Result<()> {
     let stack =
         |device: &Device| StackedDae::init(StackedDaeConfig::new(&[64, 48, 32]), Philox::new(6, 0), device);

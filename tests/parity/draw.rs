@@ -13,6 +13,7 @@ const SIZES: [usize; 16] =
     [1, 2, 3, 4, 5, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 100_003, 4096 * 256 * 4 + 4097];
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn draws_are_the_same_bits_on_every_device_at_any_size() -> Result<()> {
     for device in devices()? {
         for n in SIZES {

@@ -26,6 +26,7 @@ fn machine(visible: VisibleUnit, (v, h): (usize, usize), stdev: f64) -> Result<R
 }
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn exact_sums_are_the_same_on_every_device() -> Result<()> {
     // Blocks of a GPU are larger: here it takes these in one, or, at 300 × 15, in several.
     let sizes = [(1, 1), (5, 3), (12, 17), (300, 15)];
@@ -69,6 +70,7 @@ fn annealing_finds_the_exact_sum_on_every_device() -> Result<()> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn likelihoods_and_bounds_are_the_same_on_every_device() -> Result<()> {
     let layers =
         [machine(VisibleUnit::Bernoulli, (13, 9), 0.5)?, machine(VisibleUnit::Bernoulli, (9, 6), 0.5)?];

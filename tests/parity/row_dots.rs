@@ -6,6 +6,7 @@ use chandlery_ops::core::normal;
 use chandlery_tests::devices;
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn row_dots_are_the_bits_of_the_cpu() -> Result<()> {
     for device in devices()? {
         // Columns around the 256 lanes and the 16,384 columns of a segment; 3289 is 64-25-64.

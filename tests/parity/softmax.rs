@@ -7,6 +7,7 @@ use chandlery_ops::core::uniform;
 use chandlery_tests::{assert_close, devices};
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn the_classifier_is_the_same_on_every_device() -> Result<()> {
     // The second has more values than are fitted in f64; it ends within the decrease of its last
     // step, 5e-5 nats, of the minimum.

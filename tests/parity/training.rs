@@ -39,6 +39,7 @@ const RTOL: f32 = 2e-4;
 const ATOL: f32 = 2e-5;
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn fifty_steps_are_the_same_on_every_device() -> Result<()> {
     let base = RbmTrainConfig { batch: 20, ..RbmTrainConfig::default() };
     let sparsity = Some(SparsityConfig { target: 0.1, cost: 1., decay: 0.9 });

@@ -83,6 +83,7 @@ fn a_label_that_is_no_class_is_refused_and_the_device_lives() -> Result<()> {
 const CASES: [(Stage, bool); 3] = [(Stage::Top, true), (Stage::UpDown, false), (Stage::UpDown, true)];
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn forty_steps_are_the_same_on_every_device() -> Result<()> {
     for (stage, persistent) in CASES {
         let mut on_cpu = trainer(stage, persistent, &CPU)?;
@@ -129,6 +130,7 @@ fn a_run_resumes_bit_for_bit_on_every_device() -> Result<()> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn free_energies_and_samples_are_the_same_on_every_device() -> Result<()> {
     let mut trainer = trainer(Stage::UpDown, false, &CPU)?;
     train(&mut trainer, 0, STEPS, &CPU)?;

@@ -3,6 +3,7 @@
 //!
 //! There is one module per model. Each prints our time, the paper's, the peer's, the hardware
 //! floor, and the share of the floor reached.
+mod all;
 mod common;
 mod contrastive;
 mod convolution;
@@ -27,6 +28,7 @@ mod table;
 mod timing;
 mod tsne;
 
+pub use all::AllArgs;
 pub use convolution::ConvolutionArgs;
 pub use dae::DaeArgs;
 pub use dictionary::DictionaryArgs;
@@ -94,6 +96,8 @@ pub enum Model {
     Tsne(TsneArgs),
     /// Whole commands with default settings, from the command to the prompt: seconds by stage.
     Runs(RunsArgs),
+    /// The commands of BENCHMARKS.md one after the other, and what they print as a page.
+    All(AllArgs),
 }
 
 /// Runs the benchmark that the command line names.
@@ -115,6 +119,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Knn(args) => knn::run(args)?,
         Model::Tsne(args) => tsne::run(args)?,
         Model::Runs(args) => runs::run(args)?,
+        Model::All(args) => all::run(args)?,
     }
     Ok(Outcome::Done)
 }

@@ -4,5 +4,5 @@ use chandlery_bins::{bench, program};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    program::main("bench", |cli: bench::Cli| bench::run(&cli))
+    program::main("bench", std::env::args_os(), |cli: bench::Cli| bench::run(&cli))
 }

@@ -3,5 +3,5 @@ use chandlery_bins::{dae, program};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    program::main("dae", dae::run)
+    program::main("dae", std::env::args_os(), dae::run)
 }

@@ -3,5 +3,5 @@ use chandlery_bins::{dbn, program};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    program::main("dbn", dbn::run)
+    program::main("dbn", std::env::args_os(), dbn::run)
 }

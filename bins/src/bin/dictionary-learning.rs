@@ -3,5 +3,5 @@ use chandlery_bins::{dictionary, program};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    program::main("dictionary-learning", dictionary::run)
+    program::main("dictionary-learning", std::env::args_os(), dictionary::run)
 }

@@ -3,5 +3,5 @@ use chandlery_bins::{program, sparse_autoencoder};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    program::main("sparse-autoencoder", sparse_autoencoder::run)
+    program::main("sparse-autoencoder", std::env::args_os(), sparse_autoencoder::run)
 }

@@ -3,5 +3,5 @@ use chandlery_bins::{program, sparse_coding};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    program::main("sparse-coding", sparse_coding::run)
+    program::main("sparse-coding", std::env::args_os(), sparse_coding::run)
 }

@@ -3,5 +3,5 @@ use chandlery_bins::{program, tsne};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    program::main("tsne", tsne::run)
+    program::main("tsne", std::env::args_os(), tsne::run)
 }

@@ -269,8 +269,11 @@ pub fn command_line(bin: &str) -> String {
         true => arg,
         false => format!("'{}'", arg.replace('\'', "'\\''")),
     };
-    let args = std::env::args().skip(1).map(quoted);
-    std::iter::once(bin.to_owned()).chain(args).collect::<Vec<_>>().join(" ")
+    let mut args = std::env::args();
+    let called = args.next().unwrap_or_default();
+    let of_all = Path::new(&called).file_stem().is_some_and(|stem| stem == "chandlery");
+    let bin = if of_all { "chandlery" } else { bin };
+    std::iter::once(bin.to_owned()).chain(args.map(quoted)).collect::<Vec<_>>().join(" ")
 }
 
 /// Makes `<parent>/<bin>-<UTC time>`; a second run within the second gets a number.

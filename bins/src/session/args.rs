@@ -1,4 +1,5 @@
 //! Options of every training command, and what `--resume` refuses.
+use crate::help::called;
 use crate::options::{Common, at_least_one, bytes, not_negative};
 use anyhow::Result;
 use chandlery_datasets::{FeedConfig, Split};
@@ -111,22 +112,17 @@ const WITH_RESUME: [&str; 10] = [
     "epochs",
 ];
 
-/// Reads a command line. With `--resume`, every other option that would be ignored is an error.
+/// Reads a command line, which starts with what the user calls the program. With `--resume`, every other option that would be ignored is an error.
 ///
 /// # Errors
 /// Those of clap.
-pub fn parse<C: Parser>(
-    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-) -> Result<C, clap::Error> {
-    let mut command = C::command();
-    let matches = command.try_get_matches_from_mut(args)?;
+pub fn parse<C: Parser>(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<C, clap::Error> {
+    let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+    let name = args.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let mut command = called(C::command(), &name);
+    let matches = command.try_get_matches_from_mut(&args)?;
     check(&mut command, &matches)?;
     C::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
-}
-
-/// Reads the command line of this process. On an error, clap prints it and ends the process.
-pub fn parse_or_exit<C: Parser>() -> C {
-    parse(std::env::args_os()).unwrap_or_else(|e: clap::Error| e.exit())
 }
 
 fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -1,8 +1,9 @@
 //! What the tests of the command line share: running a program as a user does, and reading what it
 //! leaves.
 #![allow(dead_code)] // Each test file uses some of it.
-use chandlery_bins::{bench, dae, dbn, dictionary, sparse_autoencoder, sparse_coding, tsne};
-use clap::CommandFactory;
+mod npy;
+
+pub use npy::npy;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -32,6 +33,9 @@ pub const DAE: Program = Program { path: env!("CARGO_BIN_EXE_dae"), last: &["--d
 
 /// The built `tsne`.
 pub const TSNE: Program = Program { path: env!("CARGO_BIN_EXE_tsne"), last: &["--device", "cpu"] };
+
+/// The built `chandlery`.
+pub const CHANDLERY: Program = Program { path: env!("CARGO_BIN_EXE_chandlery"), last: &[] };
 
 /// The built `bench`.
 pub const BENCH: Program = Program { path: env!("CARGO_BIN_EXE_bench"), last: &[] };
@@ -101,17 +105,9 @@ impl Program {
 
 /// The command lines of all programs.
 pub fn programs() -> [clap::Command; 7] {
-    let all = [
-        dbn::cli::Cli::command(),
-        dae::args::Cli::command(),
-        dictionary::args::Cli::command(),
-        sparse_autoencoder::args::Cli::command(),
-        sparse_coding::args::Cli::command(),
-        tsne::args::Cli::command(),
-        bench::Cli::command(),
-    ];
+    let all = chandlery_bins::programs::commands();
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin")).unwrap();
-    assert_eq!(files.count(), all.len(), "a program is missing here");
+    assert_eq!(files.count(), all.len() + 1, "a program is missing there, or `chandlery` here");
     all.map(|mut command| {
         command.build();
         command
@@ -203,14 +199,6 @@ pub fn picture_size(path: &Path) -> (u32, u32) {
 /// around them.
 pub fn side(tiles: u32) -> u32 {
     2 * (29 * tiles + 1)
-}
-
-/// A `.npy` file of this type and shape.
-pub fn npy(descr: &str, shape: &str, data: Vec<u8>) -> Vec<u8> {
-    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-    header.extend(std::iter::repeat_n(' ', 117 - header.len()));
-    header.push('\n');
-    [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes(), &data].concat()
 }
 
 /// Writes a `.npy` file of f32.

@@ -61,32 +61,51 @@ __device__ __forceinline__ bool is_whole(const T* pre, const V* bias, unsigned n
   return n % 4 == 0 && ((size_t)pre | (size_t)bias) % 16 == 0;
 }
 
-// The numbers of a lane, of those from `base` on; `missing` from n on.
-template <typename T, typename V>
-__device__ __forceinline__ void numbers_of(const T* from, unsigned base, unsigned lane, unsigned n, bool whole,
-                                           V missing, V (&v)[P]) {
-#pragma unroll
-  for (unsigned q = 0; q < P; q += 4) {
-    const unsigned first = latent_of(base, lane, q);
-    if (whole && first < n) {
-      load4(from + first, reinterpret_cast<V(&)[4]>(v[q]));
-    } else {
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) v[q + i] = first + i < n ? (V)wide(from[first + i]) : missing;
-    }
-  }
+// Four neighbours as they lie in memory.
+__device__ __forceinline__ void copy4(const float* from, float* to) {
+  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
+}
+__device__ __forceinline__ void copy4(const __nv_bfloat16* from, __nv_bfloat16* to) {
+  *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(from);
+}
+__device__ __forceinline__ void copy4(const double* from, double* to) {
+  reinterpret_cast<double2*>(to)[0] = reinterpret_cast<const double2*>(from)[0];
+  reinterpret_cast<double2*>(to)[1] = reinterpret_cast<const double2*>(from)[1];
 }
 
-// v of the latents of a lane; those from n on are minus infinity. Without a bias it is 0.
-template <typename T, typename V>
-__device__ __forceinline__ void values_of(const T* pre, const V* bias, unsigned base, unsigned lane, unsigned n,
-                                          bool whole, V (&v)[P]) {
-  numbers_of(pre, base, lane, n, whole, missing<V>(), v);
-  if (!bias) return;
-  V b[P];
-  numbers_of(bias, base, lane, n, whole, V(0), b);
+// The numbers of a lane, of those from `base` on, as they lie in memory; 0 from n on.
+template <typename T> struct Numbers {
+  alignas(16) T at[P];
+
+  __device__ __forceinline__ void fetch(const T* from, unsigned base, unsigned lane, unsigned n, bool whole) {
 #pragma unroll
-  for (unsigned q = 0; q < P; ++q) v[q] += b[q];
+    for (unsigned q = 0; q < P; q += 4) {
+      const unsigned first = latent_of(base, lane, q);
+      if (whole) {
+        if (first < n) copy4(from + first, at + q);
+      } else {
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i)
+          if (first + i < n) at[q + i] = from[first + i];
+      }
+    }
+  }
+};
+
+// v of the latents of a lane, from what was fetched; those from n on are minus infinity. Without a
+// bias it is 0.
+template <typename T, typename V>
+__device__ __forceinline__ void values_of(const Numbers<T>& pre, const V* bias, unsigned base, unsigned lane,
+                                          unsigned n, bool whole, V (&v)[P]) {
+  Numbers<V> b;
+  if (bias) b.fetch(bias, base, lane, n, whole);
+#pragma unroll
+  for (unsigned q = 0; q < P; ++q) v[q] = bias ? (V)wide(pre.at[q]) + b.at[q] : (V)wide(pre.at[q]);
+  if (base + STEP > n) {
+#pragma unroll
+    for (unsigned q = 0; q < P; ++q)
+      if (latent_of(base, lane, q) >= n) v[q] = missing<V>();
+  }
 }
 
 // Calls take(place, q) for each hit q of a lane, in the order of latents over the warp; gives how many
@@ -194,6 +213,9 @@ __device__ __forceinline__ void top_k(unsigned* indices, V* values, unsigned* co
   for (size_t row = (size_t)blockIdx.x * warps + warp; row < m; row += (size_t)gridDim.x * warps) {
     const T* const of_row = pre + row * n;
     held.n = 0, held.bound = 0;
+    // What comes next is fetched while this is looked at.
+    Numbers<T> next;
+    if (!among) next.fetch(of_row, 0, lane, n, whole);
     for (unsigned base = 0; base < all; base += STEP) {
       V v[P];
       if (among) {
@@ -203,7 +225,9 @@ __device__ __forceinline__ void top_k(unsigned* indices, V* values, unsigned* co
           v[q] = at < n ? (V)wide(of_row[at]) + bias[at] : missing<V>();
         }
       } else {
-        values_of(of_row, bias, base, lane, n, whole, v);
+        const Numbers<T> now = next;
+        if (base + STEP < n) next.fetch(of_row, base + STEP, lane, n, whole);
+        values_of(now, bias, base, lane, n, whole, v);
       }
       unsigned hits = 0;
 #pragma unroll
@@ -239,18 +263,24 @@ __device__ __forceinline__ void list_active(unsigned* indices, V* values, unsign
   const V only = bounds == 1 ? bound[0] : V(0);
   for (size_t row = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < m; row += warps) {
     unsigned found = 0;
+    Numbers<T> next;
+    next.fetch(pre + row * n, 0, lane, n, whole);
     for (unsigned base = 0; base < n; base += STEP) {
-      V v[P], least[P];
-      values_of(pre + row * n, bias, base, lane, n, whole, v);
+      V v[P];
+      Numbers<V> least;
+      const Numbers<T> now = next;
+      if (base + STEP < n) next.fetch(pre + row * n, base + STEP, lane, n, whole);
+      values_of(now, bias, base, lane, n, whole, v);
       if (bounds == 1) {
 #pragma unroll
-        for (unsigned q = 0; q < P; ++q) least[q] = only;
+        for (unsigned q = 0; q < P; ++q) least.at[q] = only;
       } else {
-        numbers_of(bound, base, lane, n, of_bounds, V(0), least);
+        least.fetch(bound, base, lane, n, of_bounds);
       }
       unsigned hits = 0;
 #pragma unroll
-      for (unsigned q = 0; q < P; ++q) hits |= (unsigned)(v[q] > least[q] || (or_equal && v[q] == least[q])) << q;
+      for (unsigned q = 0; q < P; ++q)
+        hits |= (unsigned)(v[q] > least.at[q] || (or_equal && v[q] == least.at[q])) << q;
       if (base + STEP > n) {
 #pragma unroll
         for (unsigned q = 0; q < P; ++q)
@@ -314,9 +344,13 @@ __device__ __forceinline__ void threshold_tally(unsigned* tally, const T* pre, c
   const bool whole = is_whole(pre, bias, n);
   const size_t warps = (size_t)gridDim.x * (blockDim.x / 32);
   for (size_t row = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < m; row += warps) {
+    Numbers<T> next;
+    next.fetch(pre + row * n, 0, lane, n, whole);
     for (unsigned base = 0; base < n; base += STEP) {
       V v[P];
-      values_of(pre + row * n, bias, base, lane, n, whole, v);
+      const Numbers<T> now = next;
+      if (base + STEP < n) next.fetch(pre + row * n, base + STEP, lane, n, whole);
+      values_of(now, bias, base, lane, n, whole, v);
 #pragma unroll
       for (unsigned q = 0; q < P; ++q) {
         if (!(v[q] > V(0))) continue;

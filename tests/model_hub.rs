@@ -1,11 +1,10 @@
 //! Models of the hub, played by a server on the loopback interface: as the real one answers, both
 //! files of one commit, and which of them are fetched. Each run is a process of its own, this same
 //! executable asked for the test [`child`].
-#![cfg(feature = "hub")]
-#[path = "../../datasets/tests/common/process.rs"]
+#[path = "../datasets/tests/common/process.rs"]
 mod process;
 #[allow(dead_code)] // The tests of data sets use more of it.
-#[path = "../../datasets/tests/common/server.rs"]
+#[path = "../datasets/tests/common/server.rs"]
 mod server;
 use candle::Device;
 use chandlery::pretrained::model_type;
@@ -176,8 +175,10 @@ fn what_the_hub_does_not_give() -> TestResult {
 #[test]
 fn a_mistyped_folder_does_not_ask_the_hub() -> TestResult {
     let (home, server) = (tempfile::tempdir()?, serve(Manner::default())?);
-    // `src` is here, and not this folder below it; others are no names of the hub.
-    for spec in ["src/dbn-run", "./src/dbn-run", "dbn-run", "runs/dbn-run", "/nor/here", "a/b/c", "../a"] {
+    // `parity` is here, and not this folder below it; others are no names of the hub.
+    for spec in
+        ["parity/dbn-run", "./parity/dbn-run", "dbn-run", "runs/dbn-run", "/nor/here", "a/b/c", "../a"]
+    {
         assert_eq!(run(&server, home.path(), spec, &[])?, format!("{spec}: no such folder"));
     }
     assert_eq!(server.requests(), [] as [String; 0]);

@@ -1,11 +1,11 @@
 //! Thousands of damaged models and checkpoints: each is loaded, or refused by a line that names its
 //! folder, in bounded time and memory.
 //!
-//! `CHANDLERY_MUTANTS=20000 cargo test -p chandlery --test mutations` makes more of them; see
+//! `CHANDLERY_MUTANTS=20000 cargo test --workspace --test model_files` makes more of them; see
 //! `mutants.rs`.
-#[path = "../../datasets/tests/common/gauge.rs"]
+#[path = "../datasets/tests/common/gauge.rs"]
 mod gauge;
-#[path = "../../datasets/tests/common/mutants.rs"]
+#[path = "../datasets/tests/common/mutants.rs"]
 mod mutants;
 
 use candle::{DType, Device, Result, Tensor};

@@ -1,20 +1,21 @@
 //! Thousands of damaged run folders and files of sparse codes: each is resumed, used or decoded, or
 //! refused by a line that names it, in bounded time and memory.
 //!
-//! `CHANDLERY_MUTANTS=20000 cargo test -p chandlery-bins --test mutations` makes more of them; see
+//! `CHANDLERY_MUTANTS=20000 cargo test --workspace --test run_files` makes more of them; see
 //! `mutants.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
-mod common;
-#[path = "../../datasets/tests/common/gauge.rs"]
+#[path = "../datasets/tests/common/gauge.rs"]
 mod gauge;
-#[path = "../../datasets/tests/common/mutants.rs"]
+#[path = "../datasets/tests/common/mutants.rs"]
 mod mutants;
+#[path = "../bins/tests/common/npy.rs"]
+mod npy;
 
 use chandlery_bins::report::{Outcome, one_line};
 use chandlery_bins::session::args::parse;
 use chandlery_bins::{dae, dbn, dictionary, sparse_autoencoder, sparse_coding, tsne};
-use common::npy;
 use mutants::{Whole, campaign, sealed};
+use npy::npy;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{Cursor, Write};

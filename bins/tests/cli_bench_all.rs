@@ -1,0 +1,23 @@
+//! `bench all`: commands of a page are run, and a page of what they print is written.
+#![allow(clippy::unwrap_used)]
+mod common;
+use common::{BENCH, has, number};
+
+#[test]
+fn commands_of_a_page_are_run_and_what_they_print_is_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let command = "dae --size 12x5 --batch 64 --repeats 1";
+    let page =
+        format!("## Small\n\n```sh\ncargo run --bin bench --features cuda -- {command}  # small\n```\n");
+    std::fs::write(at("page.md"), page).unwrap();
+    let args = ["all", "--page", "page.md", "--markdown", "made.md", "--device", "cpu"];
+    let made = BENCH.json(folder.path(), &args);
+    assert_eq!(made[0]["section"], "Small");
+    assert!(number(&made, "0/seconds") > 0.);
+    let said = format!("`bench {command} --device cpu` (");
+    has(&at("made.md"), &["## Small", &said, "```text", "12x5"]);
+    std::fs::write(at("page.md"), "## None\n").unwrap();
+    let error = BENCH.fail(folder.path(), &["all", "--page", "page.md", "--device", "cpu"], 1);
+    assert!(error.contains("--page: no command"), "{error}");
+}
