@@ -306,9 +306,8 @@ impl Settings {
         );
         ensure!(start_from.is_none(), "--start-from: --kind draws its first weights; leave it out");
         ensure!(
-            cost.precision == "f32",
-            "--precision: --kind computes in f32, got {}; leave it out",
-            cost.precision
+            !cost.fit(1).double,
+            "--precision f64: --kind computes products in f32, tf32 or bf16; give one of these"
         );
         latents.check()
     }

@@ -61,7 +61,8 @@ fn train<'a>(kind: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     usual.into_iter().chain(more.iter().copied()).collect()
 }
 
-const KINDS: [(&str, &[&str]); 6] = [
+const KINDS: [(&str, &[&str]); 7] = [
+    ("batchtopk", &["--active", "2", "--precision", "bf16"]),
     ("topk", &["--active", "2"]),
     ("batch-top-k", &["--active", "2"]),
     ("matryoshka", &["--active", "2", "--clip", "1"]),
@@ -178,8 +179,8 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
             "--optimizer: --kind learns by Adam from minibatches; leave it out",
         ),
         (
-            &["--kind", "topk", "--precision", "bf16"],
-            "--precision: --kind computes in f32, got bf16; leave it out",
+            &["--kind", "topk", "--precision", "f64"],
+            "--precision f64: --kind computes products in f32, tf32 or bf16; give one of these",
         ),
     ];
     for (more, want) in cases {

@@ -2,6 +2,7 @@
 use crate::options::{above_zero, at_least_one, not_negative, whole_number};
 use crate::patch_rows::UseArgs;
 use anyhow::{Result, ensure};
+use chandlery::Precision;
 use chandlery::sparse_autoencoder::sae::{Kind, LossConfig, Resampling, SaeTrainConfig};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -165,8 +166,14 @@ impl LatentArgs {
         }
     }
 
-    /// How the library trains in `steps` minibatches of `batch` rows.
-    pub fn training(&self, batch: usize, learning_rate: Option<f64>, steps: u64) -> SaeTrainConfig {
+    /// How the library trains in `steps` minibatches of `batch` rows, with products of this precision.
+    pub fn training(
+        &self,
+        batch: usize,
+        learning_rate: Option<f64>,
+        precision: Precision,
+        steps: u64,
+    ) -> SaeTrainConfig {
         let usual = SaeTrainConfig::default();
         let usual_aux = if self.kind == Some(KindArg::Relu) { 0 } else { usual.loss.aux_k };
         SaeTrainConfig {
@@ -180,6 +187,7 @@ impl LatentArgs {
             batch,
             steps: Some(steps),
             learning_rate,
+            precision,
             warm_up: self.warm_up.map_or(usual.warm_up.min(steps / 20), |steps| steps as u64),
             sparsity_warm_up: usual.sparsity_warm_up.min(steps / 4),
             clip: self.clip,

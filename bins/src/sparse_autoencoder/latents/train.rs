@@ -125,7 +125,8 @@ pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Out
     let own = Own {
         new: |settings: &Settings, steps, device: &Device| {
             let batch = settings.batch.unwrap_or(batch);
-            let training = settings.latents.training(batch, settings.learning_rate, steps);
+            let precision = settings.cost.fit(1).cost.precision;
+            let training = settings.latents.training(batch, settings.learning_rate, precision, steps);
             let first = first_model(settings, rows, n_targets, device)?;
             Ok(SaeTrainer::new(&first, training, Philox::new(settings.seed, RESAMPLED))?.into())
         },
