@@ -21,7 +21,9 @@ use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTraine
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
 use chandlery::schedule::Schedule;
-use chandlery::sparse_autoencoder::sae::{Kind, LossConfig, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
+use chandlery::sparse_autoencoder::sae::{
+    Kind, LossConfig, PairTrainer, Sae, SaeConfig, SaeTrainConfig, SaeTrainer,
+};
 use chandlery::sparse_autoencoder::{
     SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
     SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
@@ -303,6 +305,13 @@ fn implementors(what: &str) -> Vec<String> {
     names
 }
 
+/// A trainer of a model with latents, some of which die.
+fn sae(config: SaeConfig) -> Result<SaeTrainer> {
+    let loss = LossConfig { aux_k: 4, ..LossConfig::default() };
+    let training = SaeTrainConfig { loss, batch: BATCH, dead_rows: 20, ..SaeTrainConfig::default() };
+    SaeTrainer::new(&Sae::init(config, Philox::new(14, 0), &CPU)?, training, Philox::new(14, 1))
+}
+
 #[test]
 fn every_trainer_keeps_the_contract() -> Result<()> {
     let rows = uniform((40, N), &CPU, Philox::new(9, 3))?;
@@ -341,13 +350,12 @@ fn every_trainer_keeps_the_contract() -> Result<()> {
         )?,
         keeps_the_contract(
             "sparse autoencoder of latents",
-            || {
-                let config = SaeConfig::new(N, 16, Kind::TopK { k: 2 });
-                let loss = LossConfig { aux_k: 4, ..LossConfig::default() };
-                let training =
-                    SaeTrainConfig { loss, batch: BATCH, dead_rows: 20, ..SaeTrainConfig::default() };
-                SaeTrainer::new(&Sae::init(config, Philox::new(14, 0), &CPU)?, training, Philox::new(14, 1))
-            },
+            || sae(SaeConfig::new(N, 16, Kind::TopK { k: 2 })),
+            |model| flat(model.tensors().into_iter().map(|(_, t)| t)),
+        )?,
+        keeps_the_contract(
+            "transcoder",
+            || sae(SaeConfig::transcoder(N - 4, 16, 4, Kind::TopK { k: 2 })).map(PairTrainer::from),
             |model| flat(model.tensors().into_iter().map(|(_, t)| t)),
         )?,
         fit::of_all_rows(
