@@ -50,7 +50,7 @@ const EXCEPT: [(&[&str], Differ, &str); 10] = [
     ),
     (&["rule"], Details, "a model has one that suits it, images have ak-svd"),
     (
-        &["basis", "chunk-bytes", "dump", "layers", "max-rows", "peer", "skip-measures"],
+        &["basis", "chunk-bytes", "dump", "layers", "max-rows", "peer", "skip-measures", "active"],
         Details,
         "a benchmark says what it does with them",
     ),
@@ -69,7 +69,7 @@ const EXCEPT: [(&[&str], Differ, &str); 10] = [
         Values,
         "the words for the same choice that a model, or a command on images, knows",
     ),
-    (&["out"], Meaning, "a run, a file, a picture or a folder"),
+    (&["kind", "out"], Meaning, "a model, or what is timed; a run, a file, a picture or a folder"),
 ];
 
 /// What a command says of an option.

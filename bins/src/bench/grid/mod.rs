@@ -19,6 +19,7 @@ use clap::Args;
 use family::{Cell, Family};
 use peer::{Answer, Peer};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Options of `bench grid`.
@@ -177,6 +178,19 @@ fn cells(args: &GridArgs, most: f64) -> Result<(Vec<Cell>, usize)> {
     Ok((cells, left_out))
 }
 
+/// What a peer is asked: to time a cell by so many slices of `slice` seconds.
+fn question(cell: &Cell, penalty: Option<f64>, repeats: u32, slice: f64) -> Value {
+    json!({
+        "family": cell.family.name(),
+        "size": cell.shape.to_string(),
+        "batch": cell.batch,
+        "precision": cell.precision.name(),
+        "penalty": penalty,
+        "repeats": repeats,
+        "slice": slice,
+    })
+}
+
 /// Times a cell: half of our slices, the peer's, and the other half, so that what slows the machine
 /// down for a while slows down both.
 fn measure(args: &GridArgs, device: &Device, cell: &Cell, peer: Option<&mut Peer>) -> Result<Row> {
@@ -184,7 +198,7 @@ fn measure(args: &GridArgs, device: &Device, cell: &Cell, peer: Option<&mut Peer
     let (repeats, slice) = (args.timing.repeats, args.slice / 1e3);
     let mut half = |repeats| slices_of_one(device, repeats, (slice, 1), &mut work.steps);
     let mut ours = half(repeats.div_ceil(2))?;
-    let answer = peer.map(|peer| peer.ask(cell, work.penalty, repeats, slice)).transpose()?;
+    let answer = peer.map(|peer| peer.put(question(cell, work.penalty, repeats, slice))).transpose()?;
     if repeats > 1 {
         ours.extend(half(repeats / 2)?);
     }

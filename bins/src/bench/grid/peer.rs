@@ -1,11 +1,10 @@
 //! The script that times the cells by another library: it reads a line of JSON for each cell and
 //! answers it by one.
 use super::super::peer::command;
-use super::family::Cell;
 use anyhow::{Context, Result, bail};
 use candle::Device;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -43,25 +42,6 @@ impl Peer {
         };
         let device = if device.is_cpu() { "cpu" } else { "cuda" };
         Ok(Self { name, child, questions, answers: BufReader::new(answers), device })
-    }
-
-    /// Has it time a cell by so many slices of `slice` seconds.
-    pub(super) fn ask(
-        &mut self,
-        cell: &Cell,
-        penalty: Option<f64>,
-        repeats: u32,
-        slice: f64,
-    ) -> Result<Answer> {
-        self.put(json!({
-            "family": cell.family.name(),
-            "size": cell.shape.to_string(),
-            "batch": cell.batch,
-            "precision": cell.precision.name(),
-            "penalty": penalty,
-            "repeats": repeats,
-            "slice": slice,
-        }))
     }
 
     /// Puts a question, an object, and reads its answer.

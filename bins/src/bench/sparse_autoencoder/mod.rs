@@ -56,15 +56,16 @@ pub struct SparseAutoencoderArgs {
     /// 4096x131072 by default, on a CPU 384x3072.
     #[arg(long, value_enum, value_name = "KIND,…", value_delimiter = ',', conflicts_with = "training")]
     kind: Vec<KindArg>,
-    /// Active latents of a row. Default: 32, from 2304 values on 64.
+    /// Active latents of a row, in the mean for batch-top-k and matryoshka. Default: 32, from 2304
+    /// values on 64.
     #[arg(long, value_name = "K", requires = "kind")]
     active: Option<usize>,
     /// Rows of a minibatch. Default: 8192, on a CPU 1024.
     #[arg(long, value_name = "ROWS", requires = "kind")]
     batch: Option<usize>,
-    /// Time another library's steps in turn. A script that Python runs, which reads a line of JSON
-    /// and prints one, as `bins/peers/grid.py` does. Default: none.
-    #[arg(long, value_name = "SCRIPT", requires = "kind")]
+    /// Python script to run in addition to our own steps. It takes turns with them: for each row it
+    /// reads a line of JSON and prints one, as `bins/peers/grid.py` does. Default: none.
+    #[arg(long, value_name = "FILE", requires = "kind")]
     peer: Option<PathBuf>,
     /// Write what is computed on to this folder. Patches and first parameters of that run, for
     /// `bins/peers/sparse_autoencoder.py`.

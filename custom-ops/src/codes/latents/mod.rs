@@ -44,7 +44,6 @@ pub use centred::centred;
 pub use dots::{code_dots, code_dots_reference};
 pub use errors::{CodeErrors, code_errors, code_errors_reference};
 pub use gradients::{LatentGradients, latent_gradients, latent_gradients_reference};
-pub(in crate::codes) use select::keep;
 pub use select::{
     active, active_reference, batch_threshold, batch_threshold_reference, batch_top_k, top_k, top_k_reference,
 };

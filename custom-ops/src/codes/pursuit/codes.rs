@@ -1,5 +1,4 @@
 //! Sparse codes of fixed width.
-use crate::codes::latents::keep;
 use crate::core::check::{expect, matrix};
 use candle::{DType, Result, Tensor};
 
@@ -58,25 +57,6 @@ impl SparseCodes {
     pub fn mask(&self) -> Result<Tensor> {
         let at = Tensor::arange(0u32, self.width() as u32, self.count.device())?.unsqueeze(0)?;
         at.broadcast_lt(&self.count.unsqueeze(1)?)
-    }
-
-    /// The codes of ranges of atoms: those below the first of `ends`, those from there to below the
-    /// second, and so on; entries keep their order. As wide as these, on the CPU as the widest row.
-    ///
-    /// # Errors
-    /// When the tensors of the codes do not fit each other.
-    pub fn parted(&self, ends: &[usize]) -> Result<Vec<Self>> {
-        let starts = std::iter::once(0).chain(ends.iter().copied());
-        let part = |(start, &end): (usize, &usize)| {
-            let part = keep(self, start..end, None)?;
-            if !part.count.device().is_cpu() || part.count.elem_count() == 0 {
-                return Ok(part);
-            }
-            let width = (part.count.max(0)?.to_scalar::<u32>()? as usize).max(1);
-            let of = |t: &Tensor| t.narrow(1, 0, width)?.contiguous();
-            Ok(Self { indices: of(&part.indices)?, values: of(&part.values)?, ..part })
-        };
-        starts.zip(ends).map(part).collect()
     }
 
     /// Contiguous indices and values, and their sizes.

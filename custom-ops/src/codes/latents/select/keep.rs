@@ -11,11 +11,7 @@ const OP: &str = "keep";
 
 /// The entries of codes whose atoms are in a range and whose values are not below `bound`, `[1]`, in
 /// their order, in rows as wide as they were.
-pub(in crate::codes) fn keep(
-    codes: &SparseCodes,
-    atoms: Range<usize>,
-    bound: Option<&Tensor>,
-) -> Result<SparseCodes> {
+pub(super) fn keep(codes: &SparseCodes, atoms: Range<usize>, bound: Option<&Tensor>) -> Result<SparseCodes> {
     let (m, s) = codes.indices.dims2()?;
     let (dtype, device) = (codes.values.dtype(), codes.values.device());
     expect(OP, "codes.indices", &codes.indices, &[DType::U32], &[m, s])?;
@@ -37,6 +33,27 @@ pub(in crate::codes) fn keep(
         io.maybe("bound", bound).run(&Keep { s, start: atoms.start, end: atoms.end, dtype })?;
     }
     Ok(to)
+}
+
+impl SparseCodes {
+    /// The codes of ranges of atoms: those below the first of `ends`, those from there to below the
+    /// second, and so on; entries keep their order. As wide as these, on the CPU as the widest row.
+    ///
+    /// # Errors
+    /// When the tensors of the codes do not fit each other.
+    pub fn parted(&self, ends: &[usize]) -> Result<Vec<Self>> {
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let part = |(start, &end): (usize, &usize)| {
+            let part = keep(self, start..end, None)?;
+            if !part.count.device().is_cpu() || part.count.elem_count() == 0 {
+                return Ok(part);
+            }
+            let width = (part.count.max(0)?.to_scalar::<u32>()? as usize).max(1);
+            let of = |t: &Tensor| t.narrow(1, 0, width)?.contiguous();
+            Ok(Self { indices: of(&part.indices)?, values: of(&part.values)?, ..part })
+        };
+        starts.zip(ends).map(part).collect()
+    }
 }
 
 pub(super) struct Keep {

@@ -11,7 +11,7 @@ use crate::core::check::{expect, expect_layout, matrix};
 use crate::core::op::{Io, Kernel, new_tensor, operands};
 use crate::core::raise_to_largest_;
 use candle::{CpuStorage, DType, Result, Tensor};
-pub(in crate::codes) use keep::keep;
+use keep::keep;
 
 /// Indices stay below 2^32 with a step of 512 latents added.
 const MOST_LATENTS: usize = (1 << 32) - 512;
