@@ -4,13 +4,13 @@
 //   list_active      the v above their bound, or at it with or_equal, in the order of latents, in
 //                    rows of `width` entries, and how many there are, also those that do not fit
 //   keep             entries of codes of latents from start to below end, not below the bound
-//   threshold_tally  tally[b] += number of v > 0 whose key is the found one above `shift + bits` and
-//                    has b in the bits from `shift` on; the key of a number above 0 is its bits
+//   threshold_tally  tally[b] += number of v > 0 whose key is the found one above `shift + bits`
+//                    and has b in the bits from `shift` on; the key of a number above 0 is its bits
 //   threshold_pick   puts into the found key the bits of the number that is wanted, from a tally;
 //                    with `last` gives the number, the least one of the found bits
 //
-// arrays   pre: [m, n] of T; bias: [n] of V, or null for 0; among: [n_among] u32, ascending, or null
-//          for all; indices, values: [m, k] or [m, width], 0 beyond the count; count: [m]; bound:
+// arrays   pre: [m, n] of T; bias: [n] of V, or null for 0; among: [n_among] u32, ascending, or
+//          null for all; indices, values: [m, k] or [m, width], 0 beyond the count; count: [m]; bound:
 //          [1] or [n] of V, of keep [1] or null. tally: [2^bits] u32, zeros before threshold_tally,
 //          which threshold_pick leaves so; search: 3 u64, the found key, how many are still wanted,
 //          and whether none is above 0, written by the first threshold_pick; out: [1] of V.
@@ -22,15 +22,16 @@
 // launch   1-D grids of 1-D blocks of whole warps, a warp for a row at a time, of keep for one row;
 //          threshold_pick: one block of 1024
 // shared   top_k: held entries of each warp; threshold_tally of the highest digit: 2^bits counts
-// cost     reads pre once; the memory binds, in top_k the work on what is held. It holds more than k
-//          entries, and cuts them down to the k largest when it has k more or 64 more
+// cost     reads pre once; the memory binds, in top_k the work on what is held. It holds more than
+//          k entries, and cuts them down to the k largest when it has k more or 64 more
 // same     what is chosen is a fact of v; atomics count integers
 // NaN      is never chosen
 // truth    src/codes/latents/select
 
 #include "core/numbers.cuh"
 
-// A warp takes STEP latents at a time: four chunks of 128, of which a lane has four neighbours each.
+// A warp takes STEP latents at a time: four chunks of 128, of which a lane has four neighbours
+// each.
 constexpr unsigned ALL = 0xffffffffu, P = 16, STEP = 32 * P;
 
 // Bits of a number above 0: in the order of the numbers.
@@ -108,8 +109,8 @@ __device__ __forceinline__ void values_of(const Numbers<T>& pre, const V* bias, 
   }
 }
 
-// Calls take(place, q) for each hit q of a lane, in the order of latents over the warp; gives how many
-// those of all lanes are.
+// Calls take(place, q) for each hit q of a lane, in the order of latents over the warp; gives how
+// many those of all lanes are.
 template <typename F> __device__ __forceinline__ unsigned each_hit(unsigned hits, F take) {
   // The number of hits of each chunk in a byte of its own: 128 at most of a warp.
   unsigned counts = (hits & 0xf) | (hits & 0xf0) << 4 | (hits & 0xf00) << 8 | (hits & 0xf000) << 12;

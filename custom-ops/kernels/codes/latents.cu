@@ -1,25 +1,31 @@
 // latents.cu: gradients and steps of a sparse autoencoder whose codes have few entries.
 //
-//   residual  r_i = y_i - sum_k z_ik d_j(i,k);  errors_i = scale r_i;  squares_i = (sum r_i^2, sum y_i^2)
-//   centre    out_i = x_i - bias, and a copy in T
-//   dots      dots_ik = e_i . d_j(i,k)
-//   use_sums  sums_pj = sum over uses e of latent j of values_pe
-//   parts     of a latent with more uses than a STRETCH, the sums below over each stretch of them
-//   step      g_j = sum over uses e of weight_e row_r(e);  + lengths_j d_j / |d_j|;  - (g_j . d_j) d_j
-//             gradients_j = g_j, or a step of Adam along factor g_j, then d_j / |d_j|, and a copy in bf16
+//   residual    r_i = y_i - sum_k z_ik d_j(i,k);  errors_i = scale r_i
+//               squares = sum r_i^2 of each row, then sum y_i^2
+//   centre      out_i = x_i - bias, and a copy in T
+//   dots        dots_ik = e_i . d_j(i,k)
+//   use_sums    sums_pj = sum over uses e of latent j of values_pe
+//   parts       of a latent with more uses than a STRETCH, the sums of g_j over each stretch of them
+//   gradients   g_j = sum over uses e of weight_e row_r(e)
+//               + lengths_j d_j / |d_j|, then - (g_j . d_j) d_j where rows have length 1
+//   step        a step of Adam along factor g_j, then d_j / |d_j|, and a copy in bf16
 //
-// arrays   T: rows, atoms: f32, f64 or bf16; V: all else, f64 for f64, else f32. indices, values, dots: [m, s];
-//          count: [m]; y, residual: [m, p] of V; errors: [m, p] of T; squares: [2, m] f64; atoms: [n, p].
-//          x: [m, d], bias: [d]; copy: [m, d] of T, or null. offsets: [n + 1], entries: [m s], the uses: place e = row s + k. sums: [planes, n]. rows: [batch, d] or
-//          [m, d], of use e the row (e / s) mod batch. state: [3, n, d] f32, parameters and moments; half: [n, d] bf16
-//          or null; lengths: [n] or null; decoder: [n, d], the rows d_j, for gradients. partial: [2 windows][d] of V, a
-//          window being a STRETCH of entries. Contiguous; results overlap nothing
+// arrays   T: rows, atoms: f32, f64 or bf16; V: all else, f64 for f64, else f32. indices, values,
+//          dots: [m, s]; count: [m]; y, residual: [m, p] of V; errors: [m, p] of T; squares: [2, m]
+//          f64; atoms: [n, p]. x: [m, d], bias: [d]; copy: [m, d] of T, or null. offsets: [n + 1],
+//          entries: [m s], the uses: place e = row s + k. sums: [planes, n]. rows: [batch, d] or
+//          [m, d], of use e the row (e / s) mod batch. state: [3, n, d] f32, parameters and moments;
+//          half: [n, d] bf16 or null; lengths: [n] or null; decoder: [n, d], the rows d_j. partial:
+//          [2 windows][d] of V, a window being a STRETCH of entries. Contiguous; results overlap
+//          nothing
 // scalars  rule, and scalars: rate and factor; steps: steps before; unit: whether rows have length 1
-// launch   residual, dots: a block a row; centre: any 1-D grid. use_sums: a warp a sum. parts: a block a row of `partial`. step: a block a
-//          latent, of THREADS * PER * W numbers at least: see src/codes/latents/cuda.rs
-// cost     residual, dots, sums of gradients: a row of p or d numbers an entry, from the second cache, which binds; step
-//          26 bytes a parameter, which the memory binds
-// order    sums over a code run in its order, those over uses in theirs, in stretches: the same bits in every run
+// launch   residual, dots: a block a row; centre: any 1-D grid. use_sums: a warp a sum. parts: a
+//          block a row of `partial`. gradients, step: a block a latent, of at least d / (PER W)
+//          threads: see src/codes/latents/cuda.rs
+// cost     residual, dots, sums of gradients: a row of p or d numbers an entry, from the second
+//          cache, which binds; step 26 bytes a parameter, which the memory binds
+// order    sums over a code run in its order, those over uses in theirs, in stretches: the same bits
+//          in every run
 // truth    src/codes/latents
 
 #include "core/numbers.cuh"
@@ -60,7 +66,8 @@ template <int W, typename T, typename V> __device__ __forceinline__ void store(T
   }
 }
 
-// The sum over all threads of a block of whole warps, in all threads; `scratch` holds MOST_WARPS numbers.
+// The sum over all threads of a block of whole warps, in all threads; `scratch` holds MOST_WARPS
+// numbers.
 template <typename S> __device__ __forceinline__ S block_sum(S x, S* scratch) {
   x = sum_of_warp(x);
   __syncthreads();
@@ -222,8 +229,8 @@ __device__ __forceinline__ unsigned first_from(const unsigned* offsets, unsigned
   return low;
 }
 
-// Where the sums of the stretch that begins at `start` are, the first of its latent or a later one. No two long latents
-// begin in one window, nor do two later stretches.
+// Where the sums of the stretch that begins at `start` are, the first of its latent or a later one.
+// No two long latents begin in one window, nor do two later stretches.
 __device__ __forceinline__ unsigned slot(unsigned start, bool first) { return start / STRETCH * 2 + first; }
 
 template <typename T, typename V, int W, int PER>

@@ -15,9 +15,8 @@ pub use lasso::{
 };
 pub use latents::{
     CodeErrors, LatentGradients, LatentState, active, active_reference, batch_threshold,
-    batch_threshold_reference, batch_top_k, centred, code_dots, code_dots_reference, code_errors,
-    code_errors_reference, latent_gradients, latent_gradients_reference, latent_step_, latent_step_reference,
-    top_k, top_k_reference, use_sums, use_sums_reference,
+    batch_threshold_reference, batch_top_k, centred, code_dots, code_errors, code_errors_reference,
+    latent_gradients, latent_step_, top_k, top_k_reference, use_sums,
 };
 pub use pursuit::{
     ErrorTarget, Pursuit, SparseCodes, bomp, bomp_cholesky, bomp_masked, bomp_masked_reference, ols,

@@ -1,11 +1,10 @@
 //! Inner products of rows with the atoms that their codes name.
 use super::types::{FLOATS, on_device, wide_type};
-use crate::arrays::gather_rows_by;
 use crate::codes::SparseCodes;
 use crate::codes::atoms::dots;
 use crate::core::check::{expect, matrix};
 use crate::core::op::{Io, Kernel, new_tensor, operands};
-use candle::{CpuStorage, D, DType, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
 
 const OP: &str = "code_dots";
@@ -35,22 +34,6 @@ pub fn code_dots(codes: &SparseCodes, rows: &Tensor, atoms: &Tensor) -> Result<T
         io.run(&CodeDots { n: codes.n_atoms, p, s, dtype: rows.dtype() })?;
     }
     Ok(out)
-}
-
-/// The same by gathered atoms, an entry of each row at a time.
-///
-/// # Errors
-/// When shapes, types or devices do not fit.
-pub fn code_dots_reference(codes: &SparseCodes, rows: &Tensor, atoms: &Tensor) -> Result<Tensor> {
-    let wide = wide_type(rows.dtype());
-    let (rows, atoms) = (&rows.to_dtype(wide)?, &atoms.to_dtype(wide)?);
-    let column = |k| {
-        let named = gather_rows_by(atoms, &codes.indices.narrow(1, k, 1)?.flatten_all()?)?;
-        (rows * named)?.sum_keepdim(D::Minus1)
-    };
-    let columns = (0..codes.width()).map(column).collect::<Result<Vec<_>>>()?;
-    let there = codes.mask()?.to_dtype(rows.dtype())?;
-    Tensor::cat(&columns, 1)? * there
 }
 
 pub(super) struct CodeDots {

@@ -102,38 +102,6 @@ pub fn latent_gradients(of: &LatentGradients<'_>, decoder: &Tensor) -> Result<(T
     Ok((encoder_gradient, decoder_gradient))
 }
 
-/// The same by candle's `index_add`, an entry of each row at a time.
-///
-/// # Errors
-/// When shapes, types or devices do not fit.
-pub fn latent_gradients_reference(of: &LatentGradients<'_>, decoder: &Tensor) -> Result<(Tensor, Tensor)> {
-    let LatentGradients { codes, pre, x, errors, lengths, unit, .. } = *of;
-    let (rows, batch) = (errors.dim(0)?, x.dim(0)?);
-    let wide = wide_type(x.dtype());
-    let x = Tensor::cat(&vec![&x.to_dtype(wide)?; rows / batch.max(1)], 0)?;
-    let errors = &errors.to_dtype(wide)?;
-    let there = codes.mask()?.to_dtype(x.dtype())?;
-    let (values, pre) = ((&codes.values * &there)?, (pre * &there)?);
-    let zeros = |d: usize| Tensor::zeros((codes.n_atoms, d), x.dtype(), x.device());
-    let (mut encoder_gradient, mut decoder_gradient) = (zeros(x.dim(1)?)?, zeros(errors.dim(1)?)?);
-    for k in 0..codes.width() {
-        let column = |t: &Tensor| t.narrow(1, k, 1);
-        let at = column(&codes.indices)?.flatten_all()?;
-        encoder_gradient = encoder_gradient.index_add(&at, &x.broadcast_mul(&column(&pre)?)?, 0)?;
-        decoder_gradient = decoder_gradient.index_add(&at, &errors.broadcast_mul(&column(&values)?)?, 0)?;
-    }
-    if let Some(lengths) = lengths {
-        let norms = decoder.sqr()?.sum_keepdim(1)?.sqrt()?;
-        let along = decoder.broadcast_mul(&(lengths.unsqueeze(1)? / norms)?)?;
-        decoder_gradient = (decoder_gradient + along)?;
-    }
-    if unit {
-        let along = (&decoder_gradient * decoder)?.sum_keepdim(1)?;
-        decoder_gradient = (decoder_gradient - decoder.broadcast_mul(&along)?)?;
-    }
-    Ok((encoder_gradient, decoder_gradient))
-}
-
 /// What the CPU sums from.
 pub(super) struct Sums<'a, T> {
     sizes: Sizes,

@@ -41,11 +41,11 @@ mod step;
 mod sums;
 
 pub use centred::centred;
-pub use dots::{code_dots, code_dots_reference};
+pub use dots::code_dots;
 pub use errors::{CodeErrors, code_errors, code_errors_reference};
-pub use gradients::{LatentGradients, latent_gradients, latent_gradients_reference};
+pub use gradients::{LatentGradients, latent_gradients};
 pub use select::{
     active, active_reference, batch_threshold, batch_threshold_reference, batch_top_k, top_k, top_k_reference,
 };
-pub use step::{LatentState, latent_step_, latent_step_reference};
-pub use sums::{use_sums, use_sums_reference};
+pub use step::{LatentState, latent_step_};
+pub use sums::use_sums;

@@ -1,5 +1,5 @@
 //! A step of Adam for encoder and decoder, latent by latent, without a gradient in memory.
-use super::gradients::{ALIGN, LATENTS, LatentGradients, Lists, Sizes, Sums, latent_gradients};
+use super::gradients::{ALIGN, LATENTS, LatentGradients, Lists, Sizes, Sums};
 use super::types::on_device;
 use crate::codes::atoms::normalize;
 use crate::core::adam::{AdamRule, AdamStep};
@@ -64,40 +64,6 @@ pub fn latent_step_(
     let io = halves.into_iter().flatten().fold(io, |io, half| io.write("halves", half));
     let io = of.read(io).read("scalars", scalars).read("steps", steps);
     io.run(&Step { sizes: Sizes { rows: x.dtype(), ..sizes }, rule, halves: halves.is_some() })
-}
-
-/// The same by candle's ops, from gradients in memory; gives new tensors. Waits for the device.
-///
-/// # Errors
-/// When shapes, types or devices do not fit.
-pub fn latent_step_reference(
-    LatentState { encoder, decoder, .. }: LatentState<'_>,
-    of: &LatentGradients<'_>,
-    scalars: &Tensor,
-    steps: &Tensor,
-    step: AdamStep,
-) -> Result<[Tensor; 2]> {
-    let (scalars, t) = (scalars.to_vec1::<f32>()?, steps.to_vec1::<i64>()?);
-    let (&[rate, factor], &[t]) = (&scalars[..], &t[..]) else {
-        candle::bail!("{OP}: scalars must be two numbers and steps one")
-    };
-    let AdamStep { beta1, beta2, epsilon, .. } = step;
-    let gradients = latent_gradients(of, &decoder.get(0)?)?;
-    let scale = |beta: f64| 1. / (1. - beta.powi((t + 1) as i32));
-    let stepped = |state: &Tensor, gradient: Tensor| {
-        let g = (gradient * f64::from(factor))?;
-        let m = ((state.get(1)? * beta1)? + (&g * (1. - beta1))?)?;
-        let v = ((state.get(2)? * beta2)? + (g.sqr()? * (1. - beta2))?)?;
-        let by = ((&m * scale(beta1))? / ((&v * scale(beta2))?.sqrt()? + f64::from(epsilon))?)?;
-        Ok::<_, candle::Error>([(state.get(0)? - (by * f64::from(rate))?)?, m, v])
-    };
-    let encoder = stepped(encoder, gradients.0)?;
-    let mut decoder = stepped(decoder, gradients.1)?;
-    if of.unit {
-        let norms = decoder[0].sqr()?.sum_keepdim(1)?.sqrt()?;
-        decoder[0] = decoder[0].broadcast_div(&norms.maximum(f64::from(f32::MIN_POSITIVE))?)?;
-    }
-    Ok([Tensor::stack(&encoder, 0)?, Tensor::stack(&decoder, 0)?])
 }
 
 pub(super) struct Step {

@@ -27,17 +27,6 @@ pub fn use_sums(codes: &SparseCodes, uses: &AtomUses, values: &Tensor) -> Result
     Ok(out)
 }
 
-/// The same by candle's `index_add`.
-///
-/// # Errors
-/// When shapes, types or devices do not fit.
-pub fn use_sums_reference(codes: &SparseCodes, values: &Tensor) -> Result<Tensor> {
-    let planes = values.dim(0)?;
-    let values = values.broadcast_mul(&codes.mask()?.to_dtype(values.dtype())?)?.reshape((planes, ()))?;
-    let zeros = Tensor::zeros((planes, codes.n_atoms), values.dtype(), values.device())?;
-    zeros.index_add(&codes.indices.flatten_all()?, &values, 1)
-}
-
 pub(super) struct UseSums {
     pub n: usize,
     pub of_plane: usize,
