@@ -26,8 +26,8 @@ pub struct LatentState<'a> {
 /// gradients are [`unit`](LatentGradients::unit).
 ///
 /// `scalars` is `[2]` f32: the rate, and a factor on gradients. `steps` is one i64, the number of
-/// earlier steps. Cost: that of [`latent_gradients`], and each parameter and moment read and written
-/// once. On a GPU rows have at most 65,536 values.
+/// earlier steps. Cost: that of [`latent_gradients`](super::latent_gradients), and each parameter
+/// and moment read and written once. On a GPU rows have at most 65,536 values.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a constant is out of its range.
