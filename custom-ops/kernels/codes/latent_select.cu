@@ -3,20 +3,22 @@
 //   top_k            of each row the k largest v above 0; of equal ones the lower latents
 //   list_active      the v above their bound, or at it with or_equal, in the order of latents, in
 //                    rows of `width` entries, and how many there are, also those that do not fit
+//   slacks           of each 256 latents a number not above the least bound - bias, so that most pre
+//                    are compared with one number, without their bias
 //   keep             entries of codes of latents from start to below end, not below the bound
-//   threshold_tally  tally[b] += number of v > 0 whose key is the found one above `shift + bits`
+//   threshold_tally  tally[b] += number of v > 0 of every of_rows-th row whose key is the found one above `shift + bits`
 //                    and has b in the bits from `shift` on; the key of a number above 0 is its bits
 //   threshold_pick   puts into the found key the bits of the number that is wanted, from a tally;
 //                    with `last` gives the number, the least one of the found bits
 //
 // arrays   pre: [m, n] of T; bias: [n] of V, or null for 0; among: [n_among] u32, ascending, or
 //          null for all; indices, values: [m, k] or [m, width], 0 beyond the count; count: [m]; bound:
-//          [1] or [n] of V, of keep [1] or null. tally: [2^bits] u32, zeros before threshold_tally,
+//          [1] or [n] of V, of keep [1] or null; slack: [ceil(n / 256)] of V. tally: [2^bits] u32, zeros before threshold_tally,
 //          which threshold_pick leaves so; search: 3 u64, the found key, how many are still wanted,
 //          and whether none is above 0, written by the first threshold_pick; out: [1] of V.
 //          Contiguous; results overlap nothing. room: bytes of what top_k holds for each warp of
 //          the grid, or null where that is in shared memory
-// scalars  1 <= k; n, n_among < 2^32 - 512; most: entries that a warp holds, k + max(k, 64) + 512;
+// scalars  1 <= k; n, n_among < 2^32 - 4096; most: entries that a warp holds, k + max(k, 64) + 256;
 //          m n < 2^32 for thresholds; count: the number that is wanted; shift and bits of a digit;
 //          first: whether it is the highest
 // launch   1-D grids of 1-D blocks of whole warps, a warp for a row at a time, of keep for one row;
@@ -30,9 +32,10 @@
 
 #include "core/numbers.cuh"
 
-// A warp takes STEP latents at a time: four chunks of 128, of which a lane has four neighbours
-// each.
-constexpr unsigned ALL = 0xffffffffu, P = 16, STEP = 32 * P;
+// A warp takes STEP latents at a time, of which a lane has P neighbours.
+constexpr unsigned ALL = 0xffffffffu, P = 8, STEP = 32 * P;
+// Steps that are fetched ahead.
+template <typename T> constexpr unsigned AHEAD = sizeof(T) == 2 ? 2 : 1;
 
 // Bits of a number above 0: in the order of the numbers.
 __device__ __forceinline__ unsigned key_of(float v) { return __float_as_uint(v); }
@@ -50,91 +53,123 @@ __device__ __forceinline__ void largest_key(unsigned long long& x) {
 }
 
 template <typename V> __device__ __forceinline__ V missing() { return -INFINITY; }
+template <> __device__ __forceinline__ __nv_bfloat16 missing() { return __ushort_as_bfloat16(0xff80); }
 
-// Which latent is number q of a lane, of those from `base` on.
-__device__ __forceinline__ unsigned latent_of(unsigned base, unsigned lane, unsigned q) {
-  return base + q / 4 * 128 + lane * 4 + q % 4;
-}
+// The relative error of a sum, rounded up.
+__device__ __forceinline__ float rounding(float) { return 0x1p-23f; }
+__device__ __forceinline__ double rounding(double) { return 0x1p-52; }
 
-// Whether lanes can take four numbers at a time: rows and what goes with them are aligned.
+// Whether lanes can take P numbers at a time: rows and what goes with them are aligned.
 template <typename T, typename V>
 __device__ __forceinline__ bool is_whole(const T* pre, const V* bias, unsigned n) {
-  return n % 4 == 0 && ((size_t)pre | (size_t)bias) % 16 == 0;
+  return n % P == 0 && ((size_t)pre | (size_t)bias) % 16 == 0;
 }
 
-// Four neighbours as they lie in memory.
-__device__ __forceinline__ void copy4(const float* from, float* to) {
-  *reinterpret_cast<float4*>(to) = *reinterpret_cast<const float4*>(from);
-}
-__device__ __forceinline__ void copy4(const __nv_bfloat16* from, __nv_bfloat16* to) {
-  *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(from);
-}
-__device__ __forceinline__ void copy4(const double* from, double* to) {
-  reinterpret_cast<double2*>(to)[0] = reinterpret_cast<const double2*>(from)[0];
-  reinterpret_cast<double2*>(to)[1] = reinterpret_cast<const double2*>(from)[1];
-}
-
-// The numbers of a lane, of those from `base` on, as they lie in memory; 0 from n on.
+// The numbers of a lane, the first that of latent `first`, as they lie in memory; minus infinity
+// from n on.
 template <typename T> struct Numbers {
   alignas(16) T at[P];
 
-  __device__ __forceinline__ void fetch(const T* from, unsigned base, unsigned lane, unsigned n, bool whole) {
+  __device__ __forceinline__ void fetch(const T* from, unsigned first, unsigned n, bool whole) {
+    if (whole && first < n) {
+      const uint4* const all = reinterpret_cast<const uint4*>(from + first);
 #pragma unroll
-    for (unsigned q = 0; q < P; q += 4) {
-      const unsigned first = latent_of(base, lane, q);
-      if (whole) {
-        if (first < n) copy4(from + first, at + q);
-      } else {
+      for (unsigned i = 0; i < P * sizeof(T) / 16; ++i) reinterpret_cast<uint4*>(at)[i] = all[i];
+    } else {
 #pragma unroll
-        for (unsigned i = 0; i < 4; ++i)
-          if (first + i < n) at[q + i] = from[first + i];
-      }
+      for (unsigned q = 0; q < P; ++q) at[q] = !whole && first + q < n ? from[first + q] : missing<T>();
     }
   }
 };
 
-// v of the latents of a lane, from what was fetched; those from n on are minus infinity. Without a
-// bias it is 0.
+__device__ __forceinline__ float largest(const Numbers<float>& x) {
+  float most = x.at[0];
+#pragma unroll
+  for (unsigned q = 1; q < P; ++q) most = fmaxf(most, x.at[q]);
+  return most;
+}
+__device__ __forceinline__ double largest(const Numbers<double>& x) {
+  double most = x.at[0];
+#pragma unroll
+  for (unsigned q = 1; q < P; ++q) most = fmax(most, x.at[q]);
+  return most;
+}
+__device__ __forceinline__ float largest(const Numbers<__nv_bfloat16>& x) {
+  const __nv_bfloat162* const pairs = reinterpret_cast<const __nv_bfloat162*>(x.at);
+  const float2 most = __bfloat1622float2(__hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3])));
+  return fmaxf(most.x, most.y);
+}
+
+// v of the numbers of a lane. Without a bias it is 0.
 template <typename T, typename V>
-__device__ __forceinline__ void values_of(const Numbers<T>& pre, const V* bias, unsigned base, unsigned lane,
-                                          unsigned n, bool whole, V (&v)[P]) {
+__device__ __forceinline__ void values_of(const Numbers<T>& pre, const V* bias, unsigned first, unsigned n, bool whole,
+                                          V (&v)[P]) {
   Numbers<V> b;
-  if (bias) b.fetch(bias, base, lane, n, whole);
+  if (bias) b.fetch(bias, first, n, whole);
 #pragma unroll
   for (unsigned q = 0; q < P; ++q) v[q] = bias ? (V)wide(pre.at[q]) + b.at[q] : (V)wide(pre.at[q]);
-  if (base + STEP > n) {
+}
+
+// Calls take(numbers, base, mine) for each STEP of a row where a number is not below floor(step),
+// one of this lane if `mine`.
+template <typename T, typename Floor, typename Take>
+__device__ __forceinline__ void each_step(const T* row, unsigned n, bool whole, Floor floor, Take take) {
+  constexpr unsigned A = AHEAD<T>;
+  const unsigned at = threadIdx.x % 32 * P;
+  // What comes next is fetched while this is looked at.
+  Numbers<T> next[A];
 #pragma unroll
-    for (unsigned q = 0; q < P; ++q)
-      if (latent_of(base, lane, q) >= n) v[q] = missing<V>();
+  for (unsigned a = 0; a < A; ++a) next[a].fetch(row, a * STEP + at, n, whole);
+  for (unsigned start = 0; start < n; start += A * STEP) {
+    Numbers<T> now[A];
+#pragma unroll
+    for (unsigned a = 0; a < A; ++a) {
+      now[a] = next[a];
+      const unsigned base = start + (A + a) * STEP;
+      if (base < n) next[a].fetch(row, base + at, n, whole);
+    }
+#pragma unroll
+    for (unsigned a = 0; a < A; ++a) {
+      const unsigned base = start + a * STEP;
+      if (base >= n) break;
+      const bool mine = !(largest(now[a]) < floor(base / STEP));
+      if (__any_sync(ALL, mine)) take(now[a], base, mine);
+    }
   }
 }
 
-// Calls take(place, q) for each hit q of a lane, in the order of latents over the warp; gives how
-// many those of all lanes are.
-template <typename F> __device__ __forceinline__ unsigned each_hit(unsigned hits, F take) {
-  // The number of hits of each chunk in a byte of its own: 128 at most of a warp.
-  unsigned counts = (hits & 0xf) | (hits & 0xf0) << 4 | (hits & 0xf00) << 8 | (hits & 0xf000) << 12;
-  counts -= counts >> 1 & 0x05050505u;
-  counts = (counts & 0x03030303u) + (counts >> 2 & 0x03030303u);
-  unsigned sums = counts;
+// Where the first hit of a lane goes among those of all lanes, in the order of latents; `all` is how
+// many there are.
+__device__ __forceinline__ unsigned place_of(unsigned hits, unsigned& all) {
+  const unsigned count = __popc(hits), lower = (1u << threadIdx.x % 32) - 1;
+  unsigned place = 0;
+  all = 0;
 #pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const unsigned below = __shfl_up_sync(ALL, sums, step);
-    if (threadIdx.x % 32 >= step) sums += below;
+  for (unsigned bit = 0; bit < 4; ++bit) {
+    const unsigned with = __ballot_sync(ALL, count >> bit & 1);
+    place += __popc(with & lower) << bit, all += __popc(with) << bit;
   }
-  const unsigned ends = __shfl_sync(ALL, sums, 31), before = sums - counts;
-  unsigned chunk = ~0u, place = 0;
-  for (unsigned left = hits; left; left &= left - 1) {
-    const unsigned q = __ffs(left) - 1;
-    if (q / 4 != chunk) {
-      chunk = q / 4;
-      // All of the chunks before, then those of the lanes before.
-      const unsigned earlier = ends & ((1u << 8 * chunk) - 1);
-      place = (earlier & 0xff) + (earlier >> 8 & 0xff) + (earlier >> 16 & 0xff) + (before >> 8 * chunk & 0xff);
-    }
-    take(place++, q);
+  return place;
+}
+
+// slacks[i] = a number not above the least bound - bias of the latents of step i, the bound 0 where
+// there is but one: of a pre below it v is not at its bound.
+template <typename V>
+__device__ __forceinline__ void slacks(V* out, const V* bias, const V* bound, unsigned bounds, unsigned n) {
+  const unsigned step = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (step >= (n + STEP - 1) / STEP) return;
+  V least = INFINITY, size = 0;
+  for (unsigned q = 0; q < P; ++q) {
+    const unsigned j = step * STEP + q * 32 + lane;
+    if (j >= n) break;
+    const V b = bias[j], t = bounds > 1 ? bound[j] : V(0);
+    least = fmin(least, t - b), size = fmax(size, fabs(t) + fabs(b));
   }
-  return (ends & 0xff) + (ends >> 8 & 0xff) + (ends >> 16 & 0xff) + (ends >> 24);
+  for (int i = 16; i; i /= 2) {
+    least = fmin(least, __shfl_xor_sync(ALL, least, i));
+    size = fmax(size, __shfl_xor_sync(ALL, size, i));
+  }
+  if (lane == 0) out[step] = least - 4 * rounding(size) * size;
 }
 
 // What a warp holds of a row: entries in the order of latents.
@@ -200,7 +235,7 @@ template <typename V> struct Held {
 
 template <typename T, typename V>
 __device__ __forceinline__ void top_k(unsigned* indices, V* values, unsigned* count, const T* pre, const V* bias,
-                                      const unsigned* among, unsigned char* room, size_t m, unsigned n,
+                                      const unsigned* among, const V* slack, unsigned char* room, size_t m, unsigned n,
                                       unsigned n_among, unsigned k, unsigned most) {
   extern __shared__ __align__(16) unsigned char shared[];
   const unsigned lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32;
@@ -209,39 +244,48 @@ __device__ __forceinline__ void top_k(unsigned* indices, V* values, unsigned* co
   Held<V> held;
   held.values = reinterpret_cast<V*>(mine);
   held.latents = reinterpret_cast<unsigned*>(mine + (size_t)most * sizeof(V));
-  const unsigned spare = max(k, 64u) / 4, all = among ? n_among : n;
+  const unsigned spare = max(k, 64u) / 4;
   const bool whole = is_whole(pre, bias, n);
   for (size_t row = (size_t)blockIdx.x * warps + warp; row < m; row += (size_t)gridDim.x * warps) {
     const T* const of_row = pre + row * n;
     held.n = 0, held.bound = 0;
-    // What comes next is fetched while this is looked at.
-    Numbers<T> next;
-    if (!among) next.fetch(of_row, 0, lane, n, whole);
-    for (unsigned base = 0; base < all; base += STEP) {
-      V v[P];
-      if (among) {
+    const auto add = [&](unsigned hits, const V(&v)[P], unsigned first) {
+      unsigned all, place = held.n + place_of(hits, all);
 #pragma unroll
-        for (unsigned q = 0; q < P; ++q) {
-          const unsigned i = latent_of(base, lane, q), at = i < all ? among[i] : n;
-          v[q] = at < n ? (V)wide(of_row[at]) + bias[at] : missing<V>();
-        }
-      } else {
-        const Numbers<T> now = next;
-        if (base + STEP < n) next.fetch(of_row, base + STEP, lane, n, whole);
-        values_of(now, bias, base, lane, n, whole, v);
-      }
-      unsigned hits = 0;
-#pragma unroll
-      for (unsigned q = 0; q < P; ++q) hits |= (unsigned)(v[q] > held.bound) << q;
-      if (!__any_sync(ALL, hits)) continue;
-      // Few are hit: their numbers are read once more, from a cache.
-      held.n += each_hit(hits, [&](unsigned place, unsigned q) {
-        const unsigned i = latent_of(base, lane, q), at = among ? among[i] : i;
-        held.values[held.n + place] = (V)wide(of_row[at]) + bias[at];
-        held.latents[held.n + place] = at;
-      });
+      for (unsigned q = 0; q < P; ++q)
+        if (hits >> q & 1) held.values[place] = v[q], held.latents[place++] = among ? among[first + q] : first + q;
+      held.n += all;
       __syncwarp();
       if (held.n > k + max(k, 64u)) held.cut(k, spare);
+    };
+    if (among) {
+      for (unsigned base = 0; base < n_among; base += STEP) {
+        const unsigned first = base + lane * P;
+        unsigned hits = 0;
+        V v[P];
+#pragma unroll
+        for (unsigned q = 0; q < P; ++q) {
+          const unsigned at = first + q < n_among ? among[first + q] : n;
+          v[q] = at < n ? (V)wide(of_row[at]) + bias[at] : missing<V>();
+          hits |= (unsigned)(v[q] > held.bound) << q;
+        }
+        if (__any_sync(ALL, hits)) add(hits, v, first);
+      }
+    } else {
+      each_step(
+          of_row, n, whole,
+          [&](unsigned step) { return held.bound + slack[step] - 4 * rounding(held.bound) * held.bound; },
+          [&](const Numbers<T>& numbers, unsigned base, bool mine) {
+            const unsigned first = base + lane * P;
+            unsigned hits = 0;
+            V v[P];
+            if (mine) {
+              values_of(numbers, bias, first, n, whole, v);
+#pragma unroll
+              for (unsigned q = 0; q < P; ++q) hits |= (unsigned)(v[q] > held.bound) << q;
+            }
+            if (__any_sync(ALL, hits)) add(hits, v, first);
+          });
     }
     if (held.n > k) held.cut(k, 0);
     for (unsigned i = lane; i < k; i += 32) {
@@ -256,46 +300,40 @@ __device__ __forceinline__ void top_k(unsigned* indices, V* values, unsigned* co
 
 template <typename T, typename V>
 __device__ __forceinline__ void list_active(unsigned* indices, V* values, unsigned* count, const T* pre, const V* bias,
-                                            const V* bound, unsigned bounds, unsigned or_equal, size_t m, unsigned n,
-                                            unsigned width) {
+                                            const V* bound, const V* slack, unsigned bounds, unsigned or_equal, size_t m,
+                                            unsigned n, unsigned width) {
   const unsigned lane = threadIdx.x % 32;
   const size_t warps = (size_t)gridDim.x * (blockDim.x / 32);
   const bool whole = is_whole(pre, bias, n), of_bounds = is_whole(pre, bound, n);
-  const V only = bounds == 1 ? bound[0] : V(0);
+  const V only = bounds == 1 ? bound[0] : V(0), least = only - 4 * rounding(only) * fabs(only);
   for (size_t row = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < m; row += warps) {
     unsigned found = 0;
-    Numbers<T> next;
-    next.fetch(pre + row * n, 0, lane, n, whole);
-    for (unsigned base = 0; base < n; base += STEP) {
-      V v[P];
-      Numbers<V> least;
-      const Numbers<T> now = next;
-      if (base + STEP < n) next.fetch(pre + row * n, base + STEP, lane, n, whole);
-      values_of(now, bias, base, lane, n, whole, v);
-      if (bounds == 1) {
+    each_step(
+        pre + row * n, n, whole, [&](unsigned step) { return least + slack[step]; },
+        [&](const Numbers<T>& numbers, unsigned base, bool mine) {
+          const unsigned first = base + lane * P;
+          unsigned hits = 0;
+          V v[P];
+          if (mine) {
+            Numbers<V> bounds_of;
+            values_of(numbers, bias, first, n, whole, v);
+            if (bounds > 1) bounds_of.fetch(bound, first, n, of_bounds);
 #pragma unroll
-        for (unsigned q = 0; q < P; ++q) least.at[q] = only;
-      } else {
-        least.fetch(bound, base, lane, n, of_bounds);
-      }
-      unsigned hits = 0;
+            for (unsigned q = 0; q < P; ++q) {
+              const V b = bounds > 1 ? bounds_of.at[q] : only;
+              hits |= (unsigned)(first + q < n && (v[q] > b || (or_equal && v[q] == b))) << q;
+            }
+          }
+          if (!__any_sync(ALL, hits)) return;
+          unsigned all, place = found + place_of(hits, all);
 #pragma unroll
-      for (unsigned q = 0; q < P; ++q)
-        hits |= (unsigned)(v[q] > least.at[q] || (or_equal && v[q] == least.at[q])) << q;
-      if (base + STEP > n) {
-#pragma unroll
-        for (unsigned q = 0; q < P; ++q)
-          if (latent_of(base, lane, q) >= n) hits &= ~(1u << q);
-      }
-      if (!__any_sync(ALL, hits)) continue;
-      // Few are hit: their numbers are read once more, from a cache.
-      found += each_hit(hits, [&](unsigned place, unsigned q) {
-        const unsigned at = latent_of(base, lane, q);
-        if (found + place >= width) return;
-        indices[row * width + found + place] = at;
-        values[row * width + found + place] = (V)wide(pre[row * n + at]) + (bias ? bias[at] : V(0));
-      });
-    }
+          for (unsigned q = 0; q < P; ++q) {
+            if (!(hits >> q & 1)) continue;
+            if (place < width) indices[row * width + place] = first + q, values[row * width + place] = v[q];
+            ++place;
+          }
+          found += all;
+        });
     for (unsigned i = found + lane; i < width; i += 32) indices[row * width + i] = 0, values[row * width + i] = 0;
     if (lane == 0) count[row] = found;
   }
@@ -333,7 +371,8 @@ struct Search {
 
 template <typename T, typename V>
 __device__ __forceinline__ void threshold_tally(unsigned* tally, const T* pre, const V* bias, const Search* search,
-                                                size_t m, unsigned n, unsigned shift, unsigned bits, unsigned first) {
+                                                size_t m, unsigned of_rows, unsigned n, unsigned shift, unsigned bits,
+                                                unsigned first) {
   extern __shared__ unsigned counts[];
   if (!first && search->none) return;
   const unsigned lane = threadIdx.x % 32, mask = (1u << bits) - 1;
@@ -344,24 +383,21 @@ __device__ __forceinline__ void threshold_tally(unsigned* tally, const T* pre, c
   }
   const bool whole = is_whole(pre, bias, n);
   const size_t warps = (size_t)gridDim.x * (blockDim.x / 32);
-  for (size_t row = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < m; row += warps) {
-    Numbers<T> next;
-    next.fetch(pre + row * n, 0, lane, n, whole);
-    for (unsigned base = 0; base < n; base += STEP) {
-      V v[P];
-      const Numbers<T> now = next;
-      if (base + STEP < n) next.fetch(pre + row * n, base + STEP, lane, n, whole);
-      values_of(now, bias, base, lane, n, whole, v);
+  for (size_t row = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < m; row += warps)
+    each_step(
+        pre + row * of_rows * n, n, whole, [](unsigned) { return missing<V>(); },
+        [&](const Numbers<T>& numbers, unsigned base, bool) {
+          V v[P];
+          values_of(numbers, bias, base + lane * P, n, whole, v);
 #pragma unroll
-      for (unsigned q = 0; q < P; ++q) {
-        if (!(v[q] > V(0))) continue;
-        const unsigned long long key = key_of(v[q]);
-        const unsigned digit = (unsigned)(key >> shift) & mask;
-        if (first) atomicAdd(counts + digit, 1u);
-        else if (key >> shift >> bits == found) atomicAdd(tally + digit, 1u);
-      }
-    }
-  }
+          for (unsigned q = 0; q < P; ++q) {
+            if (!(v[q] > V(0))) continue;
+            const unsigned long long key = key_of(v[q]);
+            const unsigned digit = (unsigned)(key >> shift) & mask;
+            if (first) atomicAdd(counts + digit, 1u);
+            else if (key >> shift >> bits == found) atomicAdd(tally + digit, 1u);
+          }
+        });
   if (first) {
     __syncthreads();
     for (unsigned b = threadIdx.x; b <= mask; b += blockDim.x)
@@ -418,20 +454,21 @@ __device__ __forceinline__ void threshold_pick(unsigned* tally, Search* search, 
 #define SELECT(SUFFIX, T, V)                                                                                           \
   extern "C" __global__ void __launch_bounds__(256)                                                                    \
       top_k_##SUFFIX(unsigned* indices, V* values, unsigned* count, const T* pre, const V* bias, const unsigned* among, \
-                     unsigned char* room, const size_t m, const unsigned n, const unsigned n_among, const unsigned k,  \
-                     const unsigned most) {                                                                            \
-    top_k<T, V>(indices, values, count, pre, bias, among, room, m, n, n_among, k, most);                               \
+                     const V* slack, unsigned char* room, const size_t m, const unsigned n, const unsigned n_among,    \
+                     const unsigned k, const unsigned most) {                                                          \
+    top_k<T, V>(indices, values, count, pre, bias, among, slack, room, m, n, n_among, k, most);                        \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(256)                                                                    \
       list_active_##SUFFIX(unsigned* indices, V* values, unsigned* count, const T* pre, const V* bias, const V* bound, \
-                           const size_t m, const unsigned n, const unsigned bounds, const unsigned or_equal,           \
-                           const unsigned width) {                                                                     \
-    list_active<T, V>(indices, values, count, pre, bias, bound, bounds, or_equal, m, n, width);                        \
+                           const V* slack, const size_t m, const unsigned n, const unsigned bounds,                    \
+                           const unsigned or_equal, const unsigned width) {                                            \
+    list_active<T, V>(indices, values, count, pre, bias, bound, slack, bounds, or_equal, m, n, width);                 \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(1024)                                                                   \
       threshold_tally_##SUFFIX(unsigned* tally, const T* pre, const V* bias, const Search* search, const size_t m,     \
-                               const unsigned n, const unsigned shift, const unsigned bits, const unsigned first) {    \
-    threshold_tally<T, V>(tally, pre, bias, search, m, n, shift, bits, first);                                         \
+                               const unsigned of_rows, const unsigned n, const unsigned shift, const unsigned bits,    \
+                               const unsigned first) {                                                                 \
+    threshold_tally<T, V>(tally, pre, bias, search, m, of_rows, n, shift, bits, first);                                \
   }
 SELECT(f32, float, float)
 SELECT(f64, double, double)
@@ -450,6 +487,13 @@ SELECT(bf16, __nv_bfloat16, float)
                                            const unsigned end) {                                                       \
     keep<V>(to_indices, to_values, to_count, indices, values, count, bound, m, s, start, end);                         \
   }
+#define SLACKS(SUFFIX, V)                                                                                              \
+  extern "C" __global__ void slacks_##SUFFIX(V* out, const V* bias, const V* bound, const unsigned bounds,             \
+                                             const unsigned n) {                                                       \
+    slacks<V>(out, bias, bound, bounds, n);                                                                            \
+  }
+SLACKS(f32, float)
+SLACKS(f64, double)
 KEEP(f32, float)
 KEEP(f64, double)
 PICK(f32, float)
