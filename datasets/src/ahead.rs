@@ -11,9 +11,10 @@
 //! read for an epoch that does not come is dropped.
 use crate::gather::Gatherer;
 use crate::order::{Order, Orders};
-use crate::upload::Upload;
+use crate::source::copy;
 use crate::{Result, Source};
 use candle::Tensor;
+use chandlery_ops::core::ChunkUpload;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl Part {
 #[derive(Debug)]
 pub(crate) struct Ahead {
     gatherer: Gatherer,
-    upload: Upload,
+    upload: ChunkUpload,
     orders: Orders,
     chunk_rows: usize,
     /// What is left to gather of an epoch, until that is known to be the last.
@@ -60,7 +61,12 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    pub fn new(rows: Arc<dyn Source>, upload: Upload, orders: Orders, chunk_rows: usize) -> Result<Self> {
+    pub fn new(
+        rows: Arc<dyn Source>,
+        upload: ChunkUpload,
+        orders: Orders,
+        chunk_rows: usize,
+    ) -> Result<Self> {
         let gatherer = Gatherer::spawn(rows)?;
         let gathered = VecDeque::new();
         Ok(Self { gatherer, upload, orders, chunk_rows, rest: None, turned: true, gathered, sent: None })
@@ -106,7 +112,10 @@ impl Ahead {
 
     fn send_part(&mut self, part: &Part) -> Result<()> {
         let bytes = self.gatherer.receive()?;
-        self.upload.send(part.range.len(), &bytes)?;
+        self.upload.send(part.range.len(), &mut |staging: &mut [u8]| {
+            copy(&bytes, staging);
+            Ok(())
+        })?;
         self.gatherer.recycle(bytes);
         Ok(())
     }

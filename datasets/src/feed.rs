@@ -8,8 +8,7 @@
 //! - a split that fits [`FeedConfig::resident_bytes`] is copied to the device once, and chunks are
 //!   gathered there;
 //! - any other is gathered by a thread of its own and crosses through
-//!   [`chandlery_ops::core::ChunkUpload`] (pinned memory and a copy stream on CUDA; floats of 16
-//!   bits by a plain copy), the next chunk while the present one is in use; in shuffled epochs the
+//!   [`chandlery_ops::core::ChunkUpload`] (pinned memory and a copy stream on CUDA), the next chunk while the present one is in use; in shuffled epochs the
 //!   first chunk of the next epoch follows the last one.
 //!
 //! Both give the same minibatches in the same order. A minibatch is a view of its chunk: `next`
@@ -18,10 +17,10 @@ use crate::ahead::{Ahead, Part};
 pub use crate::order::ORDER_STREAM;
 use crate::order::Orders;
 use crate::source::row_bytes;
-use crate::upload::Upload;
 use crate::{Error, Result, Split};
 use candle::{Device, Tensor};
 use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::core::ChunkUpload;
 use serde::{Deserialize, Serialize};
 
 /// How a [`Feed`] cuts a split into minibatches.
@@ -139,7 +138,7 @@ impl Feed {
             Store::Resident(copy_to_device(split, device, chunk_rows)?)
         } else {
             let dtype = split.row_type().dtype();
-            let upload = Upload::new(device, dtype, chunk_rows, split.n_features())?;
+            let upload = ChunkUpload::new(device, dtype, chunk_rows, split.n_features())?;
             Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, chunk_rows)?))
         };
         Ok(Self {

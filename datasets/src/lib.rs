@@ -112,7 +112,6 @@ mod table;
 mod tensors;
 #[cfg(feature = "image")]
 mod tiff;
-mod upload;
 pub mod whole;
 
 pub use batches::Minibatches;

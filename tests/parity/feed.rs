@@ -3,8 +3,8 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery_datasets::{DataOptions, Feed, FeedConfig, Split, open};
 use chandlery_ops::Philox;
-use chandlery_ops::core::{ChunkUpload, uniform};
-use chandlery_tests::devices;
+use chandlery_ops::core::{ChunkUpload, normal, uniform};
+use chandlery_tests::{assert_same_bits, devices};
 use std::collections::HashMap;
 
 #[test]
@@ -124,6 +124,32 @@ fn a_chunk_that_was_received_outlives_the_next_send() -> Result<()> {
             assert!(entries.iter().all(|&entry| entry == chunk), "chunk {chunk} on {:?}", device.location());
         }
     }
+    Ok(())
+}
+
+#[test]
+fn rows_of_each_type_arrive_as_they_were_sent() -> Result<()> {
+    let rows = normal((37, 5), &Device::Cpu, Philox::new(1, 0))?;
+    for dtype in [DType::U8, DType::F32, DType::BF16, DType::F16] {
+        let rows = (rows.abs()? * 50.)?.to_dtype(dtype)?;
+        // One entry as bytes: u8 as it is, floats of 16 bits by their values, which f32 has as well.
+        let wide = rows.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        let bytes: Vec<u8> = match dtype {
+            DType::U8 => wide.iter().map(|&x| x as u8).collect(),
+            DType::BF16 => wide.iter().flat_map(|&x| half::bf16::from_f32(x).to_ne_bytes()).collect(),
+            DType::F16 => wide.iter().flat_map(|&x| half::f16::from_f32(x).to_ne_bytes()).collect(),
+            _ => wide.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        };
+        for device in devices()? {
+            let mut upload = ChunkUpload::new(&device, dtype, 40, 5)?;
+            upload.send(37, &mut |to| {
+                to.copy_from_slice(&bytes);
+                Ok(())
+            })?;
+            assert_same_bits(&format!("{dtype:?}"), &upload.receive()?, &rows)?;
+        }
+    }
+    assert!(ChunkUpload::new(&Device::Cpu, DType::F64, 1, 1).is_err());
     Ok(())
 }
 

@@ -6,9 +6,9 @@ use chandlery::sparse_autoencoder::sae::{Kind, LossConfig, Sae, SaeConfig, SaeTr
 use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{
-    AtomUses, LatentGradients, LatentState, SparseCodes, active, active_reference, batch_threshold,
-    batch_threshold_reference, batch_top_k, centred, code_dots, code_errors, code_errors_reference,
-    latent_gradients, latent_step_, top_k, top_k_reference, use_sums,
+    AtomUses, CodeWidth, LatentGradients, LatentState, SparseCodes, active, active_reference,
+    batch_threshold, batch_threshold_reference, batch_top_k, centred, code_dots, code_errors,
+    code_errors_reference, latent_gradients, latent_step_, top_k, top_k_reference, use_sums,
 };
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{AdamStep, Precision, adam_step_reference};
@@ -17,8 +17,8 @@ use chandlery_tests::{assert_close, assert_same_bits, devices};
 const CPU: Device = Device::Cpu;
 
 /// Rows, latents and how many are chosen: below, at and above groups of 64, the steps of a warp and
-/// what lanes of maxima filter, all latents, and more than shared memory holds.
-const SIZES: [(usize, usize, usize); 10] = [
+/// what lanes of maxima filter, all latents, more than shared memory holds, and rows to sample.
+const SIZES: [(usize, usize, usize); 11] = [
     (1, 1, 1),
     (3, 63, 5),
     (5, 64, 64),
@@ -29,6 +29,7 @@ const SIZES: [(usize, usize, usize); 10] = [
     (33, 3072, 32),
     (3, 2056, 600),
     (2, 9000, 6000),
+    (1100, 700, 8),
 ];
 
 fn same(what: &str, got: &SparseCodes, want: &SparseCodes) -> Result<()> {
@@ -104,11 +105,62 @@ fn the_largest_of_a_batch_are_above_the_threshold_of_a_sort() -> Result<()> {
                 let (at_once, of_these) = batch_top_k(&pre, &bias, k * m)?;
                 assert_same_bits(&what, &of_these, &cut)?;
                 same(&what, &at_once, &chosen)?;
+                let mut width = CodeWidth::default();
+                let small = (&pre * 0.5)?;
+                for (i, pre) in [&pre, &pre, &small, &pre, &pre].into_iter().enumerate() {
+                    let (want, cut) = batch_top_k(pre, &bias, k * m)?;
+                    let (codes, found) = width.batch_top_k(pre, &bias, k * m)?;
+                    if width.fits()? {
+                        same(&what, &codes, &want)?;
+                        assert_same_bits(&what, &found, &cut)?;
+                    } else {
+                        assert!(i > 0, "{what}: a guess without a minibatch before");
+                        same(&what, &width.batch_top_k(pre, &bias, k * m)?.0, &want)?;
+                        assert!(width.fits()?, "{what}");
+                    }
+                }
                 let bounds = of((uniform(n, &device, Philox::new(3, 1))? - 0.25)?)?;
                 for or_equal in [false, true] {
                     let chosen = active(&pre, &bias, &bounds, or_equal)?;
                     same(&what, &chosen, &active_reference(&pre, &bias, &bounds, or_equal)?)?;
                 }
+                // Twice as many as before are above the lower bounds: the guess is too narrow.
+                let mut width = CodeWidth::default();
+                for (i, bound) in [&bounds, &bounds, &(&bounds - 4.)?, &bounds].into_iter().enumerate() {
+                    let chosen = width.active(&pre, &bias, bound, false)?;
+                    let want = active_reference(&pre, &bias, bound, false)?;
+                    let fits = width.fits()?;
+                    assert!(fits || i == 2, "{what}");
+                    let chosen = if fits { chosen } else { width.active(&pre, &bias, bound, false)? };
+                    same(&what, &chosen, &want)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn biases_far_apart_choose_as_a_sort_does() -> Result<()> {
+    for device in devices()? {
+        for dtype in TYPES {
+            let (m, n, k) = (6, 1500, 9);
+            let mut bias = normal(n, &CPU, Philox::new(4, 0))?.to_vec1::<f32>()?;
+            // Steps of latents with one bias far above the others, and with none that counts.
+            for (j, b) in bias.iter_mut().enumerate() {
+                *b *= if j % 300 == 7 { 1e4 } else { 1. };
+                *b = if (512..768).contains(&j) || j == 3 { f32::NEG_INFINITY } else { *b };
+            }
+            bias[900] = f32::NAN;
+            bias[1499] = 3e38;
+            let bias = Tensor::new(bias, &device)?.to_dtype(wide(dtype))?;
+            let pre = normal((m, n), &device, Philox::new(4, 1))?.to_dtype(dtype)?;
+            let what = format!("{dtype:?} on {:?}", device.location());
+            same(&what, &top_k(&pre, &bias, k, None)?, &top_k_reference(&pre, &bias, k, None)?)?;
+            for bound in [-1e4f64, 0., 1., f64::INFINITY] {
+                let bound = Tensor::new(&[bound], &device)?.to_dtype(wide(dtype))?;
+                let got = active(&pre, &bias, &bound, true)?;
+                same(&what, &got, &active_reference(&pre, &bias, &bound, true)?)?;
             }
         }
     }
@@ -132,34 +184,14 @@ fn rows_without_anything_above_0_and_nan_have_no_entries() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn ranges_of_latents_are_the_columns_of_dense_codes() -> Result<()> {
-    for device in devices()? {
-        let (m, n) = (7, 50);
-        let pre = normal((m, n), &device, Philox::new(1, 0))?;
-        let bias = Tensor::zeros(n, DType::F32, &device)?;
-        let codes = top_k(&pre, &bias, 9, None)?;
-        let dense = codes.to_dense()?;
-        let mut start = 0;
-        for (end, part) in [0, 1, 20, 21, 50].into_iter().zip(codes.parted(&[0, 1, 20, 21, 50])?) {
-            let columns = Tensor::arange(0u32, n as u32, &device)?.unsqueeze(0)?;
-            let is_in = (columns.ge(start as u32)? * columns.lt(end as u32)?)?.to_dtype(DType::F32)?;
-            let want = dense.broadcast_mul(&is_in)?;
-            assert_same_bits(&format!("{start} to {end}"), &part.to_dense()?, &want)?;
-            let counts = want.gt(0f32)?.to_dtype(DType::U32)?.sum(1)?;
-            assert_eq!(part.count.to_vec1::<u32>()?, counts.to_vec1::<u32>()?);
-            start = end;
-        }
-    }
-    Ok(())
-}
-
-/// Two blocks of codes of a minibatch with all that gradients are summed from.
+/// Two blocks of codes of a minibatch with all that gradients are summed from; of the first, groups of
+/// latents have errors of their own.
 struct Case {
     codes: SparseCodes,
     pre: Tensor,
     x: Tensor,
     errors: Tensor,
+    ends: Vec<usize>,
     lengths: Tensor,
     decoder: Tensor,
 }
@@ -169,6 +201,7 @@ fn case(
     n: usize,
     k: usize,
     [d_in, d_out]: [usize; 2],
+    ends: &[usize],
     dtype: DType,
     device: &Device,
 ) -> Result<Case> {
@@ -185,7 +218,8 @@ fn case(
     Ok(Case {
         pre: draw((2 * m, codes.width()), 2)?,
         x: of((m, d_in), 3, dtype)?,
-        errors: of((2 * m, d_out), 4, dtype)?,
+        errors: of(((ends.len() + 1) * m, d_out), 4, dtype)?,
+        ends: ends.to_vec(),
         lengths: draw((1, n), 6)?.squeeze(0)?,
         decoder: decoder.broadcast_div(&decoder.sqr()?.sum_keepdim(1)?.sqrt()?)?,
         codes,
@@ -194,8 +228,9 @@ fn case(
 
 impl Case {
     fn gradients<'a>(&'a self, uses: &'a AtomUses, lengths: bool, unit: bool) -> LatentGradients<'a> {
-        let Self { codes, pre, x, errors, .. } = self;
-        LatentGradients { codes, uses, pre, x, errors, lengths: lengths.then_some(&self.lengths), unit }
+        let Self { codes, pre, x, errors, ends, .. } = self;
+        let lengths = lengths.then_some(&self.lengths);
+        LatentGradients { codes, uses, pre, x, errors, ends, lengths, unit }
     }
 
     /// Codes whose entries are `values` in place of their own.
@@ -211,7 +246,15 @@ impl Case {
             (wide(self.x.clone())?, wide(self.errors.clone())?, wide(self.decoder.clone())?);
         let x = Tensor::cat(&[&x, &x], 0)?;
         let of_encoder = wide(self.with(&self.pre)?)?.t()?.matmul(&x)?;
-        let mut of_decoder = wide(self.with(&self.codes.values)?)?.t()?.matmul(&errors)?;
+        let values = wide(self.with(&self.codes.values)?)?;
+        let (m, mut start, mut of_groups) = (x.dim(0)? / 2, 0, vec![]);
+        let of_second = errors.narrow(0, self.ends.len() * m, m)?;
+        for (g, &end) in self.ends.iter().enumerate() {
+            let errors = Tensor::cat(&[&errors.narrow(0, g * m, m)?, &of_second], 0)?;
+            of_groups.push(values.narrow(1, start, end - start)?.t()?.matmul(&errors)?);
+            start = end;
+        }
+        let mut of_decoder = Tensor::cat(&of_groups, 0)?;
         let norms = decoder.sqr()?.sum_keepdim(1)?.sqrt()?;
         if lengths {
             let along = (wide(self.lengths.clone())?.unsqueeze(1)? / norms)?;
@@ -244,9 +287,12 @@ fn gradients_of_latents_are_those_of_dense_products() -> Result<()> {
             (700, 3, 2, [40, 8]),
             (9, 4, 2, [4104, 1030]),
         ] {
-            for dtype in TYPES {
-                let what = format!("[{m}, {n}] {k} {sizes:?} {dtype:?} on {:?}", device.location());
-                let case = case(m, n, k, sizes, dtype, &device)?;
+            let groups: Vec<usize> = vec![1, n / 3, n - 1, n];
+            let all = vec![n];
+            let ends = [Some(&all), (n > 6).then_some(&groups)].into_iter().flatten();
+            for (ends, dtype) in ends.flat_map(|ends| TYPES.map(|dtype| (ends, dtype))) {
+                let what = format!("[{m}, {n}] {k} {sizes:?} {ends:?} {dtype:?} on {:?}", device.location());
+                let case = case(m, n, k, sizes, ends, dtype, &device)?;
                 let uses = AtomUses::of(&case.codes)?;
                 for (lengths, unit) in [(false, false), (false, true), (true, false)] {
                     let (encoder, decoder) =
@@ -256,9 +302,17 @@ fn gradients_of_latents_are_those_of_dense_products() -> Result<()> {
                     close(&format!("decoder {what}"), &decoder, &of_decoder)?;
                 }
                 let decoder = case.decoder.to_dtype(dtype)?;
-                let dots = code_dots(&case.codes, &case.errors, &decoder)?;
-                let (errors, decoder) = (case.errors.to_dtype(wide(dtype))?, decoder.to_dtype(wide(dtype))?);
-                let all = errors.matmul(&decoder.t()?)?;
+                let rows =
+                    normal((2 * m * ends.len(), sizes[1]), &device, Philox::new(9, 4))?.to_dtype(dtype)?;
+                let dots = code_dots(&case.codes, &rows, &decoder, ends)?;
+                let all = rows.to_dtype(wide(dtype))?.matmul(&decoder.to_dtype(wide(dtype))?.t()?)?;
+                let mut start = 0;
+                let of_groups = ends.iter().enumerate().map(|(g, &end)| {
+                    let columns = all.narrow(0, g * 2 * m, 2 * m)?.narrow(1, start, end - start);
+                    start = end;
+                    columns
+                });
+                let all = Tensor::cat(&of_groups.collect::<Result<Vec<_>>>()?, 1)?;
                 let want = (case.with(&dots.ones_like()?)? * all)?;
                 close(&format!("dots {what}"), &case.with(&dots)?, &want)?;
                 let y = Tensor::cat(&[&case.x, &case.x], 0)?.to_dtype(wide(dtype))?;
@@ -267,8 +321,8 @@ fn gradients_of_latents_are_those_of_dense_products() -> Result<()> {
                 let [less, narrow] = centred(&y, &bias, dtype)?;
                 assert_same_bits(&format!("less {what}"), &less, &y.broadcast_sub(&bias)?)?;
                 assert_same_bits(&format!("less {what}"), &narrow, &less.to_dtype(dtype)?)?;
-                let got = code_errors(&case.codes, &y, &atoms, -0.25)?;
-                let want = code_errors_reference(&case.codes, &y, &atoms, -0.25)?;
+                let got = code_errors(&case.codes, &y, &atoms, ends, -0.25)?;
+                let want = code_errors_reference(&case.codes, &y, &atoms, ends, -0.25)?;
                 close(&format!("residual {what}"), &got.residual, &want.residual)?;
                 let of_errors = [&got, &want].map(|of| of.errors.to_dtype(DType::F32));
                 let [got_errors, want_errors] = of_errors;
@@ -300,7 +354,7 @@ fn a_step_of_latents_is_one_of_adam_along_these_gradients() -> Result<()> {
                 [(40, [33, 65], DType::F32), (40, [64, 40], DType::BF16), (5, [4104, 8], DType::BF16)]
             {
                 let what = format!("{sizes:?} {dtype:?} {what}");
-                let case = case(17, n, 3, sizes, dtype, &device)?;
+                let case = case(17, n, 3, sizes, &[2, n], dtype, &device)?;
                 let uses = AtomUses::of(&case.codes)?;
                 let of = case.gradients(&uses, false, unit);
                 let gradients = latent_gradients(&of, &case.decoder)?;
@@ -418,7 +472,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         said(active(&pre, &bias, &bias.narrow(0, 0, 2)?, true)),
         "active: bound must have shape [4], got [2]"
     );
-    let case = case(3, 5, 2, [7, 3], DType::F32, &CPU)?;
+    let case = case(3, 5, 2, [7, 3], &[5], DType::F32, &CPU)?;
     let uses = AtomUses::of(&case.codes)?;
     let of =
         LatentGradients { x: &case.x.narrow(1, 0, 6)?.contiguous()?, ..case.gradients(&uses, false, true) };

@@ -5,16 +5,18 @@
 //                    rows of `width` entries, and how many there are, also those that do not fit
 //   slacks           of each 256 latents a number not above the least bound - bias, so that most pre
 //                    are compared with one number, without their bias
-//   keep             entries of codes of latents from start to below end, not below the bound
-//   threshold_tally  tally[b] += number of v > 0 of every of_rows-th row whose key is the found one above `shift + bits`
-//                    and has b in the bits from `shift` on; the key of a number above 0 is its bits
+//   keep             entries of codes that are not below the bound, in rows of `width`
+//   threshold_tally  tally[b] += number of v > 0 of every of_rows-th row whose key is the found one
+//                    above `shift + bits` and has b in the bits from `shift` on; the key of a
+//                    number above 0 is its bits
 //   threshold_pick   puts into the found key the bits of the number that is wanted, from a tally;
 //                    with `last` gives the number, the least one of the found bits
 //
 // arrays   pre: [m, n] of T; bias: [n] of V, or null for 0; among: [n_among] u32, ascending, or
-//          null for all; indices, values: [m, k] or [m, width], 0 beyond the count; count: [m]; bound:
-//          [1] or [n] of V, of keep [1] or null; slack: [ceil(n / 256)] of V. tally: [2^bits] u32, zeros before threshold_tally,
-//          which threshold_pick leaves so; search: 3 u64, the found key, how many are still wanted,
+//          null for all; indices, values: [m, k] or [m, width], 0 beyond the count; count: [m]; told:
+//          2 u32, zeros, then the largest count and the sum of counts; bound: [1] or [n] of V, of
+//          keep [1]; slack: [ceil(n / 256)] of V. tally: [2^bits] u32, zeros before
+//          threshold_tally, which threshold_pick leaves so; search: 3 u64, the found key, how many are still wanted,
 //          and whether none is above 0, written by the first threshold_pick; out: [1] of V.
 //          Contiguous; results overlap nothing. room: bytes of what top_k holds for each warp of
 //          the grid, or null where that is in shared memory
@@ -298,9 +300,12 @@ __device__ __forceinline__ void top_k(unsigned* indices, V* values, unsigned* co
   }
 }
 
+// Adds the count of a row to the largest count and the sum of counts.
+__device__ __forceinline__ void tell(unsigned* told, unsigned count) { atomicMax(told, count), atomicAdd(told + 1, count); }
+
 template <typename T, typename V>
-__device__ __forceinline__ void list_active(unsigned* indices, V* values, unsigned* count, const T* pre, const V* bias,
-                                            const V* bound, const V* slack, unsigned bounds, unsigned or_equal, size_t m,
+__device__ __forceinline__ void list_active(unsigned* indices, V* values, unsigned* count, unsigned* told, const T* pre,
+                                            const V* bias, const V* bound, const V* slack, unsigned bounds, unsigned or_equal, size_t m,
                                             unsigned n, unsigned width) {
   const unsigned lane = threadIdx.x % 32;
   const size_t warps = (size_t)gridDim.x * (blockDim.x / 32);
@@ -335,34 +340,30 @@ __device__ __forceinline__ void list_active(unsigned* indices, V* values, unsign
           found += all;
         });
     for (unsigned i = found + lane; i < width; i += 32) indices[row * width + i] = 0, values[row * width + i] = 0;
-    if (lane == 0) count[row] = found;
+    if (lane == 0) count[row] = found, tell(told, found);
   }
 }
 
 template <typename V>
-__device__ __forceinline__ void keep(unsigned* to_indices, V* to_values, unsigned* to_count, const unsigned* indices,
-                                     const V* values, const unsigned* count, const V* bound, size_t m, unsigned s,
-                                     unsigned start, unsigned end) {
+__device__ __forceinline__ void keep(unsigned* to_indices, V* to_values, unsigned* to_count, unsigned* told,
+                                     const unsigned* indices, const V* values, const unsigned* count, const V* bound,
+                                     size_t m, unsigned s, unsigned width) {
   const size_t row = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
   const unsigned lane = threadIdx.x % 32;
   if (row >= m) return;
   const unsigned entries = min(count[row], s);
-  const V least = bound ? *bound : missing<V>();
   unsigned kept = 0;
   for (unsigned base = 0; base < entries; base += 32) {
     const unsigned k = base + lane;
-    const unsigned latent = k < entries ? indices[row * s + k] : 0;
     const V value = k < entries ? values[row * s + k] : V(0);
-    const bool stays = k < entries && start <= latent && latent < end && value >= least;
-    const unsigned all = __ballot_sync(ALL, stays);
-    if (stays) {
-      const size_t to = row * s + kept + __popc(all & ((1u << lane) - 1));
-      to_indices[to] = latent, to_values[to] = value;
-    }
+    const bool stays = k < entries && value >= *bound;
+    const unsigned all = __ballot_sync(ALL, stays), place = kept + __popc(all & ((1u << lane) - 1));
+    if (stays && place < width)
+      to_indices[row * width + place] = indices[row * s + k], to_values[row * width + place] = value;
     kept += __popc(all);
   }
-  for (unsigned i = kept + lane; i < s; i += 32) to_indices[row * s + i] = 0, to_values[row * s + i] = 0;
-  if (lane == 0) to_count[row] = kept;
+  for (unsigned i = kept + lane; i < width; i += 32) to_indices[row * width + i] = 0, to_values[row * width + i] = 0;
+  if (lane == 0) to_count[row] = kept, tell(told, kept);
 }
 
 struct Search {
@@ -459,10 +460,10 @@ __device__ __forceinline__ void threshold_pick(unsigned* tally, Search* search, 
     top_k<T, V>(indices, values, count, pre, bias, among, slack, room, m, n, n_among, k, most);                        \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(256)                                                                    \
-      list_active_##SUFFIX(unsigned* indices, V* values, unsigned* count, const T* pre, const V* bias, const V* bound, \
-                           const V* slack, const size_t m, const unsigned n, const unsigned bounds,                    \
+      list_active_##SUFFIX(unsigned* indices, V* values, unsigned* count, unsigned* told, const T* pre, const V* bias, \
+                           const V* bound, const V* slack, const size_t m, const unsigned n, const unsigned bounds,                    \
                            const unsigned or_equal, const unsigned width) {                                            \
-    list_active<T, V>(indices, values, count, pre, bias, bound, slack, bounds, or_equal, m, n, width);                 \
+    list_active<T, V>(indices, values, count, told, pre, bias, bound, slack, bounds, or_equal, m, n, width);                 \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(1024)                                                                   \
       threshold_tally_##SUFFIX(unsigned* tally, const T* pre, const V* bias, const Search* search, const size_t m,     \
@@ -481,11 +482,10 @@ SELECT(bf16, __nv_bfloat16, float)
     threshold_pick<V>(tally, search, out, count, shift, bits, first, last);                                            \
   }
 #define KEEP(SUFFIX, V)                                                                                                \
-  extern "C" __global__ void keep_##SUFFIX(unsigned* to_indices, V* to_values, unsigned* to_count,                     \
+  extern "C" __global__ void keep_##SUFFIX(unsigned* to_indices, V* to_values, unsigned* to_count, unsigned* told,     \
                                            const unsigned* indices, const V* values, const unsigned* count,            \
-                                           const V* bound, const size_t m, const unsigned s, const unsigned start,     \
-                                           const unsigned end) {                                                       \
-    keep<V>(to_indices, to_values, to_count, indices, values, count, bound, m, s, start, end);                         \
+                                           const V* bound, const size_t m, const unsigned s, const unsigned width) {   \
+    keep<V>(to_indices, to_values, to_count, told, indices, values, count, bound, m, s, width);                        \
   }
 #define SLACKS(SUFFIX, V)                                                                                              \
   extern "C" __global__ void slacks_##SUFFIX(V* out, const V* bias, const V* bound, const unsigned bounds,             \

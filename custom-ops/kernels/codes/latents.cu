@@ -1,9 +1,10 @@
 // latents.cu: gradients and steps of a sparse autoencoder whose codes have few entries.
 //
-//   residual    r_i = y_i - sum_k z_ik d_j(i,k);  errors_i = scale r_i
-//               squares = sum r_i^2 of each row, then sum y_i^2
+//   residual    r_gi = y_i - sum_k z_ik d_j(i,k) over the latents of groups 0 .. g;  r_i of the last;
+//               errors_gi = scale sum of r_qi for q >= g
+//               squares = sum r_gi^2 of each group and row, then sum y_i^2
 //   centre      out_i = x_i - bias, and a copy in T
-//   dots        dots_ik = e_i . d_j(i,k)
+//   dots        dots_ik = e_gi . d_j(i,k), g the group of the latent
 //   use_sums    sums_pj = sum over uses e of latent j of values_pe
 //   parts       of a latent with more uses than a STRETCH, the sums of g_j over each stretch of them
 //   gradients   g_j = sum over uses e of weight_e row_r(e)
@@ -11,10 +12,11 @@
 //   step        a step of Adam along factor g_j, then d_j / |d_j|, and a copy in bf16
 //
 // arrays   T: rows, atoms: f32, f64 or bf16; V: all else, f64 for f64, else f32. indices, values,
-//          dots: [m, s]; count: [m]; y, residual: [m, p] of V; errors: [m, p] of T; squares: [2, m]
-//          f64; atoms: [n, p]. x: [m, d], bias: [d]; copy: [m, d] of T, or null. offsets: [n + 1],
-//          entries: [m s], the uses: place e = row s + k. sums: [planes, n]. rows: [batch, d] or
-//          [m, d], of use e the row (e / s) mod batch. state: [3, n, d] f32, parameters and moments;
+//          dots: [m, s]; count: [m]; y, residual: [m, p] of V; errors: [G m, p] of T for G groups of
+//          latents, or as below; squares: [G + 1, m] f64; atoms: [n, p]. x: [m, d], bias: [d]; copy: [m, d] of T, or null. offsets: [n + 1],
+//          entries: [m s], the uses: place e = row s + k. sums: [planes, n]. rows: x,
+//          [batch, d], of use e the row (e / s) mod batch; or errors, [(G + m / batch - 1) batch, d],
+//          of the first batch of codes those of each group, and of the others theirs. state: [3, n, d] f32, parameters and moments;
 //          half: [n, d] bf16 or null; lengths: [n] or null; decoder: [n, d], the rows d_j. partial:
 //          [2 windows][d] of V, a window being a STRETCH of entries. Contiguous; results overlap
 //          nothing
@@ -36,6 +38,18 @@
 constexpr unsigned STRETCH = 256, MOST_WARPS = 32, AHEAD = 8;
 // Very wide rows do not fit into registers: their loops stay loops.
 template <int PER> constexpr int UNROLLED = PER <= 2 ? PER : 1;
+
+// Groups of latents, the first to below at[0], the next to below at[1], the last to below n.
+constexpr unsigned MOST_GROUPS = 16;
+struct Groups {
+  unsigned n, at[MOST_GROUPS];
+
+  __device__ __forceinline__ unsigned of(unsigned latent) const {
+    unsigned g = 0;
+    while (g + 1 < n && latent >= at[g]) ++g;
+    return g;
+  }
+};
 
 // W neighbours, or one.
 template <int W, typename T, typename V> __device__ __forceinline__ void load(const T* from, V (&v)[W]) {
@@ -78,56 +92,85 @@ template <typename S> __device__ __forceinline__ S block_sum(S x, S* scratch) {
   return sum;
 }
 
-template <typename T, typename V, int W>
-__device__ __forceinline__ void residual(V* out, T* errors, double* squares, const unsigned* indices, const V* values,
-                                         const unsigned* count, const V* y, const T* atoms, size_t m, unsigned n,
-                                         unsigned s, unsigned p, V scale) {
+// sum[] += the entries of a row from first to below end, for features f .. f + W - 1.
+template <int W, typename T, typename V>
+__device__ __forceinline__ void add_entries(V (&sum)[W], const unsigned* indices, const V* values, const T* atoms,
+                                            unsigned first, unsigned end, unsigned f, unsigned n, unsigned p) {
   constexpr unsigned ROOM = 128;
   __shared__ unsigned at[ROOM];
   __shared__ V by[ROOM];
-  __shared__ double scratch[MOST_WARPS];
-  const size_t row = blockIdx.x;
-  const unsigned entries = min(count[row], s), t = threadIdx.x;
-  double of_residual = 0, of_y = 0;
-  for (unsigned start = 0; start < p; start += blockDim.x * W) {
-    const unsigned f = start + t * W;
-    V sum[W] = {};
-    for (unsigned first = 0; first < entries; first += ROOM) {
-      const unsigned here = min(ROOM, entries - first);
-      __syncthreads();
-      const unsigned padded = (here + AHEAD - 1) / AHEAD * AHEAD;
-      for (unsigned k = t; k < padded; k += blockDim.x) {
-        const unsigned atom = indices[row * s + first + min(k, here - 1)];
-        at[k] = min(atom, n - 1), by[k] = k < here && atom < n ? values[row * s + first + k] : V(0);
-      }
-      __syncthreads();
-      if (f < p) {
-#pragma unroll(AHEAD)
-        for (unsigned k = 0; k < padded; ++k) {
-          V atom[W];
-          load<W>(atoms + (size_t)at[k] * p + f, atom);
-#pragma unroll
-          for (int q = 0; q < W; ++q) sum[q] = fused(by[k], atom[q], sum[q]);
-        }
-      }
+  for (; first < end; first += ROOM) {
+    const unsigned here = min(ROOM, end - first);
+    __syncthreads();
+    const unsigned padded = (here + AHEAD - 1) / AHEAD * AHEAD;
+    for (unsigned k = threadIdx.x; k < padded; k += blockDim.x) {
+      const unsigned atom = indices[first + min(k, here - 1)];
+      at[k] = min(atom, n - 1), by[k] = k < here && atom < n ? values[first + k] : V(0);
     }
-    if (f < p) {
-      V of[W], scaled[W];
-      load<W>(y + row * p + f, of);
+    __syncthreads();
+    if (f >= p) continue;
+#pragma unroll(AHEAD)
+    for (unsigned k = 0; k < padded; ++k) {
+      V atom[W];
+      load<W>(atoms + (size_t)at[k] * p + f, atom);
 #pragma unroll
-      for (int q = 0; q < W; ++q) {
-        of_y += (double)of[q] * (double)of[q];
-        sum[q] = of[q] - sum[q];
-        of_residual += (double)sum[q] * (double)sum[q];
-        scaled[q] = scale * sum[q];
-      }
-      store<W>(out + row * p + f, sum);
-      store<W>(errors + row * p + f, scaled);
+      for (int q = 0; q < W; ++q) sum[q] = fused(by[k], atom[q], sum[q]);
     }
   }
-  of_residual = block_sum(of_residual, scratch);
+}
+
+// MOST groups at most, or one.
+template <typename T, typename V, int W, unsigned MOST>
+__device__ __forceinline__ void residual(V* out, T* errors, double* squares, const unsigned* indices, const V* values,
+                                         const unsigned* count, const V* y, const T* atoms, const Groups& groups,
+                                         size_t m, unsigned n, unsigned s, unsigned p, V scale) {
+  __shared__ unsigned ends[MOST];
+  __shared__ double scratch[MOST_WARPS];
+  const size_t row = blockIdx.x;
+  const unsigned entries = min(count[row], s), t = threadIdx.x, G = MOST == 1 ? 1 : groups.n;
+  indices += row * s, values += row * s;
+  // Entries are in the order of latents: those of a group follow each other.
+  if (t < G) ends[t] = entries;
+  __syncthreads();
+  for (unsigned k = t; G > 1 && k < entries; k += blockDim.x) {
+    const unsigned g = groups.of(indices[k]), before = k > 0 ? groups.of(indices[k - 1]) : 0;
+    for (unsigned q = before; q < g; ++q) ends[q] = k;
+  }
+  __syncthreads();
+  double of_residual[MOST], of_y = 0;
+  for (unsigned g = 0; g < G; ++g) of_residual[g] = 0;
+  for (unsigned start = 0; start < p; start += blockDim.x * W) {
+    const unsigned f = start + t * W;
+    V sum[W] = {}, of[W] = {}, held[MOST][W];
+    if (f < p) load<W>(y + row * p + f, of);
+    for (unsigned g = 0; g < G; ++g) {
+      add_entries<W>(sum, indices, values, atoms, g > 0 ? ends[g - 1] : 0, ends[g], f, n, p);
+      V left[W];
+#pragma unroll
+      for (int q = 0; q < W; ++q) {
+        left[q] = of[q] - sum[q];
+        if (f < p) of_residual[g] += (double)left[q] * (double)left[q];
+        held[g][q] = left[q];
+      }
+      if (f < p && g + 1 == G) store<W>(out + row * p + f, left);
+    }
+    if (f >= p) continue;
+    V later[W] = {};
+    for (unsigned g = G; g-- > 0;) {
+      V scaled[W];
+#pragma unroll
+      for (int q = 0; q < W; ++q) later[q] += held[g][q], scaled[q] = scale * later[q];
+      store<W>(errors + (g * m + row) * p + f, scaled);
+    }
+#pragma unroll
+    for (int q = 0; q < W; ++q) of_y += (double)of[q] * (double)of[q];
+  }
+  for (unsigned g = 0; g < G; ++g) {
+    const double sum = block_sum(of_residual[g], scratch);
+    if (t == 0) squares[g * m + row] = sum;
+  }
   of_y = block_sum(of_y, scratch);
-  if (t == 0) squares[row] = of_residual, squares[m + row] = of_y;
+  if (t == 0) squares[G * m + row] = of_y;
 }
 
 template <typename T, typename V, int W>
@@ -146,23 +189,28 @@ __device__ __forceinline__ void centre(V* out, T* copy, const V* x, const V* bia
 
 template <typename T, typename V, int W>
 __device__ __forceinline__ void dots(V* out, const unsigned* indices, const unsigned* count, const T* rows,
-                                     const T* atoms, unsigned n, unsigned s, unsigned p) {
+                                     const T* atoms, const Groups& groups, size_t m, unsigned n, unsigned s, unsigned p) {
   const size_t row = blockIdx.x;
   const unsigned entries = min(count[row], s), lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  const T* const mine = rows + row * p;
   // Two entries of a warp at a time.
   for (unsigned k = threadIdx.x / 32; k < entries; k += 2 * warps) {
     const bool both = k + warps < entries;
     const unsigned first = indices[row * s + k], second = both ? indices[row * s + k + warps] : first;
     const T* const a = atoms + (size_t)min(first, n - 1) * p;
     const T* const b = atoms + (size_t)min(second, n - 1) * p;
+    const unsigned of_first = groups.of(first), of_second = groups.of(second);
+    const T* const mine = rows + (of_first * m + row) * p;
+    const size_t apart = (of_second - of_first) * m * p;
     V sums[2] = {};
 #pragma unroll 2
     for (unsigned f = lane * W; f < p; f += 32 * W) {
       V x[W], of_a[W], of_b[W];
       load<W>(a + f, of_a), load<W>(b + f, of_b), load<W>(mine + f, x);
 #pragma unroll
-      for (int q = 0; q < W; ++q) sums[0] = fused(x[q], of_a[q], sums[0]), sums[1] = fused(x[q], of_b[q], sums[1]);
+      for (int q = 0; q < W; ++q) sums[0] = fused(x[q], of_a[q], sums[0]);
+      if (apart > 0) load<W>(mine + apart + f, x);
+#pragma unroll
+      for (int q = 0; q < W; ++q) sums[1] = fused(x[q], of_b[q], sums[1]);
     }
     sums[0] = sum_of_warp(sums[0]), sums[1] = sum_of_warp(sums[1]);
     if (lane == 0) {
@@ -187,10 +235,23 @@ __device__ __forceinline__ void use_sums(V* sums, const V* values, const unsigne
   if (lane == 0) sums[at] = (V)sum;
 }
 
+// Which row a use is of: of row r of the codes, r mod batch; with groups, of the first batch that of a
+// latent's group, and of the others those after the groups.
+struct Place {
+  unsigned batch, own, later;
+  bool grouped;
+
+  __device__ __forceinline__ Place(unsigned batch, const Groups& groups, unsigned latent)
+      : batch(batch), own(groups.of(latent) * batch), later(groups.n * batch - batch), grouped(groups.n > 0) {}
+  __device__ __forceinline__ size_t operator()(unsigned r) const {
+    return grouped ? r + (r < batch ? own : later) : r % batch;
+  }
+};
+
 // sum[] += over the uses of entries first .. end, for numbers f of a thread.
 template <typename T, typename V, int W, int PER>
 __device__ __forceinline__ void add_uses(V (&sum)[PER][W], const T* rows, const V* weights, const unsigned* entries,
-                                         unsigned first, unsigned end, unsigned s, unsigned batch, unsigned d) {
+                                         unsigned first, unsigned end, unsigned s, const Place& place, unsigned d) {
   constexpr unsigned ROOM = 64;
   __shared__ unsigned at[ROOM];
   __shared__ V by[ROOM];
@@ -200,7 +261,7 @@ __device__ __forceinline__ void add_uses(V (&sum)[PER][W], const T* rows, const 
     const unsigned padded = (here + AHEAD - 1) / AHEAD * AHEAD;
     for (unsigned k = threadIdx.x; k < padded; k += blockDim.x) {
       const unsigned e = entries[start + min(k, here - 1)];
-      at[k] = e / s % batch, by[k] = k < here ? weights[e] : V(0);
+      at[k] = place(e / s), by[k] = k < here ? weights[e] : V(0);
     }
     __syncthreads();
 #pragma unroll(AHEAD)
@@ -235,7 +296,8 @@ __device__ __forceinline__ unsigned slot(unsigned start, bool first) { return st
 
 template <typename T, typename V, int W, int PER>
 __device__ __forceinline__ void parts(V* partial, const unsigned* offsets, const unsigned* entries, const V* weights,
-                                      const T* rows, unsigned n, unsigned s, unsigned batch, unsigned d) {
+                                      const T* rows, const Groups& groups, unsigned n, unsigned s, unsigned batch,
+                                      unsigned d) {
   const unsigned window = blockIdx.x / 2 * STRETCH;
   const bool is_first = blockIdx.x % 2;
   // The latent that crosses the end of the window, or its beginning.
@@ -252,7 +314,8 @@ __device__ __forceinline__ void parts(V* partial, const unsigned* offsets, const
     if (start >= end) return;
   }
   V sum[PER][W] = {};
-  add_uses<T, V, W, PER>(sum, rows, weights, entries, start, min(start + STRETCH, end), s, batch, d);
+  add_uses<T, V, W, PER>(sum, rows, weights, entries, start, min(start + STRETCH, end), s,
+                            Place(batch, groups, j), d);
 #pragma unroll UNROLLED<PER>
   for (int i = 0; i < PER; ++i) {
     const unsigned f = (threadIdx.x + i * blockDim.x) * W;
@@ -265,6 +328,7 @@ struct Sums {
   const unsigned *offsets, *entries;
   const void *weights, *rows, *partial, *lengths;
   unsigned n, s, batch, d, unit;
+  Groups groups;
 };
 
 // g_j of a latent whose row of the decoder a thread has in `atom`, without what lies along it.
@@ -272,7 +336,8 @@ template <typename T, typename V, int W, int PER>
 __device__ __forceinline__ void gradient(V (&g)[PER][W], const V (&atom)[PER][W], const Sums& of, unsigned j, V* scratch) {
   const unsigned begin = of.offsets[j], end = of.offsets[j + 1], d = of.d;
   if (end - begin <= STRETCH) {
-    add_uses<T, V, W, PER>(g, (const T*)of.rows, (const V*)of.weights, of.entries, begin, end, of.s, of.batch, d);
+    add_uses<T, V, W, PER>(g, (const T*)of.rows, (const V*)of.weights, of.entries, begin, end, of.s,
+                              Place(of.batch, of.groups, j), d);
   } else {
     for (unsigned start = begin; start < end; start += STRETCH) {
       const V* const part = (const V*)of.partial + (size_t)slot(start, start == begin) * d;
@@ -390,12 +455,16 @@ __device__ __forceinline__ void step(float* state, __nv_bfloat16* half, const Su
 USE_SUMS(f32, float)
 USE_SUMS(f64, double)
 
-#define RESIDUAL(SUFFIX, T, V, W)                                                                                      \
-  extern "C" __global__ void __launch_bounds__(512) residual_##SUFFIX##_##W(                                           \
+#define RESIDUAL(NAME, SUFFIX, T, V, W, MOST)                                                                          \
+  extern "C" __global__ void __launch_bounds__(512) NAME##_##SUFFIX##_##W(                                             \
       V* out, T* errors, double* squares, const unsigned* indices, const V* values, const unsigned* count, const V* y, \
-      const T* atoms, const size_t m, const unsigned n, const unsigned s, const unsigned p, const double scale) {      \
-    residual<T, V, W>(out, errors, squares, indices, values, count, y, atoms, m, n, s, p, (V)scale);                   \
-  }                                                                                                                    \
+      const T* atoms, const Groups groups, const size_t m, const unsigned n, const unsigned s, const unsigned p,       \
+      const double scale) {                                                                                            \
+    residual<T, V, W, MOST>(out, errors, squares, indices, values, count, y, atoms, groups, m, n, s, p, (V)scale);     \
+  }
+#define ROWS(SUFFIX, T, V, W)                                                                                          \
+  RESIDUAL(residual, SUFFIX, T, V, W, 1)                                                                               \
+  RESIDUAL(residuals, SUFFIX, T, V, W, MOST_GROUPS)                                                                    \
   extern "C" __global__ void __launch_bounds__(256)                                                                    \
       centre_##SUFFIX##_##W(V* out, T* copy, const V* x, const V* bias, const size_t m, const unsigned d) {            \
     centre<T, V, W>(out, copy, x, bias, m, d);                                                                         \
@@ -403,14 +472,14 @@ USE_SUMS(f64, double)
 #define DOTS(SUFFIX, T, V, W)                                                                                          \
   extern "C" __global__ void __launch_bounds__(256)                                                                    \
       dots_##SUFFIX##_##W(V* out, const unsigned* indices, const unsigned* count, const T* rows, const T* atoms,       \
-                          const unsigned n, const unsigned s, const unsigned p) {                                      \
-    dots<T, V, W>(out, indices, count, rows, atoms, n, s, p);                                                          \
+                          const Groups groups, const size_t m, const unsigned n, const unsigned s, const unsigned p) { \
+    dots<T, V, W>(out, indices, count, rows, atoms, groups, m, n, s, p);                                               \
   }
-RESIDUAL(f32, float, float, 1)
-RESIDUAL(f32, float, float, 4)
-RESIDUAL(bf16, __nv_bfloat16, float, 1)
-RESIDUAL(bf16, __nv_bfloat16, float, 8)
-RESIDUAL(f64, double, double, 1)
+ROWS(f32, float, float, 1)
+ROWS(f32, float, float, 4)
+ROWS(bf16, __nv_bfloat16, float, 1)
+ROWS(bf16, __nv_bfloat16, float, 8)
+ROWS(f64, double, double, 1)
 DOTS(f32, float, float, 1)
 DOTS(f32, float, float, 4)
 DOTS(bf16, __nv_bfloat16, float, 1)
@@ -423,9 +492,9 @@ DOTS(f64, double, double, 1)
 #define LATENTS(SUFFIX, T, V, W, PER)                                                                                  \
   extern "C" __global__ void THREADS_OF(W, PER)                                                                        \
       parts_##SUFFIX##_##W##_##PER(V* partial, const unsigned* offsets, const unsigned* entries, const V* weights,     \
-                                   const T* rows, const unsigned n, const unsigned s, const unsigned batch,            \
-                                   const unsigned d) {                                                                 \
-    parts<T, V, W, PER>(partial, offsets, entries, weights, rows, n, s, batch, d);                                     \
+                                   const T* rows, const Groups groups, const unsigned n, const unsigned s,             \
+                                   const unsigned batch, const unsigned d) {                                           \
+    parts<T, V, W, PER>(partial, offsets, entries, weights, rows, groups, n, s, batch, d);                             \
   }                                                                                                                    \
   extern "C" __global__ void THREADS_OF(W, PER)                                                                        \
       gradients_##SUFFIX##_##W##_##PER(V* out, const V* decoder, const Sums of) {                                      \

@@ -14,9 +14,9 @@ pub use lasso::{
     lasso_gaps_reference, lasso_masked_, lasso_reference, lasso_step_, lasso_step_reference,
 };
 pub use latents::{
-    CodeErrors, LatentGradients, LatentState, active, active_reference, batch_threshold,
-    batch_threshold_reference, batch_top_k, centred, code_dots, code_errors, code_errors_reference,
-    latent_gradients, latent_step_, top_k, top_k_reference, use_sums,
+    CodeErrors, CodeWidth, LatentGradients, LatentState, MOST_GROUPS, active, active_reference,
+    batch_threshold, batch_threshold_reference, batch_top_k, centred, code_dots, code_errors,
+    code_errors_reference, latent_gradients, latent_step_, top_k, top_k_reference, use_sums,
 };
 pub use pursuit::{
     ErrorTarget, Pursuit, SparseCodes, bomp, bomp_cholesky, bomp_masked, bomp_masked_reference, ols,

@@ -12,6 +12,7 @@ pub(crate) mod cuda;
 pub mod device;
 pub mod draw;
 pub(crate) mod fused;
+pub(crate) mod late;
 pub(crate) mod limits;
 pub mod math;
 pub(crate) mod op;

@@ -9,7 +9,8 @@
 //! Each chunk is sent before it is used: call [`ChunkUpload::send`] for the next chunk, then
 //! [`ChunkUpload::receive`] for the current one. On CUDA the host fills page-locked memory, a
 //! separate stream copies it, and the device's stream waits for a chunk only when it is received.
-use candle::{DType, Device, Result, Tensor};
+use candle::{DType, Device, Result, Tensor, WithDType};
+use half::{bf16, f16};
 use std::collections::VecDeque;
 
 /// Chunks that may be sent and not yet received.
@@ -45,7 +46,8 @@ enum Way {
 }
 
 impl ChunkUpload {
-    /// Allocates memory for chunks of up to `max_rows` rows of `n_features` entries, u8 or f32.
+    /// Allocates memory for chunks of up to `max_rows` rows of `n_features` entries, u8, f32, bf16 or
+    /// f16.
     ///
     /// # Errors
     /// When a size is 0, the type is another, or memory is short.
@@ -55,8 +57,8 @@ impl ChunkUpload {
                 "ChunkUpload: max_rows and n_features must be at least 1, got {max_rows} and {n_features}"
             )
         }
-        if !matches!(dtype, DType::U8 | DType::F32) {
-            candle::bail!("ChunkUpload: rows must be u8 or f32, got {dtype:?}")
+        if !matches!(dtype, DType::U8 | DType::F32 | DType::BF16 | DType::F16) {
+            candle::bail!("ChunkUpload: rows must be u8, f32, bf16 or f16, got {dtype:?}")
         }
         let way = match device {
             Device::Cpu => Way::Cpu { sent: VecDeque::with_capacity(IN_FLIGHT) },
@@ -90,18 +92,11 @@ impl ChunkUpload {
         let n = n_rows * self.n_features;
         match &mut self.way {
             Way::Cpu { sent } => {
-                let chunk = match self.dtype {
-                    DType::U8 => {
-                        let mut rows = vec![0u8; n];
-                        fill(&mut rows)?;
-                        Tensor::from_vec(rows, shape, &Device::Cpu)?
-                    }
-                    _ => {
-                        let mut rows = vec![0f32; n];
-                        fill(bytes_of(&mut rows))?;
-                        Tensor::from_vec(rows, shape, &Device::Cpu)?
-                    }
-                };
+                let chunk = for_type!(self.dtype, [U8: u8, BF16: bf16, F16: f16; f32], |T| {
+                    let mut rows = vec![T::default(); n];
+                    fill(bytes_of(&mut rows))?;
+                    Tensor::from_vec(rows, shape, &Device::Cpu)?
+                });
                 sent.push_back(chunk);
                 Ok(())
             }
@@ -137,10 +132,10 @@ impl ChunkUpload {
     }
 }
 
-fn bytes_of(x: &mut [f32]) -> &mut [u8] {
+fn bytes_of<T: WithDType>(x: &mut [T]) -> &mut [u8] {
     let len = std::mem::size_of_val(x);
-    // SAFETY: the same memory for the same lifetime; bytes need no alignment and any four of them
-    // are an f32.
+    // SAFETY: the same memory for the same lifetime; bytes need no alignment, and any of them are
+    // numbers of candle's types, which have no padding.
     unsafe { std::slice::from_raw_parts_mut(x.as_mut_ptr().cast(), len) }
 }
 
@@ -152,6 +147,7 @@ mod cuda {
     use candle::cuda::cudarc::driver::{CudaEvent, CudaStream, DevicePtrMut, PinnedHostSlice, result};
     use candle::cuda::{CudaDType, CudaDevice};
     use candle::{CpuStorage, CudaStorage, DType, Device, Result, Tensor};
+    use half::{bf16, f16};
     use std::sync::Arc;
 
     const OP: &str = "ChunkUpload::send";
@@ -274,10 +270,7 @@ mod cuda {
 
         fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
             gpu.not_recording(OP)?;
-            match self.dtype {
-                DType::U8 => self.copy::<u8>(io),
-                _ => self.copy::<f32>(io),
-            }
+            for_type!(self.dtype, [U8: u8, BF16: bf16, F16: f16; f32], |T| self.copy::<T>(io))
         }
     }
 

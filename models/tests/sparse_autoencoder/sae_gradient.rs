@@ -174,7 +174,7 @@ fn agrees(config: &SaeConfig, loss: &LossConfig, dead: Option<&[u32]>) -> Result
         None => x.clone(),
     };
     let list = dead.map(|dead| Tensor::new(dead, &CPU)).transpose()?;
-    let got = Gradients::of(&sae, loss, moment, [&x, &y], list.as_ref())?;
+    let got = Gradients::of(&sae, loss, moment, [&x, &y], list.as_ref(), None)?;
     let want = plain(config, loss, moment, &variables, [&x, &y], dead)?;
     let (value, wanted) = (got.loss.to_scalar::<f64>()?, want.to_scalar::<f64>()?);
     assert!((value - wanted).abs() < 1e-12 * wanted.abs(), "{what}: {value} and {wanted}");
@@ -253,7 +253,7 @@ fn the_least_that_was_chosen_of_a_batch_is_given_and_latents_that_fired_are_coun
     let (sae, _) = drawn(&config, true)?;
     let x = normal((ROWS, d), &CPU, Philox::new(4, 0))?.to_dtype(DType::F64)?;
     let loss = LossConfig { aux_k: 0, ..LossConfig::default() };
-    let got = Gradients::of(&sae, &loss, Moment { sparsity: 0., k: 5 }, [&x, &x], None)?;
+    let got = Gradients::of(&sae, &loss, Moment { sparsity: 0., k: 5 }, [&x, &x], None, None)?;
     let bias = |name| sae.parameter_named(name).expect("a parameter");
     let read = x.broadcast_sub(bias("b_dec"))?;
     let pi = read.matmul(&sae.encoder().t()?)?.broadcast_add(bias("encoder.bias"))?;

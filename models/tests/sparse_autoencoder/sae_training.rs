@@ -301,7 +301,7 @@ fn nan_and_settings_without_sense_are_refused() -> Result<()> {
     let prefixes = Kind::Matryoshka { k: 1, prefixes: vec![3, 3, 6] };
     assert_eq!(
         said(SaeConfig::new(4, 6, prefixes)),
-        "SaeConfig: prefixes must ascend from 1 or more to 6, the latents, got [3, 3, 6]"
+        "SaeConfig: prefixes must be 1 to 16 and ascend from 1 or more to 6, the latents, got [3, 3, 6]"
     );
     let sae = Sae::init(top_k(2), Philox::new(1, 0), &CPU)?;
     let refused = |config: SaeTrainConfig| {

@@ -3,6 +3,7 @@ use super::centred::Centre;
 use super::dots::CodeDots;
 use super::errors::Errors;
 use super::gradients::{ALIGN, Gradients, Sizes};
+use super::groups::Groups;
 use super::step::Step;
 use super::sums::UseSums;
 use super::types::{Number, suffix};
@@ -31,7 +32,7 @@ fn threads(width: usize, side: usize, most: usize) -> u32 {
 
 impl Errors {
     pub(super) fn launch<T: Number, V: Number>(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let &Self { n, p, s, scale, .. } = self;
+        let &Self { n, p, s, ref ends, scale, .. } = self;
         let ([residual, errors, squares], [indices, values, count, y, atoms]) = io.parts()?;
         let (mut residual, mut errors) = (residual.elements::<V>()?, errors.elements::<T>()?);
         let (mut squares, indices) = (squares.elements::<f64>()?, indices.elements::<u32>()?);
@@ -40,13 +41,14 @@ impl Errors {
         let m = count.len();
         let at = [gpu.to_read(&y).at, gpu.to_read(&atoms).at];
         let side = side_by_side(ALIGN / size_of::<T>(), p, size_of::<T>(), &at);
-        let kernel = format!("residual_{}_{side}", suffix::<T>());
+        let name = if ends.len() == 1 { "residual" } else { "residuals" };
+        let kernel = format!("{name}_{}_{side}", suffix::<T>());
         let launch = gpu.launch("code_errors", FILE, &kernel)?.write(&mut residual).write(&mut errors);
         let launch = launch.write(&mut squares).read(&indices).read(&values).read(&count).read(&y);
-        let launch = launch.read(&atoms).num(m).count(n).count(s).count(p).num(scale);
+        let launch = launch.read(&atoms).num(Groups::of(ends)).num(m).count(n).count(s).count(p).num(scale);
         // SAFETY: (V*, T*, double*, const unsigned*, const V*, const unsigned*, const V*, const T*,
-        // size_t, 3 x unsigned, double): [m, p] twice, [2, m], codes of [m, s], [m, p] and [n, p],
-        // checked by `code_errors`; a block for each row; new memory begins on 16 bytes.
+        // Groups, size_t, 3 x unsigned, double): [m, p], [G m, p], [G + 1, m], codes of [m, s], [m, p] and
+        // [n, p], checked by `code_errors`; a block for each row; new memory begins on 16 bytes.
         unsafe { launch.blocks(m, threads(p, side, 512)).go() }
     }
 }
@@ -74,7 +76,7 @@ impl Centre {
 
 impl CodeDots {
     pub(super) fn launch<T: Number, V: Number>(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let &Self { n, p, s, .. } = self;
+        let &Self { n, p, s, ref ends, .. } = self;
         let ([out], [rows, atoms, indices, count]) = io.parts()?;
         let (mut out, rows, atoms) = (out.elements::<V>()?, rows.elements::<T>()?, atoms.elements::<T>()?);
         let (indices, count) = (indices.elements::<u32>()?, count.elements::<u32>()?);
@@ -82,9 +84,9 @@ impl CodeDots {
         let side = side_by_side(ALIGN / size_of::<T>(), p, size_of::<T>(), &at);
         let launch = gpu.launch("code_dots", FILE, &format!("dots_{}_{side}", suffix::<T>()))?;
         let launch = launch.write(&mut out).read(&indices).read(&count).read(&rows).read(&atoms);
-        let launch = launch.count(n).count(s).count(p);
-        // SAFETY: (V*, 2 x const unsigned*, 2 x const T*, 3 x unsigned): codes of [m, s], [m, p] and
-        // [n, p], checked by `code_dots`; a block for each row; an index that is not below n gives
+        let launch = launch.num(Groups::of(ends)).num(count.len()).count(n).count(s).count(p);
+        // SAFETY: (V*, 2 x const unsigned*, 2 x const T*, Groups, size_t, 3 x unsigned): codes of [m, s],
+        // [G m, p] and [n, p], checked by `code_dots`; a block for each row; an index that is not below n gives
         // 0.
         unsafe { launch.blocks(count.len(), 256).go() }
     }
@@ -121,9 +123,10 @@ struct Sums {
     batch: u32,
     d: u32,
     unit: u32,
+    groups: Groups,
 }
-// SAFETY: six addresses and five numbers of 32 bits, the same layout as the kernel's struct; its
-// padding at the end is not read.
+// SAFETY: six addresses, and 22 numbers of 32 bits with those of `Groups`: the same layout as the
+// kernel's struct.
 unsafe impl DeviceRepr for Sums {}
 
 /// What both gradients are summed from.
@@ -165,16 +168,15 @@ impl<'a, T: Number, V: Number> Lists<'a, T, V> {
         &self,
         op: &'static str,
         gpu: &Gpu,
-        sizes: Sizes,
+        sizes: &Sizes,
         mut each: impl FnMut(usize, &Half<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Sizes { n, d_in, d_out, s, batch, unit, .. } = sizes;
+        let &Sizes { n, d_in, d_out, s, batch, ref ends, unit, .. } = sizes;
         let windows = self.entries.len().div_ceil(STRETCH);
         for (i, d) in [d_in, d_out].into_iter().enumerate() {
-            // Rows of errors are as many as those of the codes.
-            let (weights, rows, batch) = match i {
-                0 => (&self.pre, &self.x, batch),
-                _ => (&self.values, &self.errors, u32::MAX as usize),
+            let (weights, rows, groups) = match i {
+                0 => (&self.pre, &self.x, Groups::NONE),
+                _ => (&self.values, &self.errors, Groups::of(ends)),
             };
             let mut layout = ScratchLayout::default();
             let part = layout.part::<V>(2 * windows * d);
@@ -195,10 +197,10 @@ impl<'a, T: Number, V: Number> Lists<'a, T, V> {
             let mut partial = scratch.view_mut(part);
             let launch = gpu.launch(op, FILE, &format!("parts_{}_{form}", suffix::<T>()))?;
             let launch = launch.write(&mut partial).read(&self.offsets).read(&self.entries).read(weights);
-            let launch = launch.read(rows).count(n).count(s).count(batch).count(d);
-            // SAFETY: (V*, 2 x const unsigned*, const V*, const T*, 4 x unsigned): two rows of d a
+            let launch = launch.read(rows).num(groups).count(n).count(s).count(batch).count(d);
+            // SAFETY: (V*, 2 x const unsigned*, const V*, const T*, Groups, 4 x unsigned): two rows of d a
             // window, the lists of `AtomUses`, places below the number of weights, and rows of d for
-            // each batch or block of it, checked by `LatentGradients::sizes`.
+            // a batch, or for each group and each other block of it, checked by `LatentGradients::sizes`.
             unsafe { launch.blocks(2 * windows, threads).go() }?;
             let partial = scratch.view(part);
             let [offsets, entries] = [&self.offsets, &self.entries].map(|list| gpu.to_read(list));
@@ -217,6 +219,7 @@ impl<'a, T: Number, V: Number> Lists<'a, T, V> {
                 batch: narrow(batch)?,
                 d: narrow(d)?,
                 unit: u32::from(unit && i == 1),
+                groups,
             };
             let used = [offsets, entries, weights, partial, rows_at].into_iter().chain(lengths).collect();
             each(i, &Half { sums, form, threads, _used: used })?;
@@ -231,7 +234,7 @@ impl Gradients {
         let lists = Lists::<T, V>::of([a, b, c, d, e, f, g])?;
         let decoder = decoder.elements::<V>()?;
         let mut outs = outs.map(Some);
-        lists.halves("latent_gradients", gpu, self.0, |i, half| {
+        lists.halves("latent_gradients", gpu, &self.0, |i, half| {
             let Some(out) = outs.get_mut(i).and_then(Option::take) else { return Ok(()) };
             let mut out = out.elements::<V>()?;
             let kernel = format!("gradients_{}_{}", suffix::<T>(), half.form);
@@ -254,7 +257,7 @@ impl Step {
             Some(halves) => halves.map(Some),
             None => [None, None],
         };
-        lists.halves("latent_step_", gpu, self.sizes, |i, half| {
+        lists.halves("latent_step_", gpu, &self.sizes, |i, half| {
             let Some(state) = states.get_mut(i).and_then(Option::take) else { return Ok(()) };
             let mut state = state.elements::<f32>()?;
             let copy = halves.get_mut(i).and_then(Option::take);

@@ -1,4 +1,5 @@
 //! Gradients of encoder and decoder, latent by latent.
+use super::groups::{check_groups, group_of};
 use super::types::{FLOATS, on_device, wide_type};
 use crate::codes::atoms::{dot, weighted_sum};
 use crate::codes::{AtomUses, SparseCodes};
@@ -26,8 +27,11 @@ pub struct LatentGradients<'a> {
     pub pre: &'a Tensor,
     /// What the encoder read, `[batch, d_in]`, f32, f64 or bf16.
     pub x: &'a Tensor,
-    /// Gradient of the loss at each reconstruction, `[blocks · batch, d_out]`, of the type of `x`.
+    /// Gradient of the loss at each reconstruction, of the type of `x`: `[batch, d_out]` of each group
+    /// of latents for the first block of codes, then `[batch, d_out]` of each other block.
     pub errors: &'a Tensor,
+    /// Ends of groups of latents, as of [`code_errors`](super::code_errors).
+    pub ends: &'a [usize],
     /// Gradient of the loss at the length of each decoder row, `[n]`. Default none.
     pub lengths: Option<&'a Tensor>,
     /// Whether rows of the decoder keep length 1: what of a gradient is along its row is taken out.
@@ -35,13 +39,14 @@ pub struct LatentGradients<'a> {
 }
 
 /// Sizes that were checked.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Sizes {
     pub n: usize,
     pub d_in: usize,
     pub d_out: usize,
     pub s: usize,
     pub batch: usize,
+    pub ends: Vec<usize>,
     pub unit: bool,
     /// Of `x` and the errors.
     pub rows: DType,
@@ -54,13 +59,20 @@ impl<'a> LatentGradients<'a> {
     pub(super) fn sizes(&self, op: &str) -> Result<Sizes> {
         let (of_rows, dtype) = (self.x.dtype(), wide_type(self.x.dtype()));
         let (batch, d_in) = matrix(op, "x", "[batch, d_in]", self.x, &FLOATS)?;
-        let (rows, d_out) = matrix(op, "errors", "[blocks · batch, d_out]", self.errors, &[of_rows])?;
+        let (of_errors, d_out) = matrix(op, "errors", "[blocks · batch, d_out]", self.errors, &[of_rows])?;
         let (n, s) = (self.codes.n_atoms, self.codes.width());
-        if batch == 0 || !rows.is_multiple_of(batch) || d_in == 0 || d_out == 0 || n == 0 {
+        let rows = self.codes.count.elem_count();
+        if batch == 0 || rows == 0 || !rows.is_multiple_of(batch) || d_in == 0 || d_out == 0 || n == 0 {
             candle::bail!(
-                "{op}: errors must be blocks of the {batch} rows of x, at least one, of one feature or more, got {:?} for x {:?}",
-                self.errors.dims(),
+                "{op}: codes must be blocks of the {batch} rows of x, at least one, of one feature or more, got {rows} rows for x {:?}",
                 self.x.dims()
+            )
+        }
+        check_groups(op, self.ends, n)?;
+        if of_errors != rows + (self.ends.len() - 1) * batch {
+            candle::bail!(
+                "{op}: errors must be {} groups of {batch} rows and those of each other block, got {of_errors} rows for codes of {rows}",
+                self.ends.len()
             )
         }
         expect(op, "codes.values", &self.codes.values, &[dtype], &[rows, s])?;
@@ -69,7 +81,17 @@ impl<'a> LatentGradients<'a> {
         if let Some(lengths) = self.lengths {
             expect(op, "lengths", lengths, &[dtype], &[n])?;
         }
-        Ok(Sizes { n, d_in, d_out, s, batch, unit: self.unit, rows: of_rows, dtype })
+        Ok(Sizes {
+            n,
+            d_in,
+            d_out,
+            s,
+            batch,
+            ends: self.ends.to_vec(),
+            unit: self.unit,
+            rows: of_rows,
+            dtype,
+        })
     }
 
     /// What the kernel reads, in the order of [`Sums::of`].
@@ -90,7 +112,7 @@ impl<'a> LatentGradients<'a> {
 /// When shapes, types or devices do not fit.
 pub fn latent_gradients(of: &LatentGradients<'_>, decoder: &Tensor) -> Result<(Tensor, Tensor)> {
     let sizes = of.sizes(OP)?;
-    let Sizes { n, d_in, d_out, dtype, .. } = sizes;
+    let &Sizes { n, d_in, d_out, dtype, .. } = &sizes;
     expect(OP, "decoder", decoder, &[dtype], &[n, d_out])?;
     expect_aligned(OP, "decoder", decoder, ALIGN)?;
     let (x, errors) = (&on_device(of.x)?, &on_device(of.errors)?);
@@ -104,7 +126,7 @@ pub fn latent_gradients(of: &LatentGradients<'_>, decoder: &Tensor) -> Result<(T
 
 /// What the CPU sums from.
 pub(super) struct Sums<'a, T> {
-    sizes: Sizes,
+    sizes: &'a Sizes,
     offsets: &'a [u32],
     entries: &'a [u32],
     values: &'a [T],
@@ -133,7 +155,7 @@ impl<T: Copy> Lists<T> {
 }
 
 impl<'a, T: Fused> Sums<'a, T> {
-    pub(super) fn of(sizes: Sizes, read: [In<'a, CpuStorage>; 7]) -> Result<Self> {
+    pub(super) fn of(sizes: &'a Sizes, read: [In<'a, CpuStorage>; 7]) -> Result<Self> {
         let [offsets, entries, values, pre, x, errors, lengths] = read;
         Ok(Self {
             sizes,
@@ -156,11 +178,15 @@ impl<'a, T: Fused> Sums<'a, T> {
         encoder_gradient: &mut [T],
         decoder_gradient: &mut [T],
     ) {
-        let Sizes { s, batch, unit, .. } = self.sizes;
+        let &Sizes { s, batch, ref ends, unit, .. } = self.sizes;
+        let (own, later) = (group_of(ends, j) * batch, (ends.len() - 1) * batch);
         let list = &self.entries[self.offsets[j] as usize..self.offsets[j + 1] as usize];
         let (rows, weights) = lists.of(list, self.pre, |e| e / s % batch);
         weighted_sum(self.x, rows, weights, encoder_gradient);
-        let (rows, weights) = lists.of(list, self.values, |e| e / s);
+        let (rows, weights) = lists.of(list, self.values, |e| match e / s {
+            row if row < batch => own + row,
+            row => later + row,
+        });
         weighted_sum(self.errors, rows, weights, decoder_gradient);
         let add = |gradient: &mut [T], factor: T| {
             gradient.iter_mut().zip(atom).for_each(|(g, &d)| *g += factor * d);
@@ -181,10 +207,10 @@ pub(super) struct Gradients(pub Sizes);
 
 impl Kernel for Gradients {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let Sizes { d_in, d_out, dtype, .. } = self.0;
+        let &Sizes { d_in, d_out, dtype, .. } = &self.0;
         for_float!(dtype, |T| {
             let ([to_encoder, to_decoder], [a, b, c, d, e, f, g, decoder]) = io.parts()?;
-            let sums = Sums::<T>::of(self.0, [a, b, c, d, e, f, g])?;
+            let sums = Sums::<T>::of(&self.0, [a, b, c, d, e, f, g])?;
             let decoder = decoder.elements::<T>()?;
             let rows = to_encoder.elements::<T>()?.par_chunks_exact_mut(d_in);
             let rows = rows.zip(to_decoder.elements::<T>()?.par_chunks_exact_mut(d_out));

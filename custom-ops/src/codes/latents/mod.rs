@@ -10,8 +10,10 @@
 //! w, d  ← Adam                                                                    latent_step_
 //! ```
 //!
-//! A loss of several reconstructions has several codes for each row of the minibatch, block after
-//! block: row `r` of the codes belongs to row `r mod batch` of `x`, and has an error of its own.
+//! A loss of several reconstructions by codes of their own has several codes for each row of the
+//! minibatch, block after block: row `r` of the codes belongs to row `r mod batch` of `x`, and has an
+//! error of its own. A loss of reconstructions by nested prefixes of the latents has one code a row, and
+//! errors of its own for each group of latents that a prefix adds.
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
@@ -36,6 +38,7 @@ mod cuda;
 mod dots;
 mod errors;
 mod gradients;
+mod groups;
 mod select;
 mod step;
 mod sums;
@@ -44,8 +47,10 @@ pub use centred::centred;
 pub use dots::code_dots;
 pub use errors::{CodeErrors, code_errors, code_errors_reference};
 pub use gradients::{LatentGradients, latent_gradients};
+pub use groups::MOST_GROUPS;
 pub use select::{
-    active, active_reference, batch_threshold, batch_threshold_reference, batch_top_k, top_k, top_k_reference,
+    CodeWidth, active, active_reference, batch_threshold, batch_threshold_reference, batch_top_k, top_k,
+    top_k_reference,
 };
 pub use step::{LatentState, latent_step_};
 pub use sums::use_sums;

@@ -39,7 +39,7 @@ pub fn latent_step_(
     step: AdamStep,
 ) -> Result<()> {
     let sizes = of.sizes(OP)?;
-    let Sizes { n, d_in, d_out, dtype, .. } = sizes;
+    let &Sizes { n, d_in, d_out, dtype, .. } = &sizes;
     let LatentState { encoder, decoder, halves } = state;
     if dtype != DType::F32 {
         candle::bail!("{OP}: x must be f32 or bf16, got {dtype:?}")
@@ -96,9 +96,9 @@ fn planes(state: &mut [f32], n: usize, d: usize) -> [&mut [f32]; 3] {
 
 impl Kernel for Step {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let Sizes { n, d_in, d_out, .. } = self.sizes;
+        let &Sizes { n, d_in, d_out, .. } = &self.sizes;
         let ([encoder, decoder], halves, [a, b, c, d, e, f, g, scalars, steps]) = self.parts(io)?;
-        let sums = Sums::<f32>::of(self.sizes, [a, b, c, d, e, f, g])?;
+        let sums = Sums::<f32>::of(&self.sizes, [a, b, c, d, e, f, g])?;
         let (&[rate, factor], &[t]) = (scalars.elements::<f32>()?, steps.elements::<i64>()?) else {
             candle::bail!("{OP}: scalars must be two numbers and steps one")
         };

@@ -19,8 +19,9 @@ pub(super) fn add(pass: &Pass<'_>, terms: &mut Terms, dead: &Tensor) -> Result<(
     }
     let weight = pass.config.aux_weight * (n as f64 / k as f64).min(1.);
     let codes = top_k(&pass.products, pass.bias()?, k, Some(dead))?;
-    let left = pass.left(&terms.residual, &codes, weight)?;
-    let pre = pass.at_values(&codes, &left.errors)?;
+    let all = [codes.n_atoms];
+    let left = pass.left(&terms.residual, &codes, &all, weight)?;
+    let pre = pass.at_values(&codes, &left.errors, &all)?;
     terms.loss = (&terms.loss + left.loss)?;
     terms.blocks.push(Block { codes, pre, errors: left.errors, fires: false, sums: vec![] });
     Ok(())

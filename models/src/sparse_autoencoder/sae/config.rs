@@ -4,6 +4,7 @@ use crate::prepare::{check_inputs, n_inputs};
 use candle::Result;
 use candle_nn::Init;
 use chandlery_datasets::{ImageShape, Preparation};
+use chandlery_ops::codes::MOST_GROUPS;
 use serde::{Deserialize, Serialize};
 
 /// Which latents are active: `f` of the [module](super)'s equations.
@@ -154,9 +155,12 @@ impl SaeConfig {
         if let Kind::Matryoshka { prefixes, .. } = &self.kind
             && (prefixes.first().is_none_or(|&first| first == 0)
                 || prefixes.last() != Some(&n)
+                || prefixes.len() > MOST_GROUPS
                 || !prefixes.is_sorted_by(|a, b| a < b))
         {
-            candle::bail!("{OP}: prefixes must ascend from 1 or more to {n}, the latents, got {prefixes:?}")
+            candle::bail!(
+                "{OP}: prefixes must be 1 to {MOST_GROUPS} and ascend from 1 or more to {n}, the latents, got {prefixes:?}"
+            )
         }
         if self.subtract_bias && self.n_targets.is_some() {
             candle::bail!(
@@ -169,6 +173,14 @@ impl SaeConfig {
     /// Values in a raw row.
     pub fn n_inputs(&self) -> usize {
         n_inputs(&self.preparation, self.n_visible)
+    }
+
+    /// Ends of the groups of latents that have reconstructions of their own.
+    pub(super) fn ends(&self) -> Vec<usize> {
+        match &self.kind {
+            Kind::Matryoshka { prefixes, .. } => prefixes.clone(),
+            _ => vec![self.n_latents],
+        }
     }
 
     /// Values that it gives back.

@@ -12,7 +12,7 @@ use super::config::{BIAS, MAGNITUDE_BIAS, MAGNITUDE_SCALE};
 use super::pass::{Block, Pass, Terms};
 use super::relu::{Penalised, penalised};
 use candle::{Result, Tensor};
-use chandlery_ops::codes::{SparseCodes, active};
+use chandlery_ops::codes::SparseCodes;
 
 /// `e^r a + b` at the entries of codes whose values are `π`.
 pub(super) fn magnitudes(sae: &Sae, codes: &SparseCodes) -> Result<Tensor> {
@@ -27,16 +27,16 @@ pub(super) fn magnitudes(sae: &Sae, codes: &SparseCodes) -> Result<Tensor> {
 
 /// Of all that their gates let through.
 pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
-    let open = active(&pass.products, pass.bias()?, &pass.numbers(&[0.])?, false)?;
+    let open = pass.active(&pass.numbers(&[0.])?)?;
     let magnitudes = magnitudes(pass.sae, &open)?;
     let codes = SparseCodes { values: magnitudes.relu()?, ..open.clone() };
 
-    let left = pass.left(&pass.y, &codes, 1.)?;
+    let left = pass.left_by_all(&codes)?;
     let is_on = magnitudes.gt(0f64)?.to_dtype(magnitudes.dtype())?;
-    let at_magnitude = (pass.at_values(&codes, &left.errors)? * is_on)?;
-    let through_gate = pass.left(&pass.y, &open, 1.)?;
+    let at_magnitude = (pass.at_values(&codes, &left.errors, &[codes.n_atoms])? * is_on)?;
+    let through_gate = pass.left_by_all(&open)?;
     let Penalised { gradient, mut sums, loss } = penalised(pass, &open, &open.values)?;
-    let at_gate = (pass.at_values(&open, &through_gate.errors)? + gradient)?;
+    let at_gate = (pass.at_values(&open, &through_gate.errors, &[open.n_atoms])? + gradient)?;
 
     let scale = pass.at(&pass.sae.other(MAGNITUDE_SCALE)?.exp()?, &open)?;
     let of_product = (&at_magnitude * scale)?;
@@ -49,7 +49,7 @@ pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
     let block = Block { pre: (at_gate + of_product)?, codes, errors: left.errors.clone(), fires: true, sums };
     Ok(Terms {
         blocks: vec![block],
-        squares: left.of_both()?,
+        squares: left.squares,
         beside: left.errors,
         residual: left.residual,
         loss,

@@ -14,12 +14,12 @@ use super::config::THRESHOLD;
 use super::loss_config::Penalty;
 use super::pass::{Block, LENGTHS, Pass, Terms};
 use candle::Result;
-use chandlery_ops::codes::{SparseCodes, active};
+use chandlery_ops::codes::SparseCodes;
 
 /// Of all that are above their thresholds, and of those within half a bandwidth of them.
 pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
     let (threshold, width) = (pass.sae.other(THRESHOLD)?, pass.config.bandwidth);
-    let near = active(&pass.products, pass.bias()?, &(threshold - 0.5 * width)?, false)?;
+    let near = pass.active(&(threshold - 0.5 * width)?)?;
     let dtype = near.values.dtype();
     let theta = pass.at(threshold, &near)?;
     let there = pass.there(&near)?;
@@ -27,8 +27,8 @@ pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
     let in_window = ((&near.values - &theta)?.abs()?.lt(0.5 * width)?.to_dtype(dtype)? * &there)?;
     let codes = SparseCodes { values: (&near.values * &is_on)?, ..near };
 
-    let left = pass.left(&pass.y, &codes, 1.)?;
-    let mut at_values = pass.at_values(&codes, &left.errors)?;
+    let left = pass.left_by_all(&codes)?;
+    let mut at_values = pass.at_values(&codes, &left.errors, &[codes.n_atoms])?;
     let factor = pass.moment.sparsity / pass.batch();
     let mut sums = vec![];
     let (penalty, at_step) = match pass.config.penalty {
@@ -54,7 +54,7 @@ pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
     let block = Block { pre: (at_values * is_on)?, codes, errors: left.errors.clone(), fires: true, sums };
     Ok(Terms {
         blocks: vec![block],
-        squares: left.of_both()?,
+        squares: left.squares,
         beside: left.errors,
         residual: left.residual,
         loss,

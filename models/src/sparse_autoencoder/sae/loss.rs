@@ -6,7 +6,8 @@ use super::{Kind, Sae, aux, gated, jump_relu, matryoshka, relu, top_k};
 use crate::check::batch_of;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::codes::{
-    AtomUses, LatentGradients, SparseCodes, latent_gradients, row_squares, stacked_entries, use_sums,
+    AtomUses, CodeWidth, LatentGradients, SparseCodes, latent_gradients, row_squares, stacked_entries,
+    use_sums,
 };
 
 /// The loss of a minibatch, and what its gradient is made of.
@@ -31,6 +32,8 @@ pub struct Gradients {
     pre: Tensor,
     x: Tensor,
     errors: Tensor,
+    /// Ends of the groups of latents with errors of their own.
+    ends: Vec<usize>,
     lengths: Option<Tensor>,
     unit: bool,
 }
@@ -48,7 +51,8 @@ fn spread(sae: &Sae, of_y: &Tensor, y: &Tensor, targets: &Tensor) -> Result<Tens
 
 impl Gradients {
     /// Of prepared rows `x`, `[batch, n_visible]`, and their targets, `[batch, n_targets]`, of the
-    /// type of the model. `dead` are the latents that AuxK may use, u32, ascending.
+    /// type of the model. `dead` are the latents that AuxK may use, u32, ascending. With `width` the
+    /// device is not waited for, and gradients are wrong unless codes [fit](CodeWidth::fits).
     ///
     /// # Errors
     /// When shapes, types or devices do not fit.
@@ -58,6 +62,7 @@ impl Gradients {
         moment: Moment,
         [x, targets]: [&Tensor; 2],
         dead: Option<&Tensor>,
+        width: Option<&mut CodeWidth>,
     ) -> Result<Self> {
         let batch = batch_of("Sae", "targets", targets, sae.config.n_outputs())?;
         if batch != batch_of("Sae", "x", x, sae.config.n_visible)? || batch == 0 {
@@ -66,7 +71,7 @@ impl Gradients {
                 x.dim(0)?
             )
         }
-        let pass = pass(sae, config, moment, x, targets)?;
+        let pass = pass(sae, config, moment, [x, targets], width)?;
         let mut terms = match &sae.config.kind {
             Kind::Relu => relu::terms(&pass),
             Kind::TopK { .. } => top_k::of_rows(&pass),
@@ -146,6 +151,7 @@ impl Gradients {
             cut,
             others,
             errors: Tensor::cat(&errors, 0)?,
+            ends: sae.config.ends(),
             codes,
             uses,
             pre,
@@ -163,6 +169,7 @@ impl Gradients {
             pre: &self.pre,
             x: &self.x,
             errors: &self.errors,
+            ends: &self.ends,
             lengths: self.lengths.as_ref(),
             unit: self.unit,
         }

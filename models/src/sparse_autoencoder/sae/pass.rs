@@ -2,7 +2,8 @@
 use super::{LossConfig, Moment, Sae};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::{column_sums_, elementwise::sub};
-use chandlery_ops::codes::{CodeErrors, SparseCodes, code_dots, code_errors};
+use chandlery_ops::codes::{CodeErrors, CodeWidth, SparseCodes, active, batch_top_k, code_dots, code_errors};
+use std::cell::RefCell;
 
 /// A minibatch on its way through a model.
 pub(super) struct Pass<'a> {
@@ -17,6 +18,8 @@ pub(super) struct Pass<'a> {
     pub y: Tensor,
     /// Pre-activations without their bias, `[batch, n_latents]`.
     pub products: Tensor,
+    /// How wide codes are, where that is guessed.
+    pub width: RefCell<Option<&'a mut CodeWidth>>,
 }
 
 /// Codes that reconstruct, with what gradients are summed from.
@@ -24,7 +27,7 @@ pub(super) struct Block {
     pub codes: SparseCodes,
     /// Gradient at the pre-activation of each entry, 0 beyond the counts: `[batch, s]`.
     pub pre: Tensor,
-    /// Gradient at the reconstruction, `[batch, n_targets]`.
+    /// Gradient at the reconstruction, `[batch, n_targets]`; of the first block for each group of latents.
     pub errors: Tensor,
     /// Whether active latents of this block count as fired.
     pub fires: bool,
@@ -55,10 +58,11 @@ pub(super) struct Terms {
 pub(super) struct Left {
     /// `y − Σ_j z_j d_j`
     pub residual: Tensor,
-    /// Gradient of the loss at the reconstruction, of the type of the decoder.
+    /// Gradient of the loss at the reconstruction, of the type of the decoder; for each group of
+    /// latents.
     pub errors: Tensor,
-    /// `Σ` of squares of the residual and of the target, f64 `[2]`.
-    pub squares: Tensor,
+    /// `Σ` of squares of the residual and of the target, f64 scalars.
+    pub squares: [Tensor; 2],
     /// The loss, f64 scalar.
     pub loss: Tensor,
 }
@@ -78,13 +82,6 @@ pub(super) fn squares(t: &Tensor) -> Result<Tensor> {
     t.to_dtype(DType::F64)?.sqr()?.sum_all()
 }
 
-impl Left {
-    /// Squares of what is left, and of the target.
-    pub(super) fn of_both(&self) -> Result<[Tensor; 2]> {
-        Ok([self.squares.get(0)?, self.squares.get(1)?])
-    }
-}
-
 impl Pass<'_> {
     pub(super) fn batch(&self) -> f64 {
         self.x.dims()[0] as f64
@@ -100,18 +97,44 @@ impl Pass<'_> {
         Tensor::new(x, self.x.device())?.to_dtype(self.x.dtype())
     }
 
-    /// What codes leave of `y`, with a loss of `weight` times its mean square a row.
-    pub(super) fn left(&self, y: &Tensor, codes: &SparseCodes, weight: f64) -> Result<Left> {
+    /// What codes leave of `y`, with a loss of `weight` times its mean square a row, summed over the
+    /// prefixes of latents that end at `ends`.
+    pub(super) fn left(&self, y: &Tensor, codes: &SparseCodes, ends: &[usize], weight: f64) -> Result<Left> {
         let scale = -2. * weight / self.batch();
-        let CodeErrors { residual, errors, squares } = code_errors(codes, y, &self.sae.decoder, scale)?;
+        let CodeErrors { residual, errors, squares } = code_errors(codes, y, &self.sae.decoder, ends, scale)?;
         let squares = squares.sum(1)?;
-        let loss = (squares.get(0)? * (weight / self.batch()))?;
+        let of_prefixes = squares.narrow(0, 0, ends.len())?.sum_all()?;
+        let loss = (of_prefixes * (weight / self.batch()))?;
+        let squares = [squares.get(ends.len() - 1)?, squares.get(ends.len())?];
         Ok(Left { residual, errors, loss, squares })
     }
 
-    /// Gradient at the values of codes, from that at the reconstruction; 0 beyond the counts.
-    pub(super) fn at_values(&self, codes: &SparseCodes, errors: &Tensor) -> Result<Tensor> {
-        code_dots(codes, errors, &self.sae.decoder)
+    /// The same of all latents at once.
+    pub(super) fn left_by_all(&self, codes: &SparseCodes) -> Result<Left> {
+        self.left(&self.y, codes, &[self.sae.config.n_latents], 1.)
+    }
+
+    /// Gradient at the values of codes, from that at the reconstruction of each group of latents; 0 beyond
+    /// the counts.
+    pub(super) fn at_values(&self, codes: &SparseCodes, errors: &Tensor, ends: &[usize]) -> Result<Tensor> {
+        code_dots(codes, errors, &self.sae.decoder, ends)
+    }
+
+    /// Codes of what is above a bound.
+    pub(super) fn active(&self, bound: &Tensor) -> Result<SparseCodes> {
+        match &mut *self.width.borrow_mut() {
+            Some(width) => width.active(&self.products, self.bias()?, bound, false),
+            None => active(&self.products, self.bias()?, bound, false),
+        }
+    }
+
+    /// Codes of the `k` largest a row of the minibatch, and the least of them.
+    pub(super) fn largest_of_batch(&self) -> Result<(SparseCodes, Tensor)> {
+        let count = self.moment.k * self.products.dim(0)?;
+        match &mut *self.width.borrow_mut() {
+            Some(width) => width.batch_top_k(&self.products, self.bias()?, count),
+            None => batch_top_k(&self.products, self.bias()?, count),
+        }
     }
 
     /// Entries of a vector over latents at those of codes.
@@ -144,13 +167,14 @@ pub(super) fn pass<'a>(
     sae: &'a Sae,
     config: &'a LossConfig,
     moment: Moment,
-    x: &Tensor,
-    targets: &Tensor,
+    [x, targets]: [&Tensor; 2],
+    width: Option<&'a mut CodeWidth>,
 ) -> Result<Pass<'a>> {
     let [centred, narrow] = sae.centred(x)?;
     let y = match sae.config.n_targets {
         None if !sae.config.skip && sae.config.subtract_bias => centred.clone(),
         _ => sub(targets, &sae.beside_codes(x)?)?,
     };
-    Ok(Pass { products: sae.products(&narrow)?, sae, config, moment, x: centred, narrow, y })
+    let (products, width) = (sae.products(&narrow)?, RefCell::new(width));
+    Ok(Pass { products, sae, config, moment, x: centred, narrow, y, width })
 }

@@ -6,18 +6,18 @@
 //! ```
 use super::pass::{Block, LENGTHS, Pass, Terms};
 use candle::{Result, Tensor};
-use chandlery_ops::codes::{SparseCodes, active};
+use chandlery_ops::codes::SparseCodes;
 
 /// Of all that are above 0.
 pub(super) fn terms(pass: &Pass<'_>) -> Result<Terms> {
-    let codes = active(&pass.products, pass.bias()?, &pass.numbers(&[0.])?, false)?;
-    let left = pass.left(&pass.y, &codes, 1.)?;
+    let codes = pass.active(&pass.numbers(&[0.])?)?;
+    let left = pass.left_by_all(&codes)?;
     let Penalised { gradient, sums, loss } = penalised(pass, &codes, &codes.values)?;
-    let pre = (pass.at_values(&codes, &left.errors)? + gradient)?;
+    let pre = (pass.at_values(&codes, &left.errors, &[codes.n_atoms])? + gradient)?;
     let block = Block { codes, pre, errors: left.errors.clone(), fires: true, sums };
     Ok(Terms {
         blocks: vec![block],
-        squares: left.of_both()?,
+        squares: left.squares,
         beside: left.errors,
         residual: left.residual,
         loss: (left.loss + loss)?,

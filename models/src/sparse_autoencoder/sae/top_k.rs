@@ -8,7 +8,7 @@
 //! than `k` are good ones too (Gao et al. 2024, section 4.1 and appendix A).
 use super::pass::{Block, Left, Pass, Terms};
 use candle::Result;
-use chandlery_ops::codes::{SparseCodes, batch_top_k, top_k};
+use chandlery_ops::codes::{SparseCodes, top_k};
 
 /// How many times `k` latents multi-TopK takes, and the weight of their loss.
 const MULTI: usize = 4;
@@ -16,8 +16,9 @@ const MULTI_WEIGHT: f64 = 1. / 8.;
 
 /// The block of codes that all are above 0, and what they leave.
 fn block(pass: &Pass<'_>, codes: SparseCodes, weight: f64, fires: bool) -> Result<(Block, Left)> {
-    let left = pass.left(&pass.y, &codes, weight)?;
-    let pre = pass.at_values(&codes, &left.errors)?;
+    let all = [codes.n_atoms];
+    let left = pass.left(&pass.y, &codes, &all, weight)?;
+    let pre = pass.at_values(&codes, &left.errors, &all)?;
     let errors = left.errors.clone();
     Ok((Block { codes, pre, errors, fires, sums: vec![] }, left))
 }
@@ -28,7 +29,7 @@ pub(super) fn of_rows(pass: &Pass<'_>) -> Result<Terms> {
     let (first, left) = block(pass, top_k(&pass.products, pass.bias()?, k, None)?, 1., true)?;
     let mut terms = Terms {
         blocks: vec![first],
-        squares: left.of_both()?,
+        squares: left.squares,
         beside: left.errors,
         residual: left.residual,
         loss: left.loss,
@@ -44,19 +45,13 @@ pub(super) fn of_rows(pass: &Pass<'_>) -> Result<Terms> {
     Ok(terms)
 }
 
-/// The codes of the largest of a minibatch, and the least of them.
-pub(super) fn codes_of_batch(pass: &Pass<'_>) -> Result<(SparseCodes, candle::Tensor)> {
-    let (products, bias) = (&pass.products, pass.bias()?);
-    batch_top_k(products, bias, pass.moment.k * products.dim(0)?)
-}
-
 /// Of the largest of the minibatch.
 pub(super) fn of_batch(pass: &Pass<'_>) -> Result<Terms> {
-    let (codes, cut) = codes_of_batch(pass)?;
+    let (codes, cut) = pass.largest_of_batch()?;
     let (block, left) = block(pass, codes, 1., true)?;
     Ok(Terms {
         blocks: vec![block],
-        squares: left.of_both()?,
+        squares: left.squares,
         beside: left.errors,
         residual: left.residual,
         loss: left.loss,

@@ -17,7 +17,7 @@ use crate::prepare::prepared;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
-use chandlery_ops::codes::{LatentState, latent_step_};
+use chandlery_ops::codes::{CodeWidth, LatentState, latent_step_};
 use chandlery_ops::core::{advance_, set_scalars_};
 use chandlery_ops::layers::{AdamStep, Precision, adam_step_};
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,8 @@ pub struct SaeTrainer {
     idle: Tensor,
     /// Latents that AuxK may use: those that were dead at the last of every [`LISTED`] steps.
     dead: Option<Tensor>,
+    /// How wide the codes of the next minibatch are, as far as is known.
+    width: CodeWidth,
     /// Sums since the last report: loss, squared errors, squares about the mean, active latents;
     /// f64.
     totals: Tensor,
@@ -113,6 +115,7 @@ impl SaeTrainer {
             encoder,
             decoder,
             dead: None,
+            width: CodeWidth::default(),
             others: state(&others.unsqueeze(0)?, 4)?.squeeze(1)?,
             scalars: Tensor::zeros(2, DType::F32, device)?,
             counter: Tensor::new(&[0i64], device)?,
@@ -234,7 +237,11 @@ impl SaeTrainer {
             self.dead = listed(&idle, |&idle| self.is_dead(idle), self.device())?;
         }
         let dead = self.dead.as_ref();
-        let mut gradients = Gradients::of(&sae, &self.config.loss, moment, [x, targets], dead)?;
+        let (loss, rows) = (&self.config.loss, [x, targets]);
+        let mut gradients = Gradients::of(&sae, loss, moment, rows, dead, Some(&mut self.width))?;
+        if !self.width.fits()? {
+            gradients = Gradients::of(&sae, loss, moment, rows, dead, Some(&mut self.width))?;
+        }
         if self.model.kind == Kind::JumpRelu {
             for (name, gradient) in &mut gradients.others {
                 if *name == THRESHOLD {

@@ -1,4 +1,5 @@
 //! Selection on the CPU.
+use super::keep::tell;
 use super::{ListActive, Threshold, TopK};
 use crate::core::op::Io;
 use crate::core::real::Real;
@@ -110,7 +111,7 @@ fn least<T: Real>() -> T {
 
 impl Threshold {
     pub(super) fn find<T: Real>(&self, pre: &[T], bias: &[T]) -> T {
-        let &Self { n, count, .. } = self;
+        let (n, count) = (self.n, self.rank.count);
         let lanes = (LANES * count).div_ceil(pre.len() / n).next_multiple_of(GROUP);
         let mut bound = least::<T>();
         if lanes * 4 <= n {
@@ -143,12 +144,13 @@ fn bounds<T: Real>(bound: &[T], n: usize) -> std::borrow::Cow<'_, [T]> {
 impl ListActive {
     pub(super) fn list<T: Real>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let &Self { n, or_equal, width, .. } = self;
-        let ([indices, values, count], [pre, bias, bound]) = io.parts()?;
+        let ([indices, values, count, told], [pre, bias, bound]) = io.parts()?;
         let (pre, bias) = (pre.elements::<T>()?, bias.elements::<T>()?);
+        let count = count.elements::<u32>()?;
         let bound = bounds(bound.elements::<T>()?, n);
         let rows = indices.elements::<u32>()?.par_chunks_exact_mut(width);
         let rows = rows.zip(values.elements::<T>()?.par_chunks_exact_mut(width));
-        let rows = rows.zip(count.elements::<u32>()?).zip(pre.par_chunks_exact(n));
+        let rows = rows.zip(&mut *count).zip(pre.par_chunks_exact(n));
         rows.with_min_len(4).for_each_init(Vec::new, |found, (((indices, values), count), pre)| {
             found.clear();
             above(pre, bias, &bound, or_equal, found);
@@ -157,6 +159,7 @@ impl ListActive {
                 (*index, *value) = (j, v);
             }
         });
+        tell(told.elements::<u32>()?, count);
         Ok(())
     }
 }

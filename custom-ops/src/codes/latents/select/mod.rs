@@ -3,20 +3,25 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod keep;
+mod width;
 
 use super::types::{FLOATS, on_device, wide_type};
 use crate::arrays::elementwise::contiguous;
 use crate::codes::SparseCodes;
 use crate::core::check::{expect, expect_layout, matrix};
 use crate::core::op::{Io, Kernel, new_tensor, operands};
-use crate::core::raise_to_largest_;
 use candle::{CpuStorage, DType, Result, Tensor};
 use keep::keep;
+use width::new_told;
 
-/// Indices stay below 2^32 with a step of 512 latents added.
-const MOST_LATENTS: usize = (1 << 32) - 512;
+pub use width::CodeWidth;
+
+/// Indices stay below 2^32 with the steps of latents added that a GPU fetches ahead.
+const MOST_LATENTS: usize = (1 << 32) - 4096;
 /// Entries of a row for which [`active`] has room at first.
 const GUESS: usize = 256;
+/// Rows of a sample from which a GPU guesses a floor below the threshold of a batch, at least.
+const SAMPLE: usize = 512;
 
 /// The `k` largest values of each row of `pre + bias`, those above 0: `k` entries or fewer, in the
 /// order of latents. Of equal values the one of the lower latent goes first.
@@ -74,20 +79,24 @@ pub fn top_k_reference(pre: &Tensor, bias: &Tensor, k: usize, among: Option<&Ten
 pub fn batch_threshold(pre: &Tensor, bias: &Tensor, count: usize) -> Result<Tensor> {
     const OP: &str = "batch_threshold";
     sizes(OP, pre, bias)?;
-    threshold(OP, pre, Some(bias), count, false)
+    threshold(OP, pre, Some(bias), Rank { count, every: 1, is_coarse: false })
 }
 
-/// [`batch_threshold`], or, on a GPU, a number that is not above it and near.
-fn threshold(
-    op: &'static str,
-    pre: &Tensor,
-    bias: Option<&Tensor>,
+/// Which value is looked for.
+#[derive(Debug, Clone, Copy)]
+struct Rank {
+    /// The `count`-th largest value of
     count: usize,
+    /// every so many-th row,
+    every: usize,
+    /// or, on a GPU, a number that is not above it and near.
     is_coarse: bool,
-) -> Result<Tensor> {
+}
+
+fn threshold(op: &'static str, pre: &Tensor, bias: Option<&Tensor>, rank: Rank) -> Result<Tensor> {
     let (m, n) = pre.dims2()?;
     let wide = wide_type(pre.dtype());
-    if count == 0 {
+    if rank.count == 0 {
         candle::bail!("{op}: count must be at least 1, got 0")
     }
     if m == 0 {
@@ -96,7 +105,7 @@ fn threshold(
     let pre = &on_device(pre)?;
     let out = new_tensor(op, 1, wide, pre.device())?;
     let io = operands(op).write("the result", &out).read("pre", pre).maybe("bias", bias);
-    io.run(&Threshold { n, count, is_coarse, dtype: pre.dtype() })?;
+    io.run(&Threshold { n, rank, dtype: pre.dtype() })?;
     Ok(out)
 }
 
@@ -116,13 +125,22 @@ pub fn batch_threshold_reference(pre: &Tensor, bias: &Tensor, count: usize) -> R
 /// of latents, as wide as the row that has most, at least 1.
 ///
 /// `bound` is `[1]`, or `[n]` with one for each latent, of the type of `bias`. Waits for the device,
-/// once, to learn how wide codes are.
+/// once, to learn how wide codes are; [`CodeWidth::active`] does not.
 ///
 /// Cost: a read of `pre`, and another where a row has more than 256.
 ///
 /// # Errors
 /// When shapes or types do not fit.
 pub fn active(pre: &Tensor, bias: &Tensor, bound: &Tensor, or_equal: bool) -> Result<SparseCodes> {
+    active_of([pre, bias, bound], or_equal, None)
+}
+
+/// [`active`] of pre-activations, biases and bounds, without a wait where there is a guess of the width.
+fn active_of(
+    [pre, bias, bound]: [&Tensor; 3],
+    or_equal: bool,
+    width: Option<&mut CodeWidth>,
+) -> Result<SparseCodes> {
     const OP: &str = "active";
     let [m, n] = sizes(OP, pre, bias)?;
     if bound.dims() != [1] {
@@ -130,64 +148,107 @@ pub fn active(pre: &Tensor, bias: &Tensor, bound: &Tensor, or_equal: bool) -> Re
     }
     expect_layout(OP, "bound", bound, &[bias.dtype()])?;
     let pre = &on_device(pre)?;
-    let list = |width: usize| -> Result<(SparseCodes, usize)> {
-        let codes = room(OP, m, width, n, bias)?;
-        let io = operands(OP).write("the result", &codes.indices).write("the result", &codes.values);
-        let io = io.write("the result", &codes.count).read("pre", pre).read("bias", bias);
-        io.read("bound", bound).run(&ListActive { n, or_equal, width, dtype: pre.dtype() })?;
-        let [most] = most_of([&codes.count])?;
-        Ok((codes, most))
-    };
     if m == 0 {
         return room(OP, 0, 1, n, bias);
     }
+    let told = &new_told(pre.device())?;
+    if let Some(width) = width.filter(|_| !pre.device().is_cpu()) {
+        if let Some(guess) = width.guess() {
+            let guess = guess.min(n);
+            let codes = listed(OP, [pre, bias, bound], or_equal, guess, &told.narrow(0, 2, 2)?)?;
+            width.ask(told, 0, 0, guess)?;
+            return Ok(codes);
+        }
+        let codes = active(pre, bias, bound, or_equal)?;
+        width.learn(codes.width());
+        return Ok(codes);
+    }
+    let list = |width: usize| -> Result<(SparseCodes, usize)> {
+        let told = new_told(pre.device())?.narrow(0, 0, 2)?;
+        let codes = listed(OP, [pre, bias, bound], or_equal, width, &told)?;
+        Ok((codes, told.get(0)?.to_scalar::<u32>()? as usize))
+    };
     match list(n.min(GUESS))? {
         (codes, most) if most <= codes.width() => narrowed(codes, most),
         (_, most) => Ok(list(most)?.0),
     }
 }
 
+/// Those of `pre + bias` that are above their bound, or at it, in rows of `width` entries. Into `told`, two
+/// zeros, go the largest count and the sum of counts, of entries that do not fit as well.
+fn listed(
+    op: &'static str,
+    [pre, bias, bound]: [&Tensor; 3],
+    or_equal: bool,
+    width: usize,
+    told: &Tensor,
+) -> Result<SparseCodes> {
+    let (m, n) = pre.dims2()?;
+    let codes = room(op, m, width, n, bias)?;
+    let io = operands(op).write("the result", &codes.indices).write("the result", &codes.values);
+    let io = io.write("the result", &codes.count).write("told", told).read("pre", pre).read("bias", bias);
+    io.read("bound", bound).run(&ListActive { n, or_equal, width, dtype: pre.dtype() })?;
+    Ok(codes)
+}
+
 /// The `count` largest values above 0 of all of `pre + bias`, and those that equal the least of
 /// them: entries of each row in the order of latents, as wide as the row that has most, at least 1;
 /// and that least value, as [`batch_threshold`] gives it.
 ///
-/// Types are those of [`top_k`]. Waits for the device, once, to learn how wide codes are.
+/// Types are those of [`top_k`]. Waits for the device, once, to learn how wide codes are;
+/// [`CodeWidth::batch_top_k`] does not.
 ///
-/// Cost: two reads of `pre` where no row has four times the mean number and 64 more, else four to
-/// six.
+/// Cost: on a GPU one read of `pre` and of a sample of its rows, or of all of them where these are
+/// few; four to six more where that guesses badly, or a row has four times the mean number and 64 more.
 ///
 /// # Errors
 /// As [`batch_threshold`].
 pub fn batch_top_k(pre: &Tensor, bias: &Tensor, count: usize) -> Result<(SparseCodes, Tensor)> {
+    batch_top_k_of(pre, bias, count, None)
+}
+
+/// [`batch_top_k`], without a wait where there is a guess of the width.
+fn batch_top_k_of(
+    pre: &Tensor,
+    bias: &Tensor,
+    count: usize,
+    width: Option<&mut CodeWidth>,
+) -> Result<(SparseCodes, Tensor)> {
     const OP: &str = "batch_top_k";
     let [m, n] = sizes(OP, pre, bias)?;
-    let width = n.min(4 * count.div_ceil(m.max(1)) + 64);
-    if m > 0 && !pre.device().is_cpu() && width < n {
-        // Few values beside those wanted are at least as large as the lower end of the digit.
-        let floor = threshold(OP, pre, Some(bias), count, true)?;
-        let some = room(OP, m, width, n, bias)?;
-        let io = operands(OP).write("the result", &some.indices).write("the result", &some.values);
-        let io = io.write("the result", &some.count).read("pre", pre).read("bias", bias);
-        io.read("bound", &floor).run(&ListActive { n, or_equal: true, width, dtype: pre.dtype() })?;
-        let cut = threshold(OP, &some.values, None, count, false)?;
-        let codes = keep(&some, 0..n, Some(&cut))?;
-        let [all, most] = most_of([&some.count, &codes.count])?;
-        if all <= width {
-            return Ok((narrowed(codes, most)?, cut));
+    let wide = n.min(4 * count.div_ceil(m.max(1)) + 64);
+    if m > 0 && !pre.device().is_cpu() && wide < n {
+        let pre = &on_device(pre)?;
+        let told = &new_told(pre.device())?;
+        // Most of the values at the floor or above are among those that are wanted. The count of a
+        // sample is 4 % off where rows have as many as it comes; a quarter more is enough.
+        let every = (m / SAMPLE).max(1);
+        let in_sample = if every > 1 { (count / every) * 5 / 4 + 64 } else { count };
+        let floor = threshold(OP, pre, Some(bias), Rank { count: in_sample, every, is_coarse: true })?;
+        let some = listed(OP, [pre, bias, &floor], true, wide, &told.narrow(0, 0, 2)?)?;
+        let cut = threshold(OP, &some.values, None, Rank { count, every: 1, is_coarse: false })?;
+        let guess = width.as_ref().and_then(|width| width.guess()).map(|guess| guess.min(wide));
+        let to = guess.unwrap_or(wide);
+        let codes = keep(&some, &cut, to, &told.narrow(0, 2, 2)?)?;
+        match (guess, width) {
+            (Some(_), Some(width)) => {
+                width.ask(told, wide, count, to)?;
+                return Ok((codes, cut));
+            }
+            (_, width) => {
+                let told = told.to_vec1::<u32>()?;
+                let &[of_list, all, most, _] = &told[..] else { candle::bail!("{OP}: four numbers") };
+                if of_list as usize <= wide && all as usize >= count {
+                    if let Some(width) = width {
+                        width.learn(most as usize);
+                    }
+                    return Ok((narrowed(codes, most as usize)?, cut));
+                }
+            }
         }
     }
     let cut = batch_threshold(pre, bias, count)?;
     Ok((active(pre, bias, &cut, true)?, cut))
-}
-
-/// The largest of each of these numbers. Waits for the device.
-fn most_of<const N: usize>(counts: [&Tensor; N]) -> Result<[usize; N]> {
-    let most = Tensor::zeros(N, DType::U32, counts[0].device())?;
-    for (i, count) in counts.into_iter().enumerate() {
-        raise_to_largest_(&most.narrow(0, i, 1)?, count)?;
-    }
-    let most = most.to_vec1::<u32>()?;
-    Ok(std::array::from_fn(|i| most.get(i).map_or(0, |&most| most as usize)))
 }
 
 /// The first `width` entries of each row, at least one.
@@ -268,9 +329,7 @@ struct TopK {
 
 struct Threshold {
     n: usize,
-    count: usize,
-    /// Whether the highest digit of its key is enough.
-    is_coarse: bool,
+    rank: Rank,
     dtype: DType,
 }
 
