@@ -1,9 +1,9 @@
 """The recipe of `sparse-autoencoder --kind` by PyTorch, step for step: what it reaches on the same rows says whether ours reaches what it should.
 
-    pip install torch numpy safetensors
-    python bins/peers/latents.py rows.safetensors --kind top-k --latents 3072 --active 32 --epochs 10 --test held-out.safetensors
-    cargo run --bin sparse-autoencoder -- train --data rows.safetensors --kind top-k --latents 3072 --active 32 --epochs 10 --out runs/ours
-    cargo run --bin sparse-autoencoder -- evaluate runs/ours --data held-out.safetensors
+    pip install torch numpy
+    python bins/peers/latents.py rows.npy --test held-out.npy --kind top-k --latents 3072 --active 32 --epochs 10
+    cargo run --bin sparse-autoencoder -- train --data rows.npy --kind top-k --latents 3072 --active 32 --epochs 10 --out runs/ours
+    cargo run --bin sparse-autoencoder -- evaluate runs/ours --data held-out.npy
 
 Files hold one matrix, a row a sample. Prints one line of JSON: fraction of variance unexplained, active latents a row and share of latents that
 no row of --test uses, by the codes of inference (a threshold for batch-top-k, as for jump-relu), and rows a second of training.
@@ -16,8 +16,8 @@ import json
 import math
 import time
 
+import numpy
 import torch
-from safetensors.torch import load_file
 
 
 def arguments():
@@ -40,8 +40,7 @@ def arguments():
 
 
 def matrix(path, device):
-    (rows,) = load_file(path).values()
-    return rows.to(device, torch.float32)
+    return torch.from_numpy(numpy.load(path)).to(device, torch.float32)
 
 
 def geometric_median(x):

@@ -37,7 +37,8 @@ fn write_slacks<V: Number>(
 ) -> Result<()> {
     let (n, bounds) = (bias.len(), bound.map_or(1, |bound| bound.len()));
     let launch = gpu.launch(op, FILE, &format!("slacks_{}", suffix::<V>()))?.write(&mut to).read(bias);
-    let launch = launch.maybe(&bound.map(|bound| bound.slice(..))).count(bounds).count(n);
+    let bound = bound.map(|bound| bound.slice(..));
+    let launch = launch.maybe(&bound).count(bounds).count(n);
     // SAFETY: (V*, const V*, const V* or null, 2 x unsigned): a number a step, [n], and [n] unless
     // there is one bound, which is not read; a warp a step.
     unsafe { launch.blocks(n.div_ceil(STEP).div_ceil(WARPS), 32 * WARPS as u32).go() }
