@@ -3,8 +3,8 @@
 //   top_k            of each row the k largest v above 0; of equal ones the lower latents
 //   list_active      the v above their bound, or at it with or_equal, in the order of latents, in
 //                    rows of `width` entries, and how many there are, also those that do not fit
-//   slacks           of each 256 latents a number not above the least bound - bias, so that most pre
-//                    are compared with one number, without their bias
+//   slacks           of each 256 latents numbers not above the least bound - bias and the least bias, so
+//                    that most pre are compared with one number, without their bias
 //   keep             entries of codes that are not below the bound, in rows of `width`
 //   threshold_tally  tally[b] += number of v > 0 of every of_rows-th row whose key is the found one
 //                    above `shift + bits` and has b in the bits from `shift` on; the key of a
@@ -15,29 +15,31 @@
 // arrays   pre: [m, n] of T; bias: [n] of V, or null for 0; among: [n_among] u32, ascending, or
 //          null for all; indices, values: [m, k] or [m, width], 0 beyond the count; count: [m]; told:
 //          2 u32, zeros, then the largest count and the sum of counts; bound: [1] or [n] of V, of
-//          keep [1]; slack: [ceil(n / 256)] of V. tally: [2^bits] u32, zeros before
+//          keep [1]; slack, dips: [ceil(n / 256)] of V. tally: [2^bits] u32, zeros before
 //          threshold_tally, which threshold_pick leaves so; search: 3 u64, the found key, how many are still wanted,
 //          and whether none is above 0, written by the first threshold_pick; out: [1] of V.
 //          Contiguous; results overlap nothing. room: bytes of what top_k holds for each warp of
 //          the grid, or null where that is in shared memory
-// scalars  1 <= k; n, n_among < 2^32 - 4096; most: entries that a warp holds, k + max(k, 64) + 256;
+// scalars  1 <= k; n, n_among < 2^32 - 4096; most: entries that a warp holds, k + max(k, 96) + 256;
 //          m n < 2^32 for thresholds; count: the number that is wanted; shift and bits of a digit;
 //          first: whether it is the highest
-// launch   1-D grids of 1-D blocks of whole warps, a warp for a row at a time, of keep for one row;
+// launch   1-D grids of 1-D blocks of whole warps, 8 at most but of tally, a warp for a row at a time,
+//          of tally for 2048 latents of one, of keep for one row;
 //          threshold_pick: one block of 1024
 // shared   top_k: held entries of each warp; threshold_tally of the highest digit: 2^bits counts
 // cost     reads pre once; the memory binds, in top_k the work on what is held. It holds more than
-//          k entries, and cuts them down to the k largest when it has k more or 64 more
+//          k entries, and cuts them down to the k largest when it has k more or 96 more
 // same     what is chosen is a fact of v; atomics count integers
 // NaN      is never chosen
 // truth    src/codes/latents/select
 
 #include "core/numbers.cuh"
 
-// A warp takes STEP latents at a time, of which a lane has P neighbours.
-constexpr unsigned ALL = 0xffffffffu, P = 8, STEP = 32 * P;
+// A warp takes STEP latents at a time, of which a lane has P neighbours; a block has WARPS at most.
+// Sums over all go by PART latents.
+constexpr unsigned ALL = 0xffffffffu, P = 8, STEP = 32 * P, WARPS = 8, PART = 8 * STEP;
 // Steps that are fetched ahead.
-template <typename T> constexpr unsigned AHEAD = sizeof(T) == 2 ? 2 : 1;
+template <typename T> constexpr unsigned AHEAD = sizeof(T) == 2 ? 4 : sizeof(T) == 4 ? 2 : 1;
 
 // Bits of a number above 0: in the order of the numbers.
 __device__ __forceinline__ unsigned key_of(float v) { return __float_as_uint(v); }
@@ -112,10 +114,9 @@ __device__ __forceinline__ void values_of(const Numbers<T>& pre, const V* bias, 
   for (unsigned q = 0; q < P; ++q) v[q] = bias ? (V)wide(pre.at[q]) + b.at[q] : (V)wide(pre.at[q]);
 }
 
-// Calls take(numbers, base, mine) for each STEP of a row where a number is not below floor(step),
-// one of this lane if `mine`.
-template <typename T, typename Floor, typename Take>
-__device__ __forceinline__ void each_step(const T* row, unsigned n, bool whole, Floor floor, Take take) {
+// Calls take(numbers, base) for each STEP of a row, and after(last) when AHEAD of them or the last were taken.
+template <typename T, typename Take, typename After>
+__device__ __forceinline__ void each_step(const T* row, unsigned n, bool whole, Take take, After after) {
   constexpr unsigned A = AHEAD<T>;
   const unsigned at = threadIdx.x % 32 * P;
   // What comes next is fetched while this is looked at.
@@ -133,11 +134,47 @@ __device__ __forceinline__ void each_step(const T* row, unsigned n, bool whole, 
 #pragma unroll
     for (unsigned a = 0; a < A; ++a) {
       const unsigned base = start + a * STEP;
-      if (base >= n) break;
-      const bool mine = !(largest(now[a]) < floor(base / STEP));
-      if (__any_sync(ALL, mine)) take(now[a], base, mine);
+      if (base < n) take(now[a], base);
     }
+    after(start + A * STEP >= n);
   }
+}
+struct Nothing {
+  __device__ __forceinline__ void operator()(bool) const {}
+};
+
+// Places of a queue of each_group.
+constexpr unsigned QUEUE = 160;
+
+// Calls look(first) for the P neighbours from `first` on, or from n on for none, a group a lane in
+// the order of latents, of all groups with a number that is not below floor(step). Few are, so they
+// wait in the queue of a warp until there are 32.
+template <typename T, typename Floor, typename Look>
+__device__ __forceinline__ void each_group(const T* row, unsigned n, bool whole, unsigned* queue, Floor floor, Look look) {
+  const unsigned lane = threadIdx.x % 32;
+  unsigned waiting = 0;
+  static_assert(32 * (AHEAD<T> + 1) <= QUEUE, "what a step leaves and AHEAD of them");
+  each_step(
+      row, n, whole,
+      [&](const Numbers<T>& numbers, unsigned base) {
+        const bool mine = !(largest(numbers) < floor(base / STEP));
+        const unsigned lanes = __ballot_sync(ALL, mine);
+        if (mine) queue[waiting + __popc(lanes & ((1u << lane) - 1))] = base + lane * P;
+        waiting += __popc(lanes);
+      },
+      [&](bool last) {
+        __syncwarp();
+        unsigned seen = 0;
+        for (; waiting >= 32 || (last && waiting > 0); seen += 32) {
+          look(lane < waiting ? queue[seen + lane] : n);
+          waiting -= min(waiting, 32u);
+        }
+        if (seen == 0) return;
+        const unsigned later = lane < waiting ? queue[seen + lane] : 0;
+        __syncwarp();
+        queue[lane] = later;
+        __syncwarp();
+      });
 }
 
 // Where the first hit of a lane goes among those of all lanes, in the order of latents; `all` is how
@@ -154,25 +191,69 @@ __device__ __forceinline__ unsigned place_of(unsigned hits, unsigned& all) {
   return place;
 }
 
-// slacks[i] = a number not above the least bound - bias of the latents of step i, the bound 0 where
-// there is but one: of a pre below it v is not at its bound.
+// slack[i] = a number not above the least bound - bias of the latents of step i, the bound 0 where
+// there is but one: of a pre below it v is not at its bound. dips[i] = a number not above their least bias.
 template <typename V>
-__device__ __forceinline__ void slacks(V* out, const V* bias, const V* bound, unsigned bounds, unsigned n) {
+__device__ __forceinline__ void slacks(V* slack, V* dips, const V* bias, const V* bound, unsigned bounds, unsigned n) {
   const unsigned step = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (step >= (n + STEP - 1) / STEP) return;
-  V least = INFINITY, size = 0;
+  V least = INFINITY, dip = INFINITY, size = 0;
+#pragma unroll
   for (unsigned q = 0; q < P; ++q) {
-    const unsigned j = step * STEP + q * 32 + lane;
-    if (j >= n) break;
+    const unsigned j = min(step * STEP + q * 32 + lane, n - 1);
     const V b = bias[j], t = bounds > 1 ? bound[j] : V(0);
-    least = fmin(least, t - b), size = fmax(size, fabs(t) + fabs(b));
+    least = fmin(least, t - b), dip = fmin(dip, b), size = fmax(size, fabs(t) + fabs(b));
+    if (b != b) dip = -INFINITY;
   }
   for (int i = 16; i; i /= 2) {
     least = fmin(least, __shfl_xor_sync(ALL, least, i));
+    dip = fmin(dip, __shfl_xor_sync(ALL, dip, i));
     size = fmax(size, __shfl_xor_sync(ALL, size, i));
   }
-  if (lane == 0) out[step] = least - 4 * rounding(size) * size;
+  if (lane == 0) slack[step] = least - 4 * rounding(size) * size, dips[step] = dip;
 }
+
+// The largest of each of a lane's P places, of pre and the least bias of their steps: numbers that some v
+// of their own are not below, but for a relative error of SUMS<T>.
+template <typename T> constexpr float SUMS = sizeof(T) == 2 ? 0x1p-7f : 0x1p-20f;
+__device__ __forceinline__ void raise(Numbers<__nv_bfloat16>& most, const Numbers<__nv_bfloat16>& x, float dip) {
+  const __nv_bfloat162 low = __bfloat162bfloat162(__float2bfloat16_rd(dip));
+  __nv_bfloat162* const to = reinterpret_cast<__nv_bfloat162*>(most.at);
+  const __nv_bfloat162* const from = reinterpret_cast<const __nv_bfloat162*>(x.at);
+#pragma unroll
+  for (unsigned q = 0; q < P / 2; ++q) to[q] = __hmax2(to[q], __hadd2(from[q], low));
+}
+template <typename T> __device__ __forceinline__ void raise(Numbers<T>& most, const Numbers<T>& x, T dip) {
+#pragma unroll
+  for (unsigned q = 0; q < P; ++q) most.at[q] = x.at[q] + dip > most.at[q] ? x.at[q] + dip : most.at[q];
+}
+
+// A number above which the k largest v of a row are, or 0, from the first `steps` of them.
+template <typename T, typename V>
+__device__ __forceinline__ V bound_of(const T* row, const V* dips, unsigned steps, unsigned k) {
+  Numbers<T> most;
+#pragma unroll
+  for (unsigned q = 0; q < P; ++q) most.at[q] = missing<T>();
+  each_step(row, steps * STEP, true, [&](const Numbers<T>& x, unsigned base) { raise(most, x, dips[base / STEP]); },
+            Nothing());
+  float places[P];
+#pragma unroll
+  for (unsigned q = 0; q < P; ++q) places[q] = (float)(V)wide(most.at[q]);
+  // The k-th largest of all places, of numbers with 7 bits of mantissa.
+  unsigned found = 0;
+  for (int bit = 30; bit >= 16; --bit) {
+    const float tried = __uint_as_float(found | 1u << bit);
+    unsigned count = 0;
+#pragma unroll
+    for (unsigned q = 0; q < P; ++q) count += places[q] >= tried;
+    if (__reduce_add_sync(ALL, count) >= k) found |= 1u << bit;
+  }
+  const float bound = __uint_as_float(found);
+  return bound < INFINITY ? (V)(bound - SUMS<T> * bound) : V(0);
+}
+
+// A warp holds more than k entries of a row, up to MORE or k more.
+constexpr unsigned MORE = 96;
 
 // What a warp holds of a row: entries in the order of latents.
 template <typename V> struct Held {
@@ -237,8 +318,8 @@ template <typename V> struct Held {
 
 template <typename T, typename V>
 __device__ __forceinline__ void top_k(unsigned* indices, V* values, unsigned* count, const T* pre, const V* bias,
-                                      const unsigned* among, const V* slack, unsigned char* room, size_t m, unsigned n,
-                                      unsigned n_among, unsigned k, unsigned most) {
+                                      const unsigned* among, const V* slack, const V* dips, unsigned char* room,
+                                      size_t m, unsigned n, unsigned n_among, unsigned k, unsigned most) {
   extern __shared__ __align__(16) unsigned char shared[];
   const unsigned lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32;
   const size_t bytes = (size_t)most * (sizeof(V) + sizeof(unsigned));
@@ -246,47 +327,47 @@ __device__ __forceinline__ void top_k(unsigned* indices, V* values, unsigned* co
   Held<V> held;
   held.values = reinterpret_cast<V*>(mine);
   held.latents = reinterpret_cast<unsigned*>(mine + (size_t)most * sizeof(V));
+  __shared__ unsigned queues[WARPS][QUEUE];
   const unsigned spare = max(k, 64u) / 4;
   const bool whole = is_whole(pre, bias, n);
+  // A bound from the first eighth of a row spares most of what would be held and cut.
+  const unsigned steps = whole && !among && k <= STEP / 2 && n >= 32 * STEP ? n / STEP / 8 : 0;
   for (size_t row = (size_t)blockIdx.x * warps + warp; row < m; row += (size_t)gridDim.x * warps) {
     const T* const of_row = pre + row * n;
-    held.n = 0, held.bound = 0;
-    const auto add = [&](unsigned hits, const V(&v)[P], unsigned first) {
-      unsigned all, place = held.n + place_of(hits, all);
+    held.n = 0, held.bound = steps ? bound_of<T, V>(of_row, dips, steps, k) : V(0);
+    const auto add = [&](const V(&v)[P], unsigned first) {
+      unsigned hits = 0, all;
+#pragma unroll
+      for (unsigned q = 0; q < P; ++q) hits |= (unsigned)(v[q] > held.bound) << q;
+      unsigned place = held.n + place_of(hits, all);
 #pragma unroll
       for (unsigned q = 0; q < P; ++q)
         if (hits >> q & 1) held.values[place] = v[q], held.latents[place++] = among ? among[first + q] : first + q;
       held.n += all;
       __syncwarp();
-      if (held.n > k + max(k, 64u)) held.cut(k, spare);
+      if (held.n > k + max(k, MORE)) held.cut(k, spare);
     };
     if (among) {
       for (unsigned base = 0; base < n_among; base += STEP) {
         const unsigned first = base + lane * P;
-        unsigned hits = 0;
         V v[P];
 #pragma unroll
         for (unsigned q = 0; q < P; ++q) {
           const unsigned at = first + q < n_among ? among[first + q] : n;
           v[q] = at < n ? (V)wide(of_row[at]) + bias[at] : missing<V>();
-          hits |= (unsigned)(v[q] > held.bound) << q;
         }
-        if (__any_sync(ALL, hits)) add(hits, v, first);
+        add(v, first);
       }
     } else {
-      each_step(
-          of_row, n, whole,
+      each_group(
+          of_row, n, whole, queues[warp],
           [&](unsigned step) { return held.bound + slack[step] - 4 * rounding(held.bound) * held.bound; },
-          [&](const Numbers<T>& numbers, unsigned base, bool mine) {
-            const unsigned first = base + lane * P;
-            unsigned hits = 0;
+          [&](unsigned first) {
+            Numbers<T> numbers;
             V v[P];
-            if (mine) {
-              values_of(numbers, bias, first, n, whole, v);
-#pragma unroll
-              for (unsigned q = 0; q < P; ++q) hits |= (unsigned)(v[q] > held.bound) << q;
-            }
-            if (__any_sync(ALL, hits)) add(hits, v, first);
+            numbers.fetch(of_row, first, n, whole);
+            values_of(numbers, bias, first, n, whole, v);
+            add(v, first);
           });
     }
     if (held.n > k) held.cut(k, 0);
@@ -305,32 +386,31 @@ __device__ __forceinline__ void tell(unsigned* told, unsigned count) { atomicMax
 
 template <typename T, typename V>
 __device__ __forceinline__ void list_active(unsigned* indices, V* values, unsigned* count, unsigned* told, const T* pre,
-                                            const V* bias, const V* bound, const V* slack, unsigned bounds, unsigned or_equal, size_t m,
-                                            unsigned n, unsigned width) {
+                                            const V* bias, const V* bound, const V* slack, unsigned bounds,
+                                            unsigned or_equal, size_t m, unsigned n, unsigned width) {
+  __shared__ unsigned queues[WARPS][QUEUE];
   const unsigned lane = threadIdx.x % 32;
   const size_t warps = (size_t)gridDim.x * (blockDim.x / 32);
   const bool whole = is_whole(pre, bias, n), of_bounds = is_whole(pre, bound, n);
   const V only = bounds == 1 ? bound[0] : V(0), least = only - 4 * rounding(only) * fabs(only);
   for (size_t row = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < m; row += warps) {
     unsigned found = 0;
-    each_step(
-        pre + row * n, n, whole, [&](unsigned step) { return least + slack[step]; },
-        [&](const Numbers<T>& numbers, unsigned base, bool mine) {
-          const unsigned first = base + lane * P;
-          unsigned hits = 0;
+    each_group(
+        pre + row * n, n, whole, queues[threadIdx.x / 32], [&](unsigned step) { return least + slack[step]; },
+        [&](unsigned first) {
+          Numbers<T> numbers;
+          Numbers<V> bounds_of;
           V v[P];
-          if (mine) {
-            Numbers<V> bounds_of;
-            values_of(numbers, bias, first, n, whole, v);
-            if (bounds > 1) bounds_of.fetch(bound, first, n, of_bounds);
+          numbers.fetch(pre + row * n, first, n, whole);
+          values_of(numbers, bias, first, n, whole, v);
+          if (bounds > 1) bounds_of.fetch(bound, first, n, of_bounds);
+          unsigned hits = 0, all;
 #pragma unroll
-            for (unsigned q = 0; q < P; ++q) {
-              const V b = bounds > 1 ? bounds_of.at[q] : only;
-              hits |= (unsigned)(first + q < n && (v[q] > b || (or_equal && v[q] == b))) << q;
-            }
+          for (unsigned q = 0; q < P; ++q) {
+            const V b = bounds > 1 ? bounds_of.at[q] : only;
+            hits |= (unsigned)(first + q < n && (v[q] > b || (or_equal && v[q] == b))) << q;
           }
-          if (!__any_sync(ALL, hits)) return;
-          unsigned all, place = found + place_of(hits, all);
+          unsigned place = found + place_of(hits, all);
 #pragma unroll
           for (unsigned q = 0; q < P; ++q) {
             if (!(hits >> q & 1)) continue;
@@ -384,21 +464,23 @@ __device__ __forceinline__ void threshold_tally(unsigned* tally, const T* pre, c
   }
   const bool whole = is_whole(pre, bias, n);
   const size_t warps = (size_t)gridDim.x * (blockDim.x / 32);
-  for (size_t row = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < m; row += warps)
-    each_step(
-        pre + row * of_rows * n, n, whole, [](unsigned) { return missing<V>(); },
-        [&](const Numbers<T>& numbers, unsigned base, bool) {
-          V v[P];
-          values_of(numbers, bias, base + lane * P, n, whole, v);
+  const unsigned parts = (n + PART - 1) / PART;
+  for (size_t i = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < m * parts; i += warps) {
+    const unsigned start = (unsigned)(i % parts) * PART, end = min(n - start, PART);
+    const V* const of_bias = bias ? bias + start : nullptr;
+    each_step(pre + i / parts * of_rows * n + start, end, whole, [&](const Numbers<T>& numbers, unsigned base) {
+      V v[P];
+      values_of(numbers, of_bias, base + lane * P, end, whole, v);
 #pragma unroll
-          for (unsigned q = 0; q < P; ++q) {
-            if (!(v[q] > V(0))) continue;
-            const unsigned long long key = key_of(v[q]);
-            const unsigned digit = (unsigned)(key >> shift) & mask;
-            if (first) atomicAdd(counts + digit, 1u);
-            else if (key >> shift >> bits == found) atomicAdd(tally + digit, 1u);
-          }
-        });
+      for (unsigned q = 0; q < P; ++q) {
+        if (!(v[q] > V(0))) continue;
+        const unsigned long long key = key_of(v[q]);
+        const unsigned digit = (unsigned)(key >> shift) & mask;
+        if (first) atomicAdd(counts + digit, 1u);
+        else if (key >> shift >> bits == found) atomicAdd(tally + digit, 1u);
+      }
+    }, Nothing());
+  }
   if (first) {
     __syncthreads();
     for (unsigned b = threadIdx.x; b <= mask; b += blockDim.x)
@@ -455,9 +537,9 @@ __device__ __forceinline__ void threshold_pick(unsigned* tally, Search* search, 
 #define SELECT(SUFFIX, T, V)                                                                                           \
   extern "C" __global__ void __launch_bounds__(256)                                                                    \
       top_k_##SUFFIX(unsigned* indices, V* values, unsigned* count, const T* pre, const V* bias, const unsigned* among, \
-                     const V* slack, unsigned char* room, const size_t m, const unsigned n, const unsigned n_among,    \
-                     const unsigned k, const unsigned most) {                                                          \
-    top_k<T, V>(indices, values, count, pre, bias, among, slack, room, m, n, n_among, k, most);                        \
+                     const V* slack, const V* dips, unsigned char* room, const size_t m, const unsigned n,             \
+                     const unsigned n_among, const unsigned k, const unsigned most) {                                  \
+    top_k<T, V>(indices, values, count, pre, bias, among, slack, dips, room, m, n, n_among, k, most);                  \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(256)                                                                    \
       list_active_##SUFFIX(unsigned* indices, V* values, unsigned* count, unsigned* told, const T* pre, const V* bias, \
@@ -488,9 +570,9 @@ SELECT(bf16, __nv_bfloat16, float)
     keep<V>(to_indices, to_values, to_count, told, indices, values, count, bound, m, s, width);                        \
   }
 #define SLACKS(SUFFIX, V)                                                                                              \
-  extern "C" __global__ void slacks_##SUFFIX(V* out, const V* bias, const V* bound, const unsigned bounds,             \
+  extern "C" __global__ void slacks_##SUFFIX(V* slack, V* dips, const V* bias, const V* bound, const unsigned bounds,  \
                                              const unsigned n) {                                                       \
-    slacks<V>(out, bias, bound, bounds, n);                                                                            \
+    slacks<V>(slack, dips, bias, bound, bounds, n);                                                                    \
   }
 SLACKS(f32, float)
 SLACKS(f64, double)

@@ -137,26 +137,29 @@ __device__ __forceinline__ void residual(V* out, T* errors, double* squares, con
     for (unsigned q = before; q < g; ++q) ends[q] = k;
   }
   __syncthreads();
-  double of_residual[MOST], of_y = 0;
-  for (unsigned g = 0; g < G; ++g) of_residual[g] = 0;
+  constexpr int FEW = MOST <= 5 ? MOST : 1;
+  double of_residual[MOST] = {}, of_y = 0;
   for (unsigned start = 0; start < p; start += blockDim.x * W) {
     const unsigned f = start + t * W;
     V sum[W] = {}, of[W] = {}, held[MOST][W];
     if (f < p) load<W>(y + row * p + f, of);
-    for (unsigned g = 0; g < G; ++g) {
-      add_entries<W>(sum, indices, values, atoms, g > 0 ? ends[g - 1] : 0, ends[g], f, n, p);
-      V left[W];
+    // Few groups stay in registers.
+#pragma unroll FEW
+    for (unsigned g = 0; g < MOST; ++g) {
+      // Without entries it is that of the groups before.
+      if (g < G) add_entries<W>(sum, indices, values, atoms, g > 0 ? ends[g - 1] : 0, ends[g], f, n, p);
 #pragma unroll
       for (int q = 0; q < W; ++q) {
-        left[q] = of[q] - sum[q];
-        if (f < p) of_residual[g] += (double)left[q] * (double)left[q];
-        held[g][q] = left[q];
+        held[g][q] = of[q] - sum[q];
+        of_residual[g] += (double)held[g][q] * (double)held[g][q];
       }
-      if (f < p && g + 1 == G) store<W>(out + row * p + f, left);
+      if (f < p && g + 1 == G) store<W>(out + row * p + f, held[g]);
     }
     if (f >= p) continue;
     V later[W] = {};
-    for (unsigned g = G; g-- > 0;) {
+#pragma unroll FEW
+    for (unsigned g = MOST; g-- > 0;) {
+      if (g >= G) continue;
       V scaled[W];
 #pragma unroll
       for (int q = 0; q < W; ++q) later[q] += held[g][q], scaled[q] = scale * later[q];
@@ -165,9 +168,10 @@ __device__ __forceinline__ void residual(V* out, T* errors, double* squares, con
 #pragma unroll
     for (int q = 0; q < W; ++q) of_y += (double)of[q] * (double)of[q];
   }
-  for (unsigned g = 0; g < G; ++g) {
-    const double sum = block_sum(of_residual[g], scratch);
-    if (t == 0) squares[g * m + row] = sum;
+#pragma unroll FEW
+  for (unsigned g = 0; g < MOST; ++g) {
+    const double square = g < G ? block_sum(of_residual[g], scratch) : 0;
+    if (t == 0 && g < G) squares[g * m + row] = square;
   }
   of_y = block_sum(of_y, scratch);
   if (t == 0) squares[G * m + row] = of_y;
@@ -192,10 +196,10 @@ __device__ __forceinline__ void dots(V* out, const unsigned* indices, const unsi
                                      const T* atoms, const Groups& groups, size_t m, unsigned n, unsigned s, unsigned p) {
   const size_t row = blockIdx.x;
   const unsigned entries = min(count[row], s), lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  // Two entries of a warp at a time.
-  for (unsigned k = threadIdx.x / 32; k < entries; k += 2 * warps) {
-    const bool both = k + warps < entries;
-    const unsigned first = indices[row * s + k], second = both ? indices[row * s + k + warps] : first;
+  // Two entries of a warp at a time, neighbours: most are of one group.
+  for (unsigned k = threadIdx.x / 32 * 2; k < entries; k += 2 * warps) {
+    const bool both = k + 1 < entries;
+    const unsigned first = indices[row * s + k], second = both ? indices[row * s + k + 1] : first;
     const T* const a = atoms + (size_t)min(first, n - 1) * p;
     const T* const b = atoms + (size_t)min(second, n - 1) * p;
     const unsigned of_first = groups.of(first), of_second = groups.of(second);
@@ -215,7 +219,7 @@ __device__ __forceinline__ void dots(V* out, const unsigned* indices, const unsi
     sums[0] = sum_of_warp(sums[0]), sums[1] = sum_of_warp(sums[1]);
     if (lane == 0) {
       out[row * s + k] = first < n ? sums[0] : V(0);
-      if (both) out[row * s + k + warps] = second < n ? sums[1] : V(0);
+      if (both) out[row * s + k + 1] = second < n ? sums[1] : V(0);
     }
   }
   for (unsigned k = entries + threadIdx.x; k < s; k += blockDim.x) out[row * s + k] = 0;
@@ -464,6 +468,7 @@ USE_SUMS(f64, double)
   }
 #define ROWS(SUFFIX, T, V, W)                                                                                          \
   RESIDUAL(residual, SUFFIX, T, V, W, 1)                                                                               \
+  RESIDUAL(residuals_of_5, SUFFIX, T, V, W, 5)                                                                         \
   RESIDUAL(residuals, SUFFIX, T, V, W, MOST_GROUPS)                                                                    \
   extern "C" __global__ void __launch_bounds__(256)                                                                    \
       centre_##SUFFIX##_##W(V* out, T* copy, const V* x, const V* bias, const size_t m, const unsigned d) {            \

@@ -41,7 +41,11 @@ impl Errors {
         let m = count.len();
         let at = [gpu.to_read(&y).at, gpu.to_read(&atoms).at];
         let side = side_by_side(ALIGN / size_of::<T>(), p, size_of::<T>(), &at);
-        let name = if ends.len() == 1 { "residual" } else { "residuals" };
+        let name = match ends.len() {
+            1 => "residual",
+            2..=5 => "residuals_of_5",
+            _ => "residuals",
+        };
         let kernel = format!("{name}_{}_{side}", suffix::<T>());
         let launch = gpu.launch("code_errors", FILE, &kernel)?.write(&mut residual).write(&mut errors);
         let launch = launch.write(&mut squares).read(&indices).read(&values).read(&count).read(&y);

@@ -77,6 +77,17 @@ pub(super) fn column_sums(x: &Tensor) -> Result<Tensor> {
     Ok(sums)
 }
 
+/// `Σ` over each row of a matrix. candle sums a row with one block of threads, so long ones are cut
+/// into parts.
+pub(super) fn row_sums(x: &Tensor) -> Result<Tensor> {
+    const PARTS: usize = 128;
+    let (rows, n) = x.dims2()?;
+    if !n.is_multiple_of(PARTS) || n < 16 * PARTS {
+        return x.sum(1);
+    }
+    x.reshape((rows * PARTS, n / PARTS))?.sum(1)?.reshape((rows, PARTS))?.sum(1)
+}
+
 /// `Σ` of squares in f64.
 pub(super) fn squares(t: &Tensor) -> Result<Tensor> {
     t.to_dtype(DType::F64)?.sqr()?.sum_all()
@@ -102,7 +113,7 @@ impl Pass<'_> {
     pub(super) fn left(&self, y: &Tensor, codes: &SparseCodes, ends: &[usize], weight: f64) -> Result<Left> {
         let scale = -2. * weight / self.batch();
         let CodeErrors { residual, errors, squares } = code_errors(codes, y, &self.sae.decoder, ends, scale)?;
-        let squares = squares.sum(1)?;
+        let squares = row_sums(&squares)?;
         let of_prefixes = squares.narrow(0, 0, ends.len())?.sum_all()?;
         let loss = (of_prefixes * (weight / self.batch()))?;
         let squares = [squares.get(ends.len() - 1)?, squares.get(ends.len())?];

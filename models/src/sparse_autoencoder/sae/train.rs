@@ -8,6 +8,7 @@
 //! optimization", ICLR 2015.
 use super::config::{DECODER_BIAS, THRESHOLD};
 use super::loss::Gradients;
+use super::pass::row_sums;
 use super::start::{drawn_rows, geometric_median, is_due};
 use super::{Kind, Sae, SaeConfig, SaeTrainConfig, unit_rows};
 use crate::check::{all_finite, at_least_one, batch_of};
@@ -266,7 +267,7 @@ impl SaeTrainer {
             gradients.loss.clone(),
             gradients.squared_error.clone(),
             gradients.spread.clone(),
-            gradients.fired.to_dtype(DType::F64)?.sum_all()?,
+            row_sums(&gradients.fired.to_dtype(DType::F64)?.unsqueeze(0)?)?.squeeze(0)?,
         ];
         self.totals = (&self.totals + Tensor::stack(&figures, 0)?)?;
         self.steps += 1;

@@ -2,14 +2,16 @@
 use super::super::types::{Number, suffix};
 use super::keep::Keep;
 use super::{ListActive, Rank, Threshold, TopK};
-use crate::core::cuda::{Gpu, Launch, Part, ScratchLayout};
+use crate::core::cuda::{Gpu, Launch, Part, Scratch, ScratchLayout};
 use crate::core::op::Io;
-use candle::cuda::cudarc::driver::{CudaView, CudaViewMut};
+use candle::cuda::cudarc::driver::CudaView;
 use candle::{CudaStorage, Result};
 
 const FILE: &str = "latent_select";
 /// Warps of a block, each with a row.
 const WARPS: usize = 8;
+/// Entries beside the k largest that a warp holds at least, `MORE` of the kernels.
+const MORE: usize = 96;
 /// Blocks of a multiprocessor, which go through the rows.
 const BLOCKS: usize = 8;
 /// Shared memory of what a block of `top_k` holds, at most: two blocks go onto a multiprocessor of
@@ -22,25 +24,34 @@ const DIGITS_64: [u32; 5] = [14, 13, 12, 12, 12];
 /// Latents that a warp takes at a time, `STEP` of the kernels.
 const STEP: usize = 256;
 
-/// The layout of what `slacks` writes: a number for each step of latents.
-fn slack_part<V>(layout: &mut ScratchLayout, n: usize) -> Part<V> {
-    layout.part(n.div_ceil(STEP))
+/// Latents that a warp of `threshold_tally` takes at a time, `PART` of the kernels.
+const PART: usize = 8 * STEP;
+
+/// The layout of what `slacks` writes: twice a number for each step of latents.
+fn slack_parts<V>(layout: &mut ScratchLayout, n: usize) -> [Part<V>; 2] {
+    [layout.part(n.div_ceil(STEP)), layout.part(n.div_ceil(STEP))]
 }
 
-/// Writes, for each step of latents, what `bound − bias` is at least; the bound is 0 where there is one.
+/// Writes, for each step of latents, what `bound − bias` is at least, the bound 0 where there is one,
+/// and the least bias.
 fn write_slacks<V: Number>(
     op: &'static str,
     gpu: &Gpu,
-    mut to: CudaViewMut<'_, u8>,
+    scratch: &mut Scratch,
+    [slack, dips]: [Part<V>; 2],
     bias: &CudaView<'_, V>,
     bound: Option<&CudaView<'_, V>>,
 ) -> Result<()> {
     let (n, bounds) = (bias.len(), bound.map_or(1, |bound| bound.len()));
-    let launch = gpu.launch(op, FILE, &format!("slacks_{}", suffix::<V>()))?.write(&mut to).read(bias);
+    // The two parts are reached through one buffer, since both are written.
+    let mut all = scratch.all();
+    let all = gpu.to_write(&mut all);
+    let launch = gpu.launch(op, FILE, &format!("slacks_{}", suffix::<V>()))?;
+    let launch = launch.num(slack.address(all.at)).num(dips.address(all.at)).read(bias);
     let bound = bound.map(|bound| bound.slice(..));
     let launch = launch.maybe(&bound).count(bounds).count(n);
-    // SAFETY: (V*, const V*, const V* or null, 2 x unsigned): a number a step, [n], and [n] unless
-    // there is one bound, which is not read; a warp a step.
+    // SAFETY: (V*, V*, const V*, const V* or null, 2 x unsigned): twice a number a step, [n], and [n]
+    // unless there is one bound, which is not read; a warp a step.
     unsafe { launch.blocks(n.div_ceil(STEP).div_ceil(WARPS), 32 * WARPS as u32).go() }
 }
 
@@ -58,9 +69,9 @@ impl TopK {
         let (pre, bias) = (pre.elements::<T>()?, bias.elements::<V>()?);
         let among = among.maybe::<u32>()?;
         let (m, n_among) = (count.len(), among.as_ref().map_or(0, |among| among.len()));
-        // What a warp holds: `cut` of the kernel leaves k and a quarter of max(k, 64) at most, then
+        // What a warp holds: `cut` of the kernel leaves k + max(k, MORE) at most, then
         // a step is added.
-        let most = (k + k.max(64) + STEP).next_multiple_of(4);
+        let most = (k + k.max(MORE) + STEP).next_multiple_of(4);
         let bytes = most * (size_of::<V>() + size_of::<u32>());
         let warps = (SHARED / bytes).min(WARPS);
         let (threads, blocks) = match warps {
@@ -69,11 +80,11 @@ impl TopK {
         };
         let blocks = m.div_ceil(threads / 32).min(blocks);
         let mut layout = ScratchLayout::default();
-        let slack = among.is_none().then(|| slack_part::<V>(&mut layout, n));
+        let slacks = among.is_none().then(|| slack_parts::<V>(&mut layout, n));
         let room = (warps == 0).then(|| layout.part::<u8>(blocks * WARPS * bytes));
         let mut scratch = layout.alloc("top_k", gpu)?;
-        if let Some(slack) = slack {
-            write_slacks("top_k", gpu, scratch.view_mut(slack), &bias, None)?;
+        if let Some(slacks) = slacks {
+            write_slacks("top_k", gpu, &mut scratch, slacks, &bias, None)?;
         }
         // The two parts are reached through one buffer, since one is written.
         let mut all = scratch.all();
@@ -81,12 +92,13 @@ impl TopK {
         let launch = gpu.launch("top_k", FILE, &format!("top_k_{}", suffix::<T>()))?;
         let launch = launch.write(&mut indices).write(&mut values).write(&mut count);
         let launch = launch.read(&pre).read(&bias).maybe(&among);
-        let launch = launch.num(slack.map_or(0, |slack| slack.address(all.at)));
+        let at = |i: usize| slacks.map_or(0, |slacks| slacks[i].address(all.at));
+        let launch = launch.num(at(0)).num(at(1));
         let launch = launch.num(room.map_or(0, |room| room.address(all.at)));
         let launch = launch.num(m).count(n).count(n_among).count(k).count(most);
-        // SAFETY: (unsigned*, V*, unsigned*, const T*, const V*, const unsigned* or null, const V* or
+        // SAFETY: (unsigned*, V*, unsigned*, const T*, const V*, const unsigned* or null, 2 x const V* or
         // null, unsigned char* or null, size_t, 4 x unsigned): [m, k] twice, [m], [m, n] and [n], checked by
-        // `top_k`, and a slack a step where all latents are meant; each warp holds `most` entries, in
+        // `top_k`, and two numbers a step where all latents are meant; each warp holds `most` entries, in
         // shared memory or in `room`, which has that for every warp of the grid; an entry of `among`
         // that is not below n is passed over.
         unsafe { launch.blocks(blocks, threads as u32).shared(warps * bytes).go() }
@@ -102,10 +114,10 @@ impl ListActive {
         let (bias, bound) = (bias.elements::<V>()?, bound.elements::<V>()?);
         let (m, mut told) = (count.len(), told.elements::<u32>()?);
         let mut layout = ScratchLayout::default();
-        let slack = slack_part::<V>(&mut layout, n);
+        let slacks = slack_parts::<V>(&mut layout, n);
         let mut scratch = layout.alloc("active", gpu)?;
-        write_slacks("active", gpu, scratch.view_mut(slack), &bias, Some(&bound))?;
-        let slack = scratch.view(slack);
+        write_slacks("active", gpu, &mut scratch, slacks, &bias, Some(&bound))?;
+        let slack = scratch.view(slacks[0]);
         let launch = gpu.launch("active", FILE, &format!("list_active_{}", suffix::<T>()))?;
         let launch = launch.write(&mut indices).write(&mut values).write(&mut count).write(&mut told);
         let launch = launch.read(&pre).read(&bias).read(&bound).read(&slack);
@@ -166,7 +178,8 @@ impl Threshold {
             let launch = launch.num(search.address(all.at)).num(m).count(every).count(n);
             let launch = launch.num(shift).num(bits).num(first);
             let blocks = 2 * gpu.limits().multiprocessors;
-            let launch = launch.blocks(m.div_ceil(32).min(blocks), 1024);
+            let warps = m * n.div_ceil(PART);
+            let launch = launch.blocks(warps.div_ceil(32).min(blocks), 1024);
             let shared = if pass == 0 { 4 << bits } else { 0 };
             // SAFETY: (unsigned*, const T*, const V* or null, const Search*, size_t, 5 x unsigned): a count
             // of each digit, m rows of n, one of so many, and [n], checked by `batch_threshold`, and three numbers; those
