@@ -3,7 +3,7 @@
     pip install torch [scikit-learn]
     cargo run --bin bench -- grid --family rbm --peer bins/peers/grid.py --out grid
 
-Reads one line of JSON a cell on standard input and answers each by one: the peer's name and the seconds of a step, slice by slice,
+Says `ready` when its libraries are loaded, reads one line of JSON a cell on standard input and answers each by one: the peer's name and the seconds of a step, slice by slice,
 or what is missing. Where several forms or libraries can do the same, or one thread as well as all, the fastest counts. On a GPU, steps
 are recorded as a CUDA graph.
 
@@ -354,6 +354,7 @@ def main():
         import torch
     except ImportError as why:
         torch, missing = None, str(why)
+    print('ready', file=out, flush=True)
     for line in sys.stdin:
         try:
             said = answer(json.loads(line)) if torch else {'missing': missing}

@@ -147,6 +147,7 @@ fn a_grid_takes_turns_with_its_peer_and_marks_where_it_is_behind() {
     let (folder, _alone) = (tempfile::tempdir().unwrap(), alone());
     // Slow for minibatches of one row, fast for others, and without an answer for many.
     let script = "import sys, json
+print('ready', flush=True)
 for line in sys.stdin:
     cell = json.loads(line)
     seconds = {1: [9.0, 8.0, 7.0], 4: [1e-12]}.get(cell['batch'])

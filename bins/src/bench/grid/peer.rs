@@ -29,7 +29,7 @@ pub(in crate::bench) enum Answer {
 }
 
 impl Peer {
-    /// Starts the script, which loads its libraries while ours begins.
+    /// Starts the script and waits until it has loaded its libraries, which would slow down ours.
     pub fn start(script: &Path, device: &Device) -> Result<Self> {
         let name = format!("--peer {}", script.display());
         let mut child = command(script)?
@@ -41,7 +41,18 @@ impl Peer {
             bail!("{name}: cannot be talked to")
         };
         let device = if device.is_cpu() { "cpu" } else { "cuda" };
-        Ok(Self { name, child, questions, answers: BufReader::new(answers), device })
+        let mut peer = Self { name, child, questions, answers: BufReader::new(answers), device };
+        let line = peer.line()?;
+        if line != "ready" {
+            bail!("{}: it must begin with a line `ready`, got {line:?}", peer.name)
+        }
+        Ok(peer)
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).with_context(|| format!("{}: it has ended", self.name))?;
+        Ok(line.trim_end().to_owned())
     }
 
     /// Puts a question, an object, and reads its answer.
@@ -49,15 +60,14 @@ impl Peer {
         question["device"] = self.device.into();
         question["threads"] = rayon::current_num_threads().into();
         writeln!(self.questions, "{question}").with_context(|| format!("{}: it has ended", self.name))?;
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
+        let line = self.line()?;
         match serde_json::from_str(&line) {
             Ok(Answer::Measured { seconds, .. }) if seconds.is_empty() => {
                 bail!("{}: seconds must have at least one entry, got none", self.name)
             }
             Ok(answer) => Ok(answer),
             Err(why) => {
-                bail!("{}: an answer must be a line of JSON, got {:?}: {why}", self.name, line.trim_end())
+                bail!("{}: an answer must be a line of JSON, got {line:?}: {why}", self.name)
             }
         }
     }
