@@ -6,6 +6,7 @@
 //! (`mod cuda;`) and re-exports are none, unit tests do not count, and a file may name what the
 //! files of the modules around it define: they contain it.
 #![allow(clippy::unwrap_used)]
+mod file_names;
 mod module;
 
 use module::{Crate, Place};

@@ -1,5 +1,6 @@
 //! `bench all`: the commands of BENCHMARKS.md, and what they print, as a page of one commit and one
 //! device.
+use super::page::PageArgs;
 use super::paper::write;
 use crate::device::describe;
 use crate::options::Common;
@@ -11,9 +12,6 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime};
 
-/// The page whose commands are run.
-const PAGE: &str = include_str!("../../BENCHMARKS.md");
-
 /// Options of `bench all`.
 #[derive(Debug, Args)]
 pub struct AllArgs {
@@ -22,9 +20,8 @@ pub struct AllArgs {
     /// The page to write.
     #[arg(long, value_name = "FILE", default_value = "BENCHMARKS.md")]
     markdown: PathBuf,
-    /// A page whose commands are run. Default: BENCHMARKS.md of this version.
-    #[arg(long, value_name = "FILE")]
-    page: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// What a command printed.
@@ -40,13 +37,7 @@ struct Ran {
 
 pub(super) fn run(args: &AllArgs) -> Result<()> {
     let device = describe(&args.common.open_device()?);
-    let page = match &args.page {
-        Some(path) => {
-            std::fs::read_to_string(path).with_context(|| format!("{}: cannot read", path.display()))?
-        }
-        None => PAGE.to_owned(),
-    };
-    let commands = commands(&page);
+    let commands = commands(&args.page.read()?);
     ensure!(!commands.is_empty(), "--page: no command of bench that needs no file of its own");
     let report = Report::new(args.common.json);
     let mut made = vec![];
@@ -124,6 +115,7 @@ fn written(device: &str, made: &[Ran]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::page::PAGE;
     use super::*;
 
     #[test]

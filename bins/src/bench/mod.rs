@@ -14,10 +14,12 @@ mod floor;
 mod grid;
 mod knn;
 mod memory;
+mod page;
 mod paper;
 mod patch_rbm;
 mod peer;
 mod place;
+mod plots;
 mod rbm;
 mod runs;
 mod size;
@@ -37,6 +39,7 @@ pub use grid::GridArgs;
 pub use knn::KnnArgs;
 pub use paper::PaperArgs;
 pub use patch_rbm::PatchRbmArgs;
+pub use plots::PlotsArgs;
 pub use rbm::{RbmArgs, Row};
 pub use runs::RunsArgs;
 pub use sparse_autoencoder::SparseAutoencoderArgs;
@@ -98,6 +101,8 @@ pub enum Model {
     Runs(RunsArgs),
     /// The commands of BENCHMARKS.md one after the other, and what they print as a page.
     All(AllArgs),
+    /// Draw the tables of BENCHMARKS.md that have a trend, as SVG files.
+    Plots(PlotsArgs),
 }
 
 /// Runs the benchmark that the command line names.
@@ -120,6 +125,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Tsne(args) => tsne::run(args)?,
         Model::Runs(args) => runs::run(args)?,
         Model::All(args) => all::run(args)?,
+        Model::Plots(args) => plots::run(args)?,
     }
     Ok(Outcome::Done)
 }

@@ -5,7 +5,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`tiles`] | rows of a tensor as tiles of a picture |
-//! | [`curves`] | curves and histograms with axes and a legend, as SVG or as pixels |
+//! | [`curves`] | curves and histograms with axes, and a legend or labels, as SVG or as pixels |
 //! | [`scatter`] | points coloured by class, as SVG, as pixels, as an animation or as images of their rows |
 //! | [`page`] | points, or latents, as an HTML page that loads nothing |
 //! | [`planes`] | image files as planes of grey levels |

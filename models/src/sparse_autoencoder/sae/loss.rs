@@ -2,7 +2,7 @@
 use super::config::{BIAS, DECODER_BIAS, SKIP};
 use super::loss_config::{LossConfig, Moment};
 use super::pass::{Block, LENGTHS, Terms, column_sums, pass};
-use super::{Kind, Sae, aux, gated, jump_relu, matryoshka, relu, top_k};
+use super::{Kind, Sae, auxiliary, gated, jump_relu, matryoshka, relu, top_k};
 use crate::check::batch_of;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::codes::{
@@ -81,7 +81,7 @@ impl Gradients {
             Kind::Matryoshka { prefixes, .. } => matryoshka::terms(&pass, prefixes),
         }?;
         if let Some(dead) = dead {
-            aux::add(&pass, &mut terms, dead)?;
+            auxiliary::add(&pass, &mut terms, dead)?;
         }
         let spread = spread(sae, &terms.squares[1], &pass.y, targets)?;
         let narrow = pass.narrow;

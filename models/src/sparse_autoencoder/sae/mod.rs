@@ -49,7 +49,7 @@
 //! assert!((back[1][0] - 3.).abs() < 1e-6 && (back[1][1] - 4.).abs() < 1e-6);
 //! # Ok(()) }
 //! ```
-mod aux;
+mod auxiliary;
 mod config;
 pub mod files;
 mod gated;
