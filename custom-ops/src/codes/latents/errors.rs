@@ -170,7 +170,7 @@ impl Errors {
                     }
                 }
                 let scale = T::from_f64(scale);
-                of_groups.iter_mut().flat_map(|(row, _)| row.iter_mut()).for_each(|x| *x = *x * scale);
+                of_groups.iter_mut().flat_map(|(row, _)| row.iter_mut()).for_each(|x| *x *= scale);
                 *of_y = square(y);
             },
         );
