@@ -44,8 +44,8 @@ fn points_stand_where_the_figures_of_the_page_are() {
     let value = |tag: &str, key: &str| -> f64 {
         tag.split(&format!(" {key}=\"")).nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
     };
-    // The first line is PyTorch's f32, the fourth cell; logarithms of sizes and seconds are linear in
-    // pixels.
+    // The first line is PyTorch's f32, the fourth cell; logarithms of sizes and seconds are linear
+    // in pixels.
     let circles: Vec<_> = picture.split("<circle").skip(1).take(4).collect();
     let rows: Vec<Vec<_>> = ["576 × 1024", "1024 × 4096", "2304 × 16000", "4096 × 11008"]
         .map(|size| PAGE.lines().find(|line| line.starts_with(&format!("| {size} |"))).unwrap())

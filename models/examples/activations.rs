@@ -6,9 +6,10 @@
 //! cargo run -p chandlery --example activations -- MODEL LAYERS LATENTS STEPS OUT TEXT...
 //! ```
 //!
-//! `MODEL` is the folder of a BERT: `config.json`, `model.safetensors` and `tokenizer.json`, as hubs have
-//! them. The activations are those after its first `LAYERS` layers, of all tokens of the files `TEXT`.
-//! The trained autoencoder is saved to the folder `OUT`. For a GPU, add `--features cuda`.
+//! `MODEL` is the folder of a BERT: `config.json`, `model.safetensors` and `tokenizer.json`, as
+//! hubs have them. The activations are those after its first `LAYERS` layers, of all tokens of the
+//! files `TEXT`. The trained autoencoder is saved to the folder `OUT`. For a GPU, add `--features
+//! cuda`.
 use candle::{DType, Device, Tensor};
 use candle_nn::{VarBuilder, VarMap};
 use candle_transformers::models::bert::{BertModel, Config};

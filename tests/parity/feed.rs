@@ -132,7 +132,8 @@ fn rows_of_each_type_arrive_as_they_were_sent() -> Result<()> {
     let rows = normal((37, 5), &Device::Cpu, Philox::new(1, 0))?;
     for dtype in [DType::U8, DType::F32, DType::BF16, DType::F16] {
         let rows = (rows.abs()? * 50.)?.to_dtype(dtype)?;
-        // One entry as bytes: u8 as it is, floats of 16 bits by their values, which f32 has as well.
+        // One entry as bytes: u8 as it is, floats of 16 bits by their values, which f32 has as
+        // well.
         let wide = rows.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
         let bytes: Vec<u8> = match dtype {
             DType::U8 => wide.iter().map(|&x| x as u8).collect(),

@@ -184,8 +184,8 @@ fn rows_without_anything_above_0_and_nan_have_no_entries() -> Result<()> {
     Ok(())
 }
 
-/// Two blocks of codes of a minibatch with all that gradients are summed from; of the first, groups of
-/// latents have errors of their own.
+/// Two blocks of codes of a minibatch with all that gradients are summed from; of the first, groups
+/// of latents have errors of their own.
 struct Case {
     codes: SparseCodes,
     pre: Tensor,

@@ -3,8 +3,8 @@
 //   top_k            of each row the k largest v above 0; of equal ones the lower latents
 //   list_active      the v above their bound, or at it with or_equal, in the order of latents, in
 //                    rows of `width` entries, and how many there are, also those that do not fit
-//   slacks           of each 256 latents numbers not above the least bound - bias and the least bias, so
-//                    that most pre are compared with one number, without their bias
+//   slacks           of each 256 latents numbers not above the least bound - bias and the least
+//                    bias, so that most pre are compared with one number, without their bias
 //   keep             entries of codes that are not below the bound, in rows of `width`
 //   threshold_tally  tally[b] += number of v > 0 of every of_rows-th row whose key is the found one
 //                    above `shift + bits` and has b in the bits from `shift` on; the key of a
@@ -13,19 +13,19 @@
 //                    with `last` gives the number, the least one of the found bits
 //
 // arrays   pre: [m, n] of T; bias: [n] of V, or null for 0; among: [n_among] u32, ascending, or
-//          null for all; indices, values: [m, k] or [m, width], 0 beyond the count; count: [m]; told:
-//          2 u32, zeros, then the largest count and the sum of counts; bound: [1] or [n] of V, of
-//          keep [1]; slack, dips: [ceil(n / 256)] of V. tally: [2^bits] u32, zeros before
-//          threshold_tally, which threshold_pick leaves so; search: 3 u64, the found key, how many are still wanted,
-//          and whether none is above 0, written by the first threshold_pick; out: [1] of V.
-//          Contiguous; results overlap nothing. room: bytes of what top_k holds for each warp of
-//          the grid, or null where that is in shared memory
+//          null for all; indices, values: [m, k] or [m, width], 0 beyond the count; count: [m];
+//          told: 2 u32, zeros, then the largest count and the sum of counts; bound: [1] or [n] of
+//          V, of keep [1]; slack, dips: [ceil(n / 256)] of V. tally: [2^bits] u32, zeros before
+//          threshold_tally, which threshold_pick leaves so; search: 3 u64, the found key, how many
+//          are still wanted, and whether none is above 0, written by the first threshold_pick; out:
+//          [1] of V. Contiguous; results overlap nothing. room: bytes of what top_k holds for each
+//          warp of the grid, or null where that is in shared memory
 // scalars  1 <= k; n, n_among < 2^32 - 4096; most: entries that a warp holds, k + max(k, 96) + 256;
 //          m n < 2^32 for thresholds; count: the number that is wanted; shift and bits of a digit;
 //          first: whether it is the highest
-// launch   1-D grids of 1-D blocks of whole warps, 8 at most but of tally, a warp for a row at a time,
-//          of tally for 2048 latents of one, of keep for one row;
-//          threshold_pick: one block of 1024
+// launch   1-D grids of 1-D blocks of whole warps, 8 at most but of tally, a warp for a row at a
+//          time, of tally for 2048 latents of one, of keep for one row; threshold_pick: one block
+//          of 1024
 // shared   top_k: held entries of each warp; threshold_tally of the highest digit: 2^bits counts
 // cost     reads pre once; the memory binds, in top_k the work on what is held. It holds more than
 //          k entries, and cuts them down to the k largest when it has k more or 96 more
@@ -114,7 +114,8 @@ __device__ __forceinline__ void values_of(const Numbers<T>& pre, const V* bias, 
   for (unsigned q = 0; q < P; ++q) v[q] = bias ? (V)wide(pre.at[q]) + b.at[q] : (V)wide(pre.at[q]);
 }
 
-// Calls take(numbers, base) for each STEP of a row, and after(last) when AHEAD of them or the last were taken.
+// Calls take(numbers, base) for each STEP of a row, and after(last) when AHEAD of them or the last
+// were taken.
 template <typename T, typename Take, typename After>
 __device__ __forceinline__ void each_step(const T* row, unsigned n, bool whole, Take take, After after) {
   constexpr unsigned A = AHEAD<T>;
@@ -177,8 +178,8 @@ __device__ __forceinline__ void each_group(const T* row, unsigned n, bool whole,
       });
 }
 
-// Where the first hit of a lane goes among those of all lanes, in the order of latents; `all` is how
-// many there are.
+// Where the first hit of a lane goes among those of all lanes, in the order of latents; `all` is
+// how many there are.
 __device__ __forceinline__ unsigned place_of(unsigned hits, unsigned& all) {
   const unsigned count = __popc(hits), lower = (1u << threadIdx.x % 32) - 1;
   unsigned place = 0;
@@ -192,7 +193,8 @@ __device__ __forceinline__ unsigned place_of(unsigned hits, unsigned& all) {
 }
 
 // slack[i] = a number not above the least bound - bias of the latents of step i, the bound 0 where
-// there is but one: of a pre below it v is not at its bound. dips[i] = a number not above their least bias.
+// there is but one: of a pre below it v is not at its bound. dips[i] = a number not above their
+// least bias.
 template <typename V>
 __device__ __forceinline__ void slacks(V* slack, V* dips, const V* bias, const V* bound, unsigned bounds, unsigned n) {
   const unsigned step = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -213,8 +215,8 @@ __device__ __forceinline__ void slacks(V* slack, V* dips, const V* bias, const V
   if (lane == 0) slack[step] = least - 4 * rounding(size) * size, dips[step] = dip;
 }
 
-// The largest of each of a lane's P places, of pre and the least bias of their steps: numbers that some v
-// of their own are not below, but for a relative error of SUMS<T>.
+// The largest of each of a lane's P places, of pre and the least bias of their steps: numbers that
+// some v of their own are not below, but for a relative error of SUMS<T>.
 template <typename T> constexpr float SUMS = sizeof(T) == 2 ? 0x1p-7f : 0x1p-20f;
 __device__ __forceinline__ void raise(Numbers<__nv_bfloat16>& most, const Numbers<__nv_bfloat16>& x, float dip) {
   const __nv_bfloat162 low = __bfloat162bfloat162(__float2bfloat16_rd(dip));

@@ -1,33 +1,36 @@
 // latents.cu: gradients and steps of a sparse autoencoder whose codes have few entries.
 //
-//   residual    r_gi = y_i - sum_k z_ik d_j(i,k) over the latents of groups 0 .. g;  r_i of the last;
-//               errors_gi = scale sum of r_qi for q >= g
-//               squares = sum r_gi^2 of each group and row, then sum y_i^2
+//   residual    r_gi = y_i - sum_k z_ik d_j(i,k) over the latents of groups 0 .. g;  r_i of the
+//               last; errors_gi = scale sum of r_qi for q >= g; squares = sum r_gi^2 of each group
+//               and row, then sum y_i^2
 //   centre      out_i = x_i - bias, and a copy in T
 //   dots        dots_ik = e_gi . d_j(i,k), g the group of the latent
 //   use_sums    sums_pj = sum over uses e of latent j of values_pe
-//   parts       of a latent with more uses than a STRETCH, the sums of g_j over each stretch of them
+//   parts       of a latent with more uses than a STRETCH, the sums of g_j over each stretch of
+//               them
 //   gradients   g_j = sum over uses e of weight_e row_r(e)
 //               + lengths_j d_j / |d_j|, then - (g_j . d_j) d_j where rows have length 1
 //   step        a step of Adam along factor g_j, then d_j / |d_j|, and a copy in bf16
 //
 // arrays   T: rows, atoms: f32, f64 or bf16; V: all else, f64 for f64, else f32. indices, values,
-//          dots: [m, s]; count: [m]; y, residual: [m, p] of V; errors: [G m, p] of T for G groups of
-//          latents, or as below; squares: [G + 1, m] f64; atoms: [n, p]. x: [m, d], bias: [d]; copy: [m, d] of T, or null. offsets: [n + 1],
-//          entries: [m s], the uses: place e = row s + k. sums: [planes, n]. rows: x,
-//          [batch, d], of use e the row (e / s) mod batch; or errors, [(G + m / batch - 1) batch, d],
-//          of the first batch of codes those of each group, and of the others theirs. state: [3, n, d] f32, parameters and moments;
-//          half: [n, d] bf16 or null; lengths: [n] or null; decoder: [n, d], the rows d_j. partial:
-//          [2 windows][d] of V, a window being a STRETCH of entries. Contiguous; results overlap
+//          dots: [m, s]; count: [m]; y, residual: [m, p] of V; errors: [G m, p] of T for G groups
+//          of latents, or as below; squares: [G + 1, m] f64; atoms: [n, p]. x: [m, d], bias: [d];
+//          copy: [m, d] of T, or null. offsets: [n + 1], entries: [m s], the uses: place e = row s
+//          + k. sums: [planes, n]. rows: x, [batch, d], of use e the row (e / s) mod batch; or
+//          errors, [(G + m / batch - 1) batch, d], of the first batch of codes those of each group,
+//          and of the others theirs. state: [3, n, d] f32, parameters and moments; half: [n, d]
+//          bf16 or null; lengths: [n] or null; decoder: [n, d], the rows d_j. partial: [2
+//          windows][d] of V, a window being a STRETCH of entries. Contiguous; results overlap
 //          nothing
-// scalars  rule, and scalars: rate and factor; steps: steps before; unit: whether rows have length 1
+// scalars  rule, and scalars: rate and factor; steps: steps before; unit: whether rows have length
+//          1
 // launch   residual, dots: a block a row; centre: any 1-D grid. use_sums: a warp a sum. parts: a
 //          block a row of `partial`. gradients, step: a block a latent, of at least d / (PER W)
 //          threads: see src/codes/latents/cuda.rs
 // cost     residual, dots, sums of gradients: a row of p or d numbers an entry, from the second
 //          cache, which binds; step 26 bytes a parameter, which the memory binds
-// order    sums over a code run in its order, those over uses in theirs, in stretches: the same bits
-//          in every run
+// order    sums over a code run in its order, those over uses in theirs, in stretches: the same
+//          bits in every run
 // truth    src/codes/latents
 
 #include "core/numbers.cuh"
@@ -239,8 +242,8 @@ __device__ __forceinline__ void use_sums(V* sums, const V* values, const unsigne
   if (lane == 0) sums[at] = (V)sum;
 }
 
-// Which row a use is of: of row r of the codes, r mod batch; with groups, of the first batch that of a
-// latent's group, and of the others those after the groups.
+// Which row a use is of: of row r of the codes, r mod batch; with groups, of the first batch that
+// of a latent's group, and of the others those after the groups.
 struct Place {
   unsigned batch, own, later;
   bool grouped;

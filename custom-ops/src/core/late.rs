@@ -15,8 +15,8 @@ enum Asked {
 }
 
 impl LateNumbers {
-    /// Asks for the numbers of a contiguous u32 vector as they are after what is queued by now. What is queued
-    /// later is not waited for.
+    /// Asks for the numbers of a contiguous u32 vector as they are after what is queued by now.
+    /// What is queued later is not waited for.
     pub(crate) fn ask(&mut self, numbers: &Tensor) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let (storage, layout) = numbers.storage_and_layout()

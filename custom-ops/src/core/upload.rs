@@ -46,8 +46,8 @@ enum Way {
 }
 
 impl ChunkUpload {
-    /// Allocates memory for chunks of up to `max_rows` rows of `n_features` entries, u8, f32, bf16 or
-    /// f16.
+    /// Allocates memory for chunks of up to `max_rows` rows of `n_features` entries, u8, f32, bf16
+    /// or f16.
     ///
     /// # Errors
     /// When a size is 0, the type is another, or memory is short.

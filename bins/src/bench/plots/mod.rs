@@ -1,5 +1,5 @@
-//! `bench plots`: tables of BENCHMARKS.md that have a trend, drawn from the page itself, so that the
-//! two cannot disagree.
+//! `bench plots`: tables of BENCHMARKS.md that have a trend, drawn from the page itself, so that
+//! the two cannot disagree.
 //!
 //! | module   | what                                             |
 //! |----------|--------------------------------------------------|

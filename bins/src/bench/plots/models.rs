@@ -1,5 +1,5 @@
-//! What is drawn of each model's section. Lines of other libraries are dashed; a colour is a precision
-//! or a kind.
+//! What is drawn of each model's section. Lines of other libraries are dashed; a colour is a
+//! precision or a kind.
 use super::{curve, panel};
 use crate::bench::page::{Row, Table, number, product};
 use anyhow::Result;

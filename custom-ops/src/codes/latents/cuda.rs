@@ -51,8 +51,9 @@ impl Errors {
         let launch = launch.write(&mut squares).read(&indices).read(&values).read(&count).read(&y);
         let launch = launch.read(&atoms).num(Groups::of(ends)).num(m).count(n).count(s).count(p).num(scale);
         // SAFETY: (V*, T*, double*, const unsigned*, const V*, const unsigned*, const V*, const T*,
-        // Groups, size_t, 3 x unsigned, double): [m, p], [G m, p], [G + 1, m], codes of [m, s], [m, p] and
-        // [n, p], checked by `code_errors`; a block for each row; new memory begins on 16 bytes.
+        // Groups, size_t, 3 x unsigned, double): [m, p], [G m, p], [G + 1, m], codes of [m, s], [m,
+        // p] and [n, p], checked by `code_errors`; a block for each row; new memory begins on 16
+        // bytes.
         unsafe { launch.blocks(m, threads(p, side, 512)).go() }
     }
 }
@@ -89,9 +90,9 @@ impl CodeDots {
         let launch = gpu.launch("code_dots", FILE, &format!("dots_{}_{side}", suffix::<T>()))?;
         let launch = launch.write(&mut out).read(&indices).read(&count).read(&rows).read(&atoms);
         let launch = launch.num(Groups::of(ends)).num(count.len()).count(n).count(s).count(p);
-        // SAFETY: (V*, 2 x const unsigned*, 2 x const T*, Groups, size_t, 3 x unsigned): codes of [m, s],
-        // [G m, p] and [n, p], checked by `code_dots`; a block for each row; an index that is not below n gives
-        // 0.
+        // SAFETY: (V*, 2 x const unsigned*, 2 x const T*, Groups, size_t, 3 x unsigned): codes of
+        // [m, s], [G m, p] and [n, p], checked by `code_dots`; a block for each row; an index that
+        // is not below n gives 0.
         unsafe { launch.blocks(count.len(), 256).go() }
     }
 }
@@ -202,9 +203,10 @@ impl<'a, T: Number, V: Number> Lists<'a, T, V> {
             let launch = gpu.launch(op, FILE, &format!("parts_{}_{form}", suffix::<T>()))?;
             let launch = launch.write(&mut partial).read(&self.offsets).read(&self.entries).read(weights);
             let launch = launch.read(rows).num(groups).count(n).count(s).count(batch).count(d);
-            // SAFETY: (V*, 2 x const unsigned*, const V*, const T*, Groups, 4 x unsigned): two rows of d a
-            // window, the lists of `AtomUses`, places below the number of weights, and rows of d for
-            // a batch, or for each group and each other block of it, checked by `LatentGradients::sizes`.
+            // SAFETY: (V*, 2 x const unsigned*, const V*, const T*, Groups, 4 x unsigned): two rows
+            // of d a window, the lists of `AtomUses`, places below the number of weights, and rows
+            // of d for a batch, or for each group and each other block of it, checked by
+            // `LatentGradients::sizes`.
             unsafe { launch.blocks(2 * windows, threads).go() }?;
             let partial = scratch.view(part);
             let [offsets, entries] = [&self.offsets, &self.entries].map(|list| gpu.to_read(list));
@@ -244,8 +246,8 @@ impl Gradients {
             let kernel = format!("gradients_{}_{}", suffix::<T>(), half.form);
             let decoder = (i == 1).then(|| decoder.slice(..));
             let launch = gpu.launch("latent_gradients", FILE, &kernel)?.write(&mut out).maybe(&decoder);
-            // SAFETY: (V*, const V* or null, Sums): [n, d] twice, checked by `latent_gradients`, and
-            // what `halves` made; a block a latent, whose threads cover d.
+            // SAFETY: (V*, const V* or null, Sums): [n, d] twice, checked by `latent_gradients`,
+            // and what `halves` made; a block a latent, whose threads cover d.
             unsafe { launch.num(half.sums).blocks(self.0.n, half.threads).go() }
         })
     }

@@ -11,11 +11,11 @@ use rayon::prelude::*;
 const OP: &str = "code_dots";
 
 /// `rows[i] · atoms[indices[i, k]]` for every entry of `codes`, `[m, s]`; 0 beyond the count of a
-/// row. With groups of atoms, as [`code_errors`](super::code_errors) has them, `rows` has a matrix for each
-/// group, of which that of the atom is taken.
+/// row. With groups of atoms, as [`code_errors`](super::code_errors) has them, `rows` has a matrix
+/// for each group, of which that of the atom is taken.
 ///
-/// `rows` is `[groups · m, p]`, `atoms` `[n_atoms, p]`, both contiguous, f32, f64 or bf16 alike; the result is
-/// f64 for f64, else f32.
+/// `rows` is `[groups · m, p]`, `atoms` `[n_atoms, p]`, both contiguous, f32, f64 or bf16 alike;
+/// the result is f64 for f64, else f32.
 ///
 /// Cost: `2p` FLOP an entry.
 ///

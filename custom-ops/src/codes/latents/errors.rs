@@ -23,21 +23,22 @@ pub struct CodeErrors {
     pub squares: Tensor,
 }
 
-/// What codes `X` leave of rows `y`, `[m, p]`, by atoms `[n_atoms, p]`, f32, f64 or bf16; `y` is f64
-/// for f64, else f32. All contiguous; entries of a row are in the order of atoms.
+/// What codes `X` leave of rows `y`, `[m, p]`, by atoms `[n_atoms, p]`, f32, f64 or bf16; `y` is
+/// f64 for f64, else f32. All contiguous; entries of a row are in the order of atoms.
 ///
 /// ```text
 /// R_g = Y − Σ_{j < ends_g} x_j d_j      the residual of the atoms of groups 0 to g
 /// ```
 ///
-/// `ends` are the ends of groups of atoms, ascending, the last `n_atoms`: `[n_atoms]` for one group.
+/// `ends` are the ends of groups of atoms, ascending, the last `n_atoms`: `[n_atoms]` for one
+/// group.
 ///
 /// Cost: `2p` FLOP an entry; one launch on a GPU.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, groups are none or more than
-/// [`MOST_GROUPS`](super::MOST_GROUPS) or, on the CPU, an index is not below `n_atoms` (a GPU passes over
-/// it).
+/// [`MOST_GROUPS`](super::MOST_GROUPS) or, on the CPU, an index is not below `n_atoms` (a GPU
+/// passes over it).
 pub fn code_errors(
     codes: &SparseCodes,
     y: &Tensor,

@@ -27,8 +27,8 @@ pub struct LatentGradients<'a> {
     pub pre: &'a Tensor,
     /// What the encoder read, `[batch, d_in]`, f32, f64 or bf16.
     pub x: &'a Tensor,
-    /// Gradient of the loss at each reconstruction, of the type of `x`: `[batch, d_out]` of each group
-    /// of latents for the first block of codes, then `[batch, d_out]` of each other block.
+    /// Gradient of the loss at each reconstruction, of the type of `x`: `[batch, d_out]` of each
+    /// group of latents for the first block of codes, then `[batch, d_out]` of each other block.
     pub errors: &'a Tensor,
     /// Ends of groups of latents, as of [`code_errors`](super::code_errors).
     pub ends: &'a [usize],
@@ -105,8 +105,8 @@ impl<'a> LatentGradients<'a> {
 /// The gradients of encoder and decoder, `[n, d_in]` and `[n, d_out]`; rows of latents without uses
 /// are 0.
 ///
-/// `decoder` is `[n, d_out]`, contiguous, of the type of the values. Cost: `2 (d_in + d_out)` FLOP an entry, and one write of
-/// the result.
+/// `decoder` is `[n, d_out]`, contiguous, of the type of the values. Cost: `2 (d_in + d_out)` FLOP
+/// an entry, and one write of the result.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.

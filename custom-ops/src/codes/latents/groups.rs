@@ -4,8 +4,8 @@ use candle::Result;
 /// Groups of latents at most.
 pub const MOST_GROUPS: usize = 16;
 
-/// Checks that `ends` are those of groups of `n` latents: ascending, 1 to [`MOST_GROUPS`] of them, the
-/// last one `n`.
+/// Checks that `ends` are those of groups of `n` latents: ascending, 1 to [`MOST_GROUPS`] of them,
+/// the last one `n`.
 pub(super) fn check_groups(op: &str, ends: &[usize], n: usize) -> Result<()> {
     if ends.is_empty()
         || ends.len() > MOST_GROUPS

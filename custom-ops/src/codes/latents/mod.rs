@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A loss of several reconstructions by codes of their own has several codes for each row of the
-//! minibatch, block after block: row `r` of the codes belongs to row `r mod batch` of `x`, and has an
-//! error of its own. A loss of reconstructions by nested prefixes of the latents has one code a row, and
-//! errors of its own for each group of latents that a prefix adds.
+//! minibatch, block after block: row `r` of the codes belongs to row `r mod batch` of `x`, and has
+//! an error of its own. A loss of reconstructions by nested prefixes of the latents has one code a
+//! row, and errors of its own for each group of latents that a prefix adds.
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
@@ -25,8 +25,8 @@
 //! No product over all latents but the encoder's own is made. On one device every sum has a fixed
 //! order, so that the same input gives the same bits.
 //!
-//! Matrices (`pre`, `x`, `errors`, rows of encoder and decoder) are f32, f64 or bf16; everything else
-//! is f64 for f64, else f32, and so are sums.
+//! Matrices (`pre`, `x`, `errors`, rows of encoder and decoder) are f32, f64 or bf16; everything
+//! else is f64 for f64, else f32, and so are sums.
 //!
 //! Source: Gao, la Tour, Tillman, Goh, Troll, Radford, Sutskever, Leike and Wu, "Scaling and
 //! evaluating sparse autoencoders", 2024, appendix D.

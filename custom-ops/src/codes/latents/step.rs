@@ -22,8 +22,8 @@ pub struct LatentState<'a> {
     pub halves: Option<[&'a Tensor; 2]>,
 }
 
-/// One step of Adam over encoder and decoder. Rows of the decoder have length 1 afterwards where the
-/// gradients are [`unit`](LatentGradients::unit).
+/// One step of Adam over encoder and decoder. Rows of the decoder have length 1 afterwards where
+/// the gradients are [`unit`](LatentGradients::unit).
 ///
 /// `scalars` is `[2]` f32: the rate, and a factor on gradients. `steps` is one i64, the number of
 /// earlier steps. Cost: that of [`latent_gradients`](super::latent_gradients), and each parameter

@@ -1,5 +1,5 @@
-//! Curves as one SVG or PNG: panels side by side, each with labelled axes, and a legend below them or
-//! names at the ends of its lines.
+//! Curves as one SVG or PNG: panels side by side, each with labelled axes, and a legend below them
+//! or names at the ends of its lines.
 //!
 //! The letters of an SVG are its viewer's; those of a PNG are of the one size that the crate brings
 //! ([`Raster`]).
@@ -28,7 +28,8 @@ pub struct Curve {
     pub marked: bool,
     /// Whether its line is dashed.
     pub dashed: bool,
-    /// The number of its colour, of seven that come again; that of its place in the panel by default.
+    /// The number of its colour, of seven that come again; that of its place in the panel by
+    /// default.
     pub colour: Option<usize>,
 }
 

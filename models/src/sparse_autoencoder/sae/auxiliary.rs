@@ -4,9 +4,9 @@
 //! L' = α/m Σ_rows ‖e − Σ_{j ∈ A} π_j d_j‖²,   e = y − x̂ without gradient
 //! ```
 //!
-//! `A` are the `k'` largest of the dead latents of a row, those above 0. `α` is smaller in proportion
-//! where fewer than `k'` are dead. Source: Gao et al. 2024, appendix A.2; the proportion is
-//! sparsify's.
+//! `A` are the `k'` largest of the dead latents of a row, those above 0. `α` is smaller in
+//! proportion where fewer than `k'` are dead. Source: Gao et al. 2024, appendix A.2; the proportion
+//! is sparsify's.
 use super::pass::{Block, Pass, Terms};
 use candle::{Result, Tensor};
 use chandlery_ops::codes::top_k;

@@ -51,8 +51,8 @@ impl Kind {
         }
     }
 
-    /// Nested prefixes as Bussmann et al. have them by custom: a sixteenth, an eighth, a quarter and
-    /// a half of the latents, and all of them.
+    /// Nested prefixes as Bussmann et al. have them by custom: a sixteenth, an eighth, a quarter
+    /// and a half of the latents, and all of them.
     pub fn matryoshka(k: usize, n_latents: usize) -> Self {
         let mut prefixes: Vec<usize> = [16, 8, 4, 2, 1].map(|part| n_latents / part).into();
         prefixes.retain(|&n| n > 0);

@@ -38,8 +38,8 @@ pub struct Gradients {
     unit: bool,
 }
 
-/// `Σ_rows ‖t − t̄‖²` of targets, from `y`, the targets less what is beside codes, where that is one
-/// point: `Σ ‖y‖² − m ‖ȳ‖²`, in f64.
+/// `Σ_rows ‖t − t̄‖²` of targets, from `y`, the targets less what is beside codes, where that is
+/// one point: `Σ ‖y‖² − m ‖ȳ‖²`, in f64.
 fn spread(sae: &Sae, of_y: &Tensor, y: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let (squares, y) = match sae.config.skip {
         true => (row_squares(targets)?.sum_all()?, targets),
@@ -51,8 +51,8 @@ fn spread(sae: &Sae, of_y: &Tensor, y: &Tensor, targets: &Tensor) -> Result<Tens
 
 impl Gradients {
     /// Of prepared rows `x`, `[batch, n_visible]`, and their targets, `[batch, n_targets]`, of the
-    /// type of the model. `dead` are the latents that AuxK may use, u32, ascending. With `width` the
-    /// device is not waited for, and gradients are wrong unless codes [fit](CodeWidth::fits).
+    /// type of the model. `dead` are the latents that AuxK may use, u32, ascending. With `width`
+    /// the device is not waited for, and gradients are wrong unless codes [fit](CodeWidth::fits).
     ///
     /// # Errors
     /// When shapes, types or devices do not fit.

@@ -30,8 +30,8 @@
 //! written by [`files`]. Codes are sparse, and nothing but the
 //! encoder's product is a product over all latents.
 //!
-//! Sources: those of each [`Kind`]; Bricken et al., "Towards monosemanticity", 2023; Conerly et al.,
-//! "Update on how we train SAEs", 2024; Dunefsky, Chlenski and Nanda, "Transcoders find
+//! Sources: those of each [`Kind`]; Bricken et al., "Towards monosemanticity", 2023; Conerly et
+//! al., "Update on how we train SAEs", 2024; Dunefsky, Chlenski and Nanda, "Transcoders find
 //! interpretable LLM feature circuits", 2024.
 //!
 //! ```
@@ -101,9 +101,9 @@ pub struct Sae {
 }
 
 impl Sae {
-    /// A new one in f32 on the device of `directions`, `[n_latents, n_visible]`, whose encoder these
-    /// are, brought to length 1, and whose decoder is the same; of a transcoder the decoder is 0.
-    /// Biases are 0.
+    /// A new one in f32 on the device of `directions`, `[n_latents, n_visible]`, whose encoder
+    /// these are, brought to length 1, and whose decoder is the same; of a transcoder the decoder
+    /// is 0. Biases are 0.
     ///
     /// # Errors
     /// When `config` is out of range, or `directions` have another shape.
@@ -147,8 +147,8 @@ impl Sae {
 
     /// The same model, whose encoder's product has this precision, where it is f32: with
     /// [`Bf16`](Precision::Bf16) its encoder and decoder are rounded to bf16 once. For
-    /// [`encode`](Encode::encode) and [`decode`](Decode::decode); it is no layer of a network and is
-    /// not saved.
+    /// [`encode`](Encode::encode) and [`decode`](Decode::decode); it is no layer of a network and
+    /// is not saved.
     ///
     /// # Errors
     /// When memory is short, or the model is f64.
@@ -239,8 +239,8 @@ impl Sae {
         }
     }
 
-    /// What is given back of prepared rows `x` beside what codes stand for: the bias, and what skips
-    /// them, `[1 or batch, n_targets]`.
+    /// What is given back of prepared rows `x` beside what codes stand for: the bias, and what
+    /// skips them, `[1 or batch, n_targets]`.
     fn beside_codes(&self, x: &Tensor) -> Result<Tensor> {
         let bias = self.other(DECODER_BIAS)?.unsqueeze(0)?;
         match self.parameter_named(SKIP) {

@@ -27,7 +27,8 @@ pub(super) struct Block {
     pub codes: SparseCodes,
     /// Gradient at the pre-activation of each entry, 0 beyond the counts: `[batch, s]`.
     pub pre: Tensor,
-    /// Gradient at the reconstruction, `[batch, n_targets]`; of the first block for each group of latents.
+    /// Gradient at the reconstruction, `[batch, n_targets]`; of the first block for each group of
+    /// latents.
     pub errors: Tensor,
     /// Whether active latents of this block count as fired.
     pub fires: bool,
@@ -50,7 +51,8 @@ pub(super) struct Terms {
     pub squares: [Tensor; 2],
     /// The loss, f64 scalar.
     pub loss: Tensor,
-    /// The least pre-activation that was chosen, `[1]`, where the kind has a threshold to follow it.
+    /// The least pre-activation that was chosen, `[1]`, where the kind has a threshold to follow
+    /// it.
     pub cut: Option<Tensor>,
 }
 
@@ -108,8 +110,8 @@ impl Pass<'_> {
         Tensor::new(x, self.x.device())?.to_dtype(self.x.dtype())
     }
 
-    /// What codes leave of `y`, with a loss of `weight` times its mean square a row, summed over the
-    /// prefixes of latents that end at `ends`.
+    /// What codes leave of `y`, with a loss of `weight` times its mean square a row, summed over
+    /// the prefixes of latents that end at `ends`.
     pub(super) fn left(&self, y: &Tensor, codes: &SparseCodes, ends: &[usize], weight: f64) -> Result<Left> {
         let scale = -2. * weight / self.batch();
         let CodeErrors { residual, errors, squares } = code_errors(codes, y, &self.sae.decoder, ends, scale)?;
@@ -125,8 +127,8 @@ impl Pass<'_> {
         self.left(&self.y, codes, &[self.sae.config.n_latents], 1.)
     }
 
-    /// Gradient at the values of codes, from that at the reconstruction of each group of latents; 0 beyond
-    /// the counts.
+    /// Gradient at the values of codes, from that at the reconstruction of each group of latents; 0
+    /// beyond the counts.
     pub(super) fn at_values(&self, codes: &SparseCodes, errors: &Tensor, ends: &[usize]) -> Result<Tensor> {
         code_dots(codes, errors, &self.sae.decoder, ends)
     }
@@ -167,9 +169,11 @@ impl Pass<'_> {
         codes.mask()?.to_dtype(self.x.dtype())
     }
 
-    /// The number of values that are above 0 in the mean of rows, `Σ t / batch`, in f64.
+    /// `Σ t / batch` of numbers at entries, in f64, so that zeros beyond the counts change no bit:
+    /// how many there are depends on what was guessed.
     pub(super) fn mean(&self, t: &Tensor) -> Result<Tensor> {
-        column_sums(t)?.to_dtype(DType::F64)?.sum_all()? * (1. / self.batch())
+        let of_rows = t.to_dtype(DType::F64)?.sum_keepdim(1)?.t()?.contiguous()?;
+        row_sums(&of_rows)?.squeeze(0)? * (1. / self.batch())
     }
 }
 

@@ -90,8 +90,8 @@ struct Notes {
 }
 
 impl SaeTrainer {
-    /// Takes a copy of `model` and trains it. Rows from which dead latents start anew are drawn from
-    /// `philox` on.
+    /// Takes a copy of `model` and trains it. Rows from which dead latents start anew are drawn
+    /// from `philox` on.
     ///
     /// # Errors
     /// When `config` is out of range or memory is short.
@@ -155,8 +155,8 @@ impl SaeTrainer {
         &self.model
     }
 
-    /// Changes how many steps are planned, by which the rate decays: for a run that is to go on longer
-    /// than was planned.
+    /// Changes how many steps are planned, by which the rate decays: for a run that is to go on
+    /// longer than was planned.
     ///
     /// # Errors
     /// When there would be none.

@@ -8,8 +8,8 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 use std::cmp::Ordering;
 
-/// Lanes of maxima for each latent that is wanted: the `k`-th largest of them is a bound below which
-/// nothing can be chosen, and only a few more than `k` values are not below it.
+/// Lanes of maxima for each latent that is wanted: the `k`-th largest of them is a bound below
+/// which nothing can be chosen, and only a few more than `k` values are not below it.
 const LANES: usize = 4;
 /// Values that are looked at together.
 const GROUP: usize = 64;

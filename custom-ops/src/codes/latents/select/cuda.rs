@@ -32,8 +32,8 @@ fn slack_parts<V>(layout: &mut ScratchLayout, n: usize) -> [Part<V>; 2] {
     [layout.part(n.div_ceil(STEP)), layout.part(n.div_ceil(STEP))]
 }
 
-/// Writes, for each step of latents, what `bound − bias` is at least, the bound 0 where there is one,
-/// and the least bias.
+/// Writes, for each step of latents, what `bound − bias` is at least, the bound 0 where there is
+/// one, and the least bias.
 fn write_slacks<V: Number>(
     op: &'static str,
     gpu: &Gpu,
@@ -50,8 +50,8 @@ fn write_slacks<V: Number>(
     let launch = launch.num(slack.address(all.at)).num(dips.address(all.at)).read(bias);
     let bound = bound.map(|bound| bound.slice(..));
     let launch = launch.maybe(&bound).count(bounds).count(n);
-    // SAFETY: (V*, V*, const V*, const V* or null, 2 x unsigned): twice a number a step, [n], and [n]
-    // unless there is one bound, which is not read; a warp a step.
+    // SAFETY: (V*, V*, const V*, const V* or null, 2 x unsigned): twice a number a step, [n], and
+    // [n] unless there is one bound, which is not read; a warp a step.
     unsafe { launch.blocks(n.div_ceil(STEP).div_ceil(WARPS), 32 * WARPS as u32).go() }
 }
 
@@ -96,11 +96,11 @@ impl TopK {
         let launch = launch.num(at(0)).num(at(1));
         let launch = launch.num(room.map_or(0, |room| room.address(all.at)));
         let launch = launch.num(m).count(n).count(n_among).count(k).count(most);
-        // SAFETY: (unsigned*, V*, unsigned*, const T*, const V*, const unsigned* or null, 2 x const V* or
-        // null, unsigned char* or null, size_t, 4 x unsigned): [m, k] twice, [m], [m, n] and [n], checked by
-        // `top_k`, and two numbers a step where all latents are meant; each warp holds `most` entries, in
-        // shared memory or in `room`, which has that for every warp of the grid; an entry of `among`
-        // that is not below n is passed over.
+        // SAFETY: (unsigned*, V*, unsigned*, const T*, const V*, const unsigned* or null, 2 x const
+        // V* or null, unsigned char* or null, size_t, 4 x unsigned): [m, k] twice, [m], [m, n] and
+        // [n], checked by `top_k`, and two numbers a step where all latents are meant; each warp
+        // holds `most` entries, in shared memory or in `room`, which has that for every warp of the
+        // grid; an entry of `among` that is not below n is passed over.
         unsafe { launch.blocks(blocks, threads as u32).shared(warps * bytes).go() }
     }
 }
@@ -123,8 +123,8 @@ impl ListActive {
         let launch = launch.read(&pre).read(&bias).read(&bound).read(&slack);
         let launch = launch.num(m).count(n).count(bound.len()).num(u32::from(or_equal)).count(width);
         // SAFETY: (unsigned*, V*, 2 x unsigned*, const T*, 3 x const V*, size_t, 4 x unsigned): [m,
-        // width] twice, [m], two numbers, [m, n], [n], and a bound or n of them, checked by `active`, and a
-        // slack a step; what does not fit into a row is not written.
+        // width] twice, [m], two numbers, [m, n], [n], and a bound or n of them, checked by
+        // `active`, and a slack a step; what does not fit into a row is not written.
         unsafe { rows(gpu, launch, m).go() }
     }
 }
@@ -142,9 +142,10 @@ impl Keep {
         let launch = launch.write(&mut to_indices).write(&mut to_values).write(&mut to_count);
         let launch = launch.write(&mut told).read(&indices).read(&values).read(&count).read(&bound);
         let launch = launch.num(m).count(s).count(width);
-        // SAFETY: (unsigned*, V*, 2 x unsigned*, const unsigned*, const V*, const unsigned*, const V*,
-        // size_t, 2 x unsigned): codes of [m, width], two numbers, codes of [m, s], and one bound, checked by
-        // `keep`; a warp for each row; what does not fit into a row is not written.
+        // SAFETY: (unsigned*, V*, 2 x unsigned*, const unsigned*, const V*, const unsigned*, const
+        // V*, size_t, 2 x unsigned): codes of [m, width], two numbers, codes of [m, s], and one
+        // bound, checked by `keep`; a warp for each row; what does not fit into a row is not
+        // written.
         unsafe { launch.blocks(m.div_ceil(WARPS), 32 * WARPS as u32).go() }
     }
 }
@@ -181,9 +182,10 @@ impl Threshold {
             let warps = m * n.div_ceil(PART);
             let launch = launch.blocks(warps.div_ceil(32).min(blocks), 1024);
             let shared = if pass == 0 { 4 << bits } else { 0 };
-            // SAFETY: (unsigned*, const T*, const V* or null, const Search*, size_t, 5 x unsigned): a count
-            // of each digit, m rows of n, one of so many, and [n], checked by `batch_threshold`, and three numbers; those
-            // of the first digit fit into shared memory as well.
+            // SAFETY: (unsigned*, const T*, const V* or null, const Search*, size_t, 5 x unsigned):
+            // a count of each digit, m rows of n, one of so many, and [n], checked by
+            // `batch_threshold`, and three numbers; those of the first digit fit into shared memory
+            // as well.
             unsafe { launch.shared(shared).go() }?;
             let launch = gpu.launch(OP, FILE, &format!("threshold_pick_{wide}"))?;
             let launch = launch.num(tally.address(all.at)).num(search.address(all.at)).write(&mut out);

@@ -33,8 +33,8 @@ const SAMPLE: usize = 512;
 /// Cost: one read of `pre`.
 ///
 /// # Errors
-/// When shapes or types do not fit, `k` is 0 or, on the CPU, an entry of `among` names no latent (a GPU
-/// passes over it).
+/// When shapes or types do not fit, `k` is 0 or, on the CPU, an entry of `among` names no latent (a
+/// GPU passes over it).
 pub fn top_k(pre: &Tensor, bias: &Tensor, k: usize, among: Option<&Tensor>) -> Result<SparseCodes> {
     const OP: &str = "top_k";
     let [m, n] = sizes(OP, pre, bias)?;
@@ -71,8 +71,8 @@ pub fn top_k_reference(pre: &Tensor, bias: &Tensor, k: usize, among: Option<&Ten
     dense_codes(pre, bias, chosen)
 }
 
-/// The `count`-th largest value above 0 of all of `pre + bias`, `[1]`; the least value above 0 where
-/// there are fewer, and infinity where there are none.
+/// The `count`-th largest value above 0 of all of `pre + bias`, `[1]`; the least value above 0
+/// where there are fewer, and infinity where there are none.
 ///
 /// # Errors
 /// When shapes or types do not fit, or `count` is 0.
@@ -121,11 +121,11 @@ pub fn batch_threshold_reference(pre: &Tensor, bias: &Tensor, count: usize) -> R
     Tensor::new(&[found], pre.device())?.to_dtype(bias.dtype())
 }
 
-/// The values of `pre + bias` that are above `bound`, or with `or_equal` at it: entries in the order
-/// of latents, as wide as the row that has most, at least 1.
+/// The values of `pre + bias` that are above `bound`, or with `or_equal` at it: entries in the
+/// order of latents, as wide as the row that has most, at least 1.
 ///
-/// `bound` is `[1]`, or `[n]` with one for each latent, of the type of `bias`. Waits for the device,
-/// once, to learn how wide codes are; [`CodeWidth::active`] does not.
+/// `bound` is `[1]`, or `[n]` with one for each latent, of the type of `bias`. Waits for the
+/// device, once, to learn how wide codes are; [`CodeWidth::active`] does not.
 ///
 /// Cost: a read of `pre`, and another where a row has more than 256.
 ///
@@ -135,7 +135,8 @@ pub fn active(pre: &Tensor, bias: &Tensor, bound: &Tensor, or_equal: bool) -> Re
     active_of([pre, bias, bound], or_equal, None)
 }
 
-/// [`active`] of pre-activations, biases and bounds, without a wait where there is a guess of the width.
+/// [`active`] of pre-activations, biases and bounds, without a wait where there is a guess of the
+/// width.
 fn active_of(
     [pre, bias, bound]: [&Tensor; 3],
     or_equal: bool,
@@ -174,8 +175,9 @@ fn active_of(
     }
 }
 
-/// Those of `pre + bias` that are above their bound, or at it, in rows of `width` entries. Into `told`, two
-/// zeros, go the largest count and the sum of counts, of entries that do not fit as well.
+/// Those of `pre + bias` that are above their bound, or at it, in rows of `width` entries. Into
+/// `told`, two zeros, go the largest count and the sum of counts, of entries that do not fit as
+/// well.
 fn listed(
     op: &'static str,
     [pre, bias, bound]: [&Tensor; 3],
@@ -199,7 +201,8 @@ fn listed(
 /// [`CodeWidth::batch_top_k`] does not.
 ///
 /// Cost: on a GPU one read of `pre` and of a sample of its rows, or of all of them where these are
-/// few; four to six more where that guesses badly, or a row has four times the mean number and 64 more.
+/// few; four to six more where that guesses badly, or a row has four times the mean number and 64
+/// more.
 ///
 /// # Errors
 /// As [`batch_threshold`].

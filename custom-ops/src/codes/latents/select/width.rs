@@ -40,8 +40,8 @@ impl CodeWidth {
         self.guess
     }
 
-    /// Notes what `told` must hold: of a first list at most `listed` a row and at least `least` in all,
-    /// of codes at most `width` a row.
+    /// Notes what `told` must hold: of a first list at most `listed` a row and at least `least` in
+    /// all, of codes at most `width` a row.
     pub(super) fn ask(&mut self, told: &Tensor, listed: usize, least: usize, width: usize) -> Result<()> {
         self.limits = Some(Limits { listed, least, width });
         self.told.ask(told)
@@ -66,7 +66,8 @@ impl CodeWidth {
         active_of([pre, bias, bound], or_equal, Some(self))
     }
 
-    /// [`batch_top_k`](super::batch_top_k); with a guess of the width codes may be wider than they must.
+    /// [`batch_top_k`](super::batch_top_k); with a guess of the width codes may be wider than they
+    /// must.
     ///
     /// # Errors
     /// As there.
