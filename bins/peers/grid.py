@@ -3,9 +3,9 @@
     pip install torch [scikit-learn]
     cargo run --bin bench -- grid --family rbm --peer bins/peers/grid.py --out grid
 
-Says `ready` when its libraries are loaded, reads one line of JSON a cell on standard input and answers each by one: the peer's name and the seconds of a step, slice by slice,
-or what is missing. Where several forms or libraries can do the same, or one thread as well as all, the fastest counts. On a GPU, steps
-are recorded as a CUDA graph.
+Says `ready` when its libraries are loaded, reads one line of JSON a cell on standard input and answers each by one: the peer's name and
+the seconds of a step, slice by slice, or what is missing. Where several forms or libraries can do the same, or one thread as well as all,
+the fastest counts. On a GPU, steps are recorded as a CUDA graph.
 
 What to know before comparing:
 - A step is whole: draws, products, biases and the update, all in place and without autograd where the gradient is short to write.
@@ -164,6 +164,7 @@ def latents(cell):
     d, n = cell.units
     k, batch, kind = cell.active, cell.batch, cell.kind
     functional = torch.nn.functional
+    from latents import Jump
 
     def parameter(t):
         return torch.nn.Parameter(t.to(cell.device))
@@ -178,21 +179,6 @@ def latents(cell):
         threshold = parameter(torch.full((n,), of_rows.flatten().topk(64 * k).values[-1].item()).log())
         parameters.append(threshold)
     optimizer = torch.optim.Adam(parameters, lr=1e-5, fused=True)
-
-    class Jump(torch.autograd.Function):
-        """z = v H(v - theta), with rectangles of width 0.05 as derivatives by theta, and the number of active latents."""
-
-        @staticmethod
-        def forward(context, v, theta):
-            context.save_for_backward(v, theta)
-            on = (v > theta).to(v.dtype)
-            return v * on, on
-
-        @staticmethod
-        def backward(context, of_z, of_on):
-            v, theta = context.saved_tensors
-            near = ((v - theta).abs() < 0.025).to(v.dtype) / 0.05
-            return of_z * (v > theta), -((of_z * theta + of_on) * near).sum(0)
 
     def chosen(v):
         if kind == 'top-k':

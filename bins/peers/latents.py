@@ -16,7 +16,6 @@ import json
 import math
 import time
 
-import numpy
 import torch
 
 
@@ -40,6 +39,8 @@ def arguments():
 
 
 def matrix(path, device):
+    import numpy  # which grid.py does not need
+
     return torch.from_numpy(numpy.load(path)).to(device, torch.float32)
 
 
@@ -175,7 +176,7 @@ def main():
         torch.cuda.synchronize()
     seconds = time.time() - start
     with torch.no_grad():
-        left, active = 0., 0
+        left = 0.
         uses = torch.zeros(args.latents, device=args.device)
         for x in test.split(args.batch):
             z = model.codes(model.pre_activations(x))
