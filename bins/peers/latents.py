@@ -8,7 +8,7 @@
 Files hold one matrix, a row a sample. Prints one line of JSON: fraction of variance unexplained, active latents a row and share of latents that
 no row of --test uses, by the codes of inference (a threshold for batch-top-k, as for jump-relu), and rows a second of training.
 
-The same: start, mean norm, geometric median, Adam with warm-up and decay, unit atoms with the gradient's part along them taken out, AuxK, the
+The same: starts, mean norm, geometric median, Adam with warm-up and decay, unit atoms with the gradient's part along them taken out, AuxK, the
 threshold's moving average, JumpReLU's estimator, logarithms and warm-up. Not the same: random numbers, and the order of rows.
 """
 import argparse
@@ -82,7 +82,7 @@ class Autoencoder:
         self.bias, self.visible_bias = torch.zeros(n, device=device), torch.zeros(d, device=device)
         self.parameters = [self.encoder, self.decoder, self.bias, self.visible_bias]
         if args.kind == 'jump-relu':
-            self.log_threshold = torch.full((n,), 0.01, device=device).log()
+            self.log_threshold = torch.zeros(n, device=device)  # set by the first minibatch
             self.parameters.append(self.log_threshold)
         for parameter in self.parameters:
             parameter.requires_grad_()
@@ -147,6 +147,9 @@ def train(args, rows):
             if step == 0:
                 with torch.no_grad():
                     model.visible_bias.copy_(geometric_median(x))
+                    if args.kind == 'jump-relu':
+                        largest = model.pre_activations(x).relu().flatten().topk(args.latents // 16 * len(x), sorted=False).values
+                        model.log_threshold.fill_(largest.min().log())
             rise = min(1, (step + 1) / warm_up) if warm_up else 1
             fall = min(1, (steps - step) / (0.2 * steps))
             optimizer.param_groups[0]['lr'] = full * rise * fall

@@ -380,7 +380,7 @@ impl Cost {
         let rows = x.dim(0)?;
         if self.dtype == DType::F32 {
             let gathered = Tensor::zeros((2, rows), DType::F64, &self.device)?;
-            output_loss_(&pre, bias, x, OutputLoss::SquaredError(f), &gathered)?;
+            output_loss_(&pre, bias, x, OutputLoss::SquaredError(f), rows, &gathered)?;
             return Ok((pre, gathered.get(0)?.sum_all()?));
         }
         let h = layer_forward_reference(&pre, Some(bias), f, None)?;

@@ -224,6 +224,36 @@ fn thresholds_of_batch_top_k_give_the_mean_number_of_latents_on_new_rows() -> Re
 }
 
 #[test]
+fn thresholds_of_jump_relu_start_where_a_share_of_the_latents_is_active() -> Result<()> {
+    let planted = Planted::new(60, 24, 4, 0.05)?;
+    let rows = planted.rows(256, 0)?;
+    let sae = Sae::init(SaeConfig::new(24, 96, Kind::JumpRelu), Philox::new(3, 0), &CPU)?;
+    let started = |start_share: f64| -> Result<(Vec<f32>, f64)> {
+        let config = SaeTrainConfig {
+            start_share,
+            // No step moves anything else.
+            learning_rate: Some(1e-12),
+            start_at_median: false,
+            ..SaeTrainConfig::default()
+        };
+        let mut trainer = SaeTrainer::new(&sae, config, Philox::new(3, 1))?;
+        trainer.step(&rows, None)?;
+        let l0 = trainer.metrics()?.l0;
+        let tensors = trainer.model()?.tensors();
+        let (_, thresholds) = tensors.iter().find(|(name, _)| name == "threshold").expect("thresholds");
+        Ok((thresholds.to_vec1()?, l0))
+    };
+    for share in [1. / 48., 0.25] {
+        let (thresholds, l0) = started(share)?;
+        assert!((l0 - share * 96.).abs() < 0.02, "{l0} latents of a share of {share}");
+        assert!(thresholds.iter().all(|t| *t == thresholds[0] && *t > 0.01), "{thresholds:?}");
+    }
+    let (thresholds, _) = started(0.)?;
+    assert!(thresholds.iter().all(|t| (t - 0.01).abs() < 1e-6), "{thresholds:?}");
+    Ok(())
+}
+
+#[test]
 fn a_transcoder_learns_a_map_that_skips_its_latents_and_one_that_does_not() -> Result<()> {
     let planted = Planted::new(30, 12, 3, 0.)?;
     let map = normal((5, 12), &CPU, Philox::new(9, 9))?;
@@ -315,6 +345,10 @@ fn nan_and_settings_without_sense_are_refused() -> Result<()> {
     assert_eq!(
         refused(SaeTrainConfig { learning_rate: Some(f64::NAN), ..usual.clone() }),
         "SaeTrainConfig: learning_rate must be above 0, got NaN"
+    );
+    assert_eq!(
+        refused(SaeTrainConfig { start_share: 1.5, ..usual.clone() }),
+        "SaeTrainConfig: start_share must be in [0, 1], got 1.5"
     );
     let mut trainer = SaeTrainer::new(&sae, usual, Philox::new(1, 1))?;
     trainer.step(&normal((8, 4), &CPU, Philox::new(1, 2))?, None)?;

@@ -141,6 +141,7 @@ fn measure(
         precision,
         batch,
         start_at_median: false,
+        start_share: 0.,
         learning_rate: Some(1e-5),
         ..SaeTrainConfig::default()
     };

@@ -6,7 +6,7 @@
 //!
 //! Sources: Gao et al. 2024, appendix A; Kingma and Ba, "Adam: a method for stochastic
 //! optimization", ICLR 2015.
-use super::config::{DECODER_BIAS, THRESHOLD};
+use super::config::{BIAS, DECODER_BIAS, THRESHOLD};
 use super::loss::Gradients;
 use super::pass::row_sums;
 use super::start::{drawn_rows, geometric_median, is_due};
@@ -18,7 +18,7 @@ use crate::prepare::prepared;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
-use chandlery_ops::codes::{CodeWidth, LatentState, latent_step_};
+use chandlery_ops::codes::{CodeWidth, LatentState, batch_threshold, latent_step_};
 use chandlery_ops::core::{advance_, set_scalars_};
 use chandlery_ops::layers::{AdamStep, Precision, adam_step_};
 use serde::{Deserialize, Serialize};
@@ -230,6 +230,9 @@ impl SaeTrainer {
         if self.steps == 0 && self.config.start_at_median {
             self.set(DECODER_BIAS, &geometric_median(targets)?)?;
         }
+        if self.steps == 0 && self.model.kind == Kind::JumpRelu {
+            self.start_thresholds(x)?;
+        }
         let batch = x.dim(0)?;
         let sae = self.view(self.config.precision)?;
         let moment = self.config.moment(self.steps, &self.model.kind);
@@ -303,6 +306,24 @@ impl SaeTrainer {
         }
         self.others.slice_set(&all.unsqueeze(0)?, 0, 1)?;
         adam_step_(&self.others, &self.scalars, &self.counter, AdamStep::default(), 0)
+    }
+
+    /// Thresholds start where a share of all pre-activations of the first minibatch is above them.
+    fn start_thresholds(&self, x: &Tensor) -> Result<()> {
+        let sae = self.view(self.config.precision)?;
+        let products = sae.products(&sae.centred(x)?[1])?;
+        let count = (self.config.start_share * products.elem_count() as f64) as usize;
+        if count == 0 {
+            return Ok(());
+        }
+        let least = batch_threshold(&products, sae.other(BIAS)?, count)?.to_dtype(DType::F32)?;
+        // Infinite where nothing is above 0.
+        let least = least.to_vec1::<f32>()?[0];
+        if !least.is_finite() {
+            return Ok(());
+        }
+        let thresholds = Tensor::new(&[least.max(LEAST_THRESHOLD as f32)], self.device())?.log()?;
+        self.set(THRESHOLD, &thresholds.broadcast_as(self.model.n_latents)?)
     }
 
     /// The threshold of inference follows the least value that was chosen, where one was.

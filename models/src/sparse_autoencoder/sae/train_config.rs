@@ -63,6 +63,12 @@ pub struct SaeTrainConfig {
     /// Whether the decoder's bias starts at the geometric median of the first minibatch. Default
     /// yes.
     pub start_at_median: bool,
+    /// Share of the latents of a row that are active when training of JumpReLU starts, in [0, 1]: by
+    /// it the first minibatch sets all thresholds. 0 leaves those of the model. Default a sixteenth.
+    ///
+    /// A step moves a threshold by about the learning rate's share of it, so that one that starts
+    /// far from the values of the data takes tens of thousands of steps to reach them.
+    pub start_share: f64,
     /// When dead latents start anew. Default never.
     pub resampling: Option<Resampling>,
 }
@@ -84,6 +90,7 @@ impl Default for SaeTrainConfig {
             dead_rows: 10_000_000,
             threshold_decay: 0.999,
             start_at_median: true,
+            start_share: 1. / 16.,
             resampling: None,
         }
     }
@@ -114,6 +121,7 @@ impl SaeTrainConfig {
         }
         range(OP, "decay", self.decay, "in [0, 1]", |x| (0. ..=1.).contains(&x))?;
         range(OP, "threshold_decay", self.threshold_decay, "in [0, 1)", |x| (0. ..1.).contains(&x))?;
+        range(OP, "start_share", self.start_share, "in [0, 1]", |x| (0. ..=1.).contains(&x))?;
         if let Some(resampling) = self.resampling {
             at_least_one(OP, "resampling.every", resampling.every as usize)?;
             if model.n_targets.is_some() {
