@@ -237,7 +237,29 @@ impl<R: Run> Session<R> {
         &mut self,
         n: usize,
         until: Option<Convergence>,
+        step: impl FnMut(&mut R::Trainer, usize) -> Result<Option<Made<R::Line>>>,
+    ) -> Result<Outcome> {
+        self.iterate((n, until), step, Self::save)
+    }
+
+    /// As [`iterations`](Self::iterations) up to `n`, without the last checkpoint, which
+    /// [`Trained::save`](super::Trained::save) writes beside other work.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn iterations_unsaved(
+        &mut self,
+        n: usize,
+        step: impl FnMut(&mut R::Trainer, usize) -> Result<Option<Made<R::Line>>>,
+    ) -> Result<Outcome> {
+        self.iterate((n, None), step, |_| Ok(()))
+    }
+
+    fn iterate(
+        &mut self,
+        (n, until): (usize, Option<Convergence>),
         mut step: impl FnMut(&mut R::Trainer, usize) -> Result<Option<Made<R::Line>>>,
+        save_last: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<Outcome> {
         let bar = Progress::iterations(n as u64, self.place.epoch as u64);
         bar.label("learning".to_owned());
@@ -262,7 +284,7 @@ impl<R: Run> Session<R> {
             }
         }
         bar.finish();
-        self.save()?;
+        save_last(self)?;
         orderly.done();
         Ok(Outcome::Done)
     }

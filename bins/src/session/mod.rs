@@ -392,7 +392,8 @@ impl<R: Run> Session<R> {
     /// Ends the training: the trainer, whose memory the caller can free, and what is left of the
     /// session.
     pub fn trained(self) -> (R::Trainer, Trained<R>) {
-        let Self { report, device, folder, info, trainer, place, earlier, .. } = self;
+        let Self { report, device, folder, info, trainer, mut place, earlier, watch, .. } = self;
+        place.run_seconds = watch.run_seconds();
         stages::from_here_on(Stage::Measures);
         (trainer, Trained { report, device, folder, info, place, earlier })
     }

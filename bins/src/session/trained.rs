@@ -1,6 +1,6 @@
 //! A run whose training is done: its curves, its results and its card.
 use super::card::{Card, Made};
-use super::{PlaceOf, Run, RunInfo};
+use super::{PlaceOf, Run, RunInfo, checkpoints, store};
 use crate::choices::name_of;
 use crate::device::describe;
 use crate::interrupt;
@@ -34,6 +34,14 @@ pub struct Trained<R: Run> {
 }
 
 impl<R: Run> Trained<R> {
+    /// Writes the last checkpoint, where the training did not.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn save(&self, trainer: &R::Trainer) -> Result<()> {
+        checkpoints::write(&self.folder, |path| store::<R>(trainer, path, &self.place))
+    }
+
     /// Draws the learning curves.
     ///
     /// # Errors

@@ -135,7 +135,7 @@ fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
         history.draw(0, &session.trainer.layout()?, "iteration 0")?;
     }
     let n = config.iterations_in_all();
-    session.iterations(n, None, |run, done| {
+    session.iterations_unsaved(n, |run, done| {
         let Some(progress) = run.step()? else { return Ok(None) };
         if let Some(history) = &history {
             let words = format!("iteration {}  KL {:.2}", progress.iteration, progress.kl);
@@ -166,7 +166,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
         true => Ok((last.map(|line| line.progress.kl), Measures::default())),
         false => measure(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures)),
     };
-    let ((kl, measures), drawn) = beside(run, rows, classes, &embedding, measured)?;
+    let ((kl, measures), drawn) = beside((run, made), rows, classes, &embedding, measured)?;
     let training = made.seconds();
     let layout_seconds = training.total();
     let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
@@ -222,9 +222,10 @@ fn measure(made: &TsneTrainer, embedding: &Embedding, rows: &Rows) -> Result<(f6
     measured(kl, read, rows.labels.as_deref(), layout, embedding.config().metric)
 }
 
-/// What `measured` gives, and what is drawn beside it; files of the layout are written meanwhile.
+/// What `measured` gives, and what is drawn beside it; files of the layout and the last checkpoint are
+/// written meanwhile.
 fn beside<T>(
-    run: &Trained<Train>,
+    (run, made): (&Trained<Train>, &TsneTrainer),
     rows: &Rows,
     classes: &Classes,
     embedding: &Embedding,
@@ -243,10 +244,11 @@ fn beside<T>(
     thread::scope(|scope| {
         let files = thread::Builder::new().spawn_scoped(scope, files)?;
         let pictures = thread::Builder::new().spawn_scoped(scope, pictures)?;
+        let checkpoint = thread::Builder::new().spawn_scoped(scope, || run.save(made))?;
         let measured = measured();
         let _stage = stages::enter(Stage::Pictures);
         let _spinner = Spinner::new("drawing");
-        let others = both(joined(files), joined(pictures));
+        let others = both(both(joined(files), joined(checkpoint)), joined(pictures));
         let (measured, (_, drawn)) = both(measured, others)?;
         Ok((measured, drawn))
     })
