@@ -4,7 +4,8 @@
 //! for both devices (`Kernel`) and, for tests, a slow and simple `*_reference`. An op whose name
 //! ends in `_` writes its first argument in place. This crate holds all CUDA code and all `unsafe`
 //! code of the workspace: `src/ROOM/NAME.rs` launches `kernels/ROOM/NAME.cu`. Arrows between rooms
-//! go down: [`core`] ← [`arrays`] ← [`layers`], [`codes`] ← [`images`], [`tsne`].
+//! go down: [`core`] ← [`arrays`] ← [`layers`], [`codes`] ← [`images`], [`tsne`]; [`group`] stands on
+//! [`core`] alone.
 //!
 //! In-place ops neither allocate nor read back, so a sequence of them can be recorded as a CUDA
 //! graph ([`core::Replay`]). They read the numbers that change between replays from tensors on the
@@ -18,6 +19,7 @@
 pub mod core;
 pub mod arrays;
 pub mod codes;
+pub mod group;
 /// Builds for GPUs, and a new op file by file.
 #[doc = include_str!("../README.md")]
 pub mod guide {}
@@ -26,4 +28,5 @@ pub mod layers;
 pub mod tsne;
 
 pub use self::core::{Philox, PhiloxRng};
+pub use self::group::Group;
 pub use self::layers::Precision;

@@ -60,11 +60,11 @@ fn what_does_not_fit_is_said() -> Result<()> {
     );
     let gathered = Tensor::zeros((2, 2), DType::F64, &Cpu)?;
     assert_eq!(
-        first(softmax_loss_(&a, &bias, &Tensor::new(&[0i64, 1], &Cpu)?, &gathered)),
+        first(softmax_loss_(&a, &bias, &Tensor::new(&[0i64, 1], &Cpu)?, 2, &gathered)),
         "softmax_loss_: labels must be u32, got I64"
     );
     assert_eq!(
-        first(output_loss_(&a, &bias, &a.copy()?, OutputLoss::CrossEntropy, &a)),
+        first(output_loss_(&a, &bias, &a.copy()?, OutputLoss::CrossEntropy, 2, &a)),
         "output_loss_: gathered must have shape [2, 2], got [2, 3]"
     );
     let (scalars, steps) = (zeros(&[2])?, Tensor::new(&[0i64], &Cpu)?);

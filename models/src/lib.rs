@@ -138,7 +138,7 @@ mod unit_range;
 
 pub use chandlery_datasets as datasets;
 pub use chandlery_datasets::{ImageShape, Preparation};
-pub use chandlery_ops::{Philox, Precision};
+pub use chandlery_ops::{Group, Philox, Precision};
 pub use early_stopping::{Best, Convergence, Converging, EarlyStopping};
 pub use model::{Decode, Encode, Layered, Model, ModelConfig};
 pub use pretrained::{LoadOptions, ModelType};

@@ -1,6 +1,8 @@
 //! Losses that the steps of a trainer gather on the device, read once a report.
 use crate::checkpoint::Checkpoint;
 use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::Group;
+use chandlery_ops::arrays::elementwise::add;
 
 /// Two sums over all steps, and what of them was reported: the loss of each row, and its second
 /// figure.
@@ -8,7 +10,9 @@ pub(crate) struct LossSums {
     /// `[2, n]` f64: two sums, each in parts, see
     /// [`output_loss_`](chandlery_ops::layers::output_loss_).
     gathered: Tensor,
-    /// Rows of the steps since the last report.
+    /// Ranks whose sums add up.
+    group: Group,
+    /// Rows of the steps of all ranks since the last report.
     rows: u64,
     /// The sums and the number of steps at the last report.
     reported: ([f64; 2], u64),
@@ -26,7 +30,17 @@ pub(crate) struct SinceReport {
 impl LossSums {
     /// Sums that steps add to.
     pub(crate) fn new(gathered: &Tensor) -> Self {
-        Self { gathered: gathered.clone(), rows: 0, reported: ([0.; 2], 0) }
+        Self { gathered: gathered.clone(), group: Group::single(), rows: 0, reported: ([0.; 2], 0) }
+    }
+
+    /// The same figures, with sums that all ranks of a group add to from here on, each at another
+    /// place that is 0.
+    pub(crate) fn in_group(&mut self, group: &Group, gathered: &Tensor) -> Result<()> {
+        let total = self.total()?;
+        let (before, _) = &mut self.reported;
+        before.iter_mut().zip(total).for_each(|(before, total)| *before -= total);
+        (self.group, self.gathered) = (group.clone(), gathered.clone());
+        Ok(())
     }
 
     /// Counts the rows of steps.
@@ -37,12 +51,14 @@ impl LossSums {
     /// Moves the sums of steps that gather in another place, `[2, m]` f64, to here.
     pub(crate) fn take_from(&self, other: &Tensor) -> Result<()> {
         let first = self.gathered.narrow(1, 0, 1)?;
-        self.gathered.slice_set(&(first + other.sum_keepdim(1)?)?, 1, 0)?;
+        self.gathered.slice_set(&add(&first, &other.sum_keepdim(1)?)?, 1, 0)?;
         other.slice_set(&other.zeros_like()?, 0, 0)
     }
 
     fn total(&self) -> Result<[f64; 2]> {
-        let sums = self.gathered.sum(1)?.to_vec1::<f64>()?;
+        let sums = self.gathered.sum(1)?;
+        self.group.all_reduce_(&sums)?;
+        let sums = sums.to_vec1::<f64>()?;
         Ok([sums[0], sums[1]])
     }
 

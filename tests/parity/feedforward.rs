@@ -123,13 +123,15 @@ fn losses_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
             let target = chandlery_ops::core::uniform((batch, n), &CPU, Philox::new(60, 5))?;
             let labels: Vec<u32> = (0..batch).map(|i| (i * 7 % n) as u32).collect();
             let labels = Tensor::from_vec(labels, batch, &CPU)?;
+            // These are a third of a minibatch.
+            let of = 3 * batch;
             let run = |device: &Device, loss: Option<OutputLoss>| -> Result<(Tensor, Tensor)> {
                 let (x, b) = (pre.to_device(device)?.copy()?, bias.to_device(device)?);
                 // Not zero to begin with: sums must be added to what was there.
                 let gathered = Tensor::ones((2, batch), DType::F64, device)?;
                 match loss {
-                    Some(loss) => output_loss_(&x, &b, &target.to_device(device)?, loss, &gathered)?,
-                    None => softmax_loss_(&x, &b, &labels.to_device(device)?, &gathered)?,
+                    Some(loss) => output_loss_(&x, &b, &target.to_device(device)?, loss, of, &gathered)?,
+                    None => softmax_loss_(&x, &b, &labels.to_device(device)?, of, &gathered)?,
                 }
                 Ok((x.to_device(&CPU)?, (gathered - 1.)?.to_device(&CPU)?))
             };
@@ -143,7 +145,7 @@ fn losses_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
                     Some(loss) => output_loss_reference(&pre, &bias, &target, loss)?,
                     None => softmax_loss_reference(&pre, &bias, &labels)?,
                 };
-                let scale = 1. / batch as f32;
+                let (want, scale) = ((want * (batch as f64 / of as f64))?, 1. / of as f32);
                 assert_close(&format!("delta of {what}"), &delta, &want, 4. * RTOL, 8. * ATOL * scale)?;
                 assert_close(&format!("sums of {what}"), &sums, &want_sums, 1e-5, 16. * sum_tolerance(n))?;
             }
@@ -162,13 +164,13 @@ fn a_bad_label_and_a_nan_spoil_their_row_and_no_other() -> Result<()> {
         let gathered = Tensor::zeros((2, 4), DType::F64, &device)?;
         let labels = Tensor::new(&[0u32, 5, 1, 4], &device)?;
         if device.is_cpu() {
-            let refused = softmax_loss_(&pre, &bias, &labels, &gathered).map_err(|e| e.to_string());
+            let refused = softmax_loss_(&pre, &bias, &labels, 4, &gathered).map_err(|e| e.to_string());
             let refused = refused.as_ref().map_err(|e| e.lines().next().unwrap_or_default());
             let want = "softmax_loss_: labels must be below 5, the number of classes, got 5 in row 1";
             assert_eq!(refused, Err(want));
             continue;
         }
-        softmax_loss_(&pre, &bias, &labels, &gathered)?;
+        softmax_loss_(&pre, &bias, &labels, 4, &gathered)?;
         let losses = gathered.get(0)?.to_vec1::<f64>()?;
         assert_eq!(losses.map_nan(), [false, true, true, false], "on {:?}: {losses:?}", device.location());
         for (row, spoiled) in pre.to_vec2::<f32>()?.iter().zip(losses.map_nan()) {

@@ -2,12 +2,13 @@
 //! machine that has them.
 #![cfg(feature = "cuda")]
 use candle::{DType, Device, Module, Result, Tensor};
+use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
-use chandlery::{MinibatchTrainer, Trainer};
+use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::codes::{Pursuit, bomp};
 use chandlery_ops::core::{ChunkUpload, normal, uniform};
 use chandlery_ops::layers::{Factors, gemm_};
-use chandlery_ops::{Philox, Precision};
+use chandlery_ops::{Group, Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits};
 
 fn both() -> Result<[Device; 2]> {
@@ -89,6 +90,90 @@ fn two_gpus_train_at_once_in_two_threads_and_in_turn_in_one() -> Result<()> {
             trainer[0].model()?.weight().device(),
             Philox::new(0, 0),
         )?)?;
+    }
+    Ok(())
+}
+
+/// What each rank makes of its seat and its device, on a thread of its own.
+fn each<T: Send>(
+    seats: Vec<Group>,
+    devices: &[Device],
+    of_rank: impl Fn(&Group, &Device) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    std::thread::scope(|scope| {
+        let of_rank = &of_rank;
+        let ranks = seats.into_iter().zip(devices);
+        let threads: Vec<_> =
+            ranks.map(|(seat, device)| scope.spawn(move || of_rank(&seat, device))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a rank")).collect()
+    })
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn collectives_of_gpus_are_those_of_threads_on_the_cpu() -> Result<()> {
+    const N: usize = 1003;
+    let devices = both()?;
+    let made = |group: &Group, device: &Device| -> Result<Vec<Tensor>> {
+        let mut made = vec![];
+        for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::U32] {
+            // Whole numbers, whose sums have no rounding in any type.
+            let numbers = |n: usize| {
+                let numbers = (0..n).map(|i| (i % 50 + group.rank() + 1) as u32).collect::<Vec<_>>();
+                Tensor::new(numbers, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
+            };
+            let (sum, all, part) = (numbers(N)?, numbers(2 * N)?, numbers(N)?.zeros_like()?);
+            let (gathered, sent) = (numbers(2 * N)?, numbers(N)?);
+            group.all_reduce_(&sum)?;
+            group.reduce_scatter_(&part, &all)?;
+            group.all_gather_(&gathered, &numbers(N)?)?;
+            group.broadcast_(&sent, 1)?;
+            made.extend([sum, part, gathered, sent]);
+        }
+        made.into_iter().map(|t| t.to_device(&Device::Cpu)).collect()
+    };
+    let on_gpus = each(Group::on_gpus(&devices)?, &devices, made)?;
+    let on_cpu = each(Group::threads(2), &[Device::Cpu, Device::Cpu], made)?;
+    for (got, want) in on_gpus.iter().flatten().zip(on_cpu.iter().flatten()) {
+        let exact = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec1::<f64>();
+        assert_eq!(exact(got)?, exact(want)?, "{:?}", got.dtype());
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn a_network_of_two_gpus_is_that_of_one_and_the_same_bits_when_repeated() -> Result<()> {
+    let devices = both()?;
+    let trained = |group: &Group, device: &Device| -> Result<Vec<Tensor>> {
+        let network =
+            Feedforward::init(FeedforwardConfig::classifier(&[50, 70, 9]), Philox::new(1, 0), device)?;
+        let training = FeedforwardTrainConfig {
+            batch: 100,
+            dropout: vec![0.1, 0.4],
+            learning_rate: 0.003.into(),
+            ..FeedforwardTrainConfig::default()
+        };
+        let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(1, 1))?.in_group(group)?;
+        // More than it takes to record a step, and one that is not full.
+        for i in 0..30 {
+            let n = if i % 10 == 9 { 37 } else { 100 };
+            let rows = uniform((n, 50), device, Philox::new(2, i))?;
+            let labels = Tensor::from_vec((0..n as u32).map(|j| j % 9).collect(), n, device)?;
+            trainer.step(&rows, Some(&labels))?;
+        }
+        trainer.check()?;
+        let loss = Tensor::new(&[trainer.metrics()?.loss], &Device::Cpu)?;
+        let parameters = trainer.model()?.tensors().into_iter().map(|(_, t)| t.to_device(&Device::Cpu));
+        parameters.chain([Ok(loss)]).collect()
+    };
+    let alone = trained(&Group::single(), &devices[0])?;
+    let first = each(Group::on_gpus(&devices)?, &devices, trained)?;
+    let again = each(Group::on_gpus(&devices)?, &devices, trained)?;
+    for (i, want) in alone.iter().enumerate() {
+        assert_close("two GPUs", &first[0][i], want, 1e-4, 1e-4)?;
+        assert_same_bits("the other rank", &first[1][i], &first[0][i])?;
+        assert_same_bits("another run", &again[0][i], &first[0][i])?;
     }
     Ok(())
 }

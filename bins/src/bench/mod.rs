@@ -12,6 +12,7 @@ mod dictionary;
 mod file_rows;
 mod floor;
 mod grid;
+mod group;
 mod knn;
 mod memory;
 mod page;
@@ -36,6 +37,7 @@ pub use dae::DaeArgs;
 pub use dictionary::DictionaryArgs;
 pub use floor::{Gpu, RbmFloor};
 pub use grid::GridArgs;
+pub use group::GroupArgs;
 pub use knn::KnnArgs;
 pub use paper::PaperArgs;
 pub use patch_rbm::PatchRbmArgs;
@@ -93,6 +95,9 @@ pub enum Model {
     /// A step of a family over widths, minibatches and precisions, beside a peer's: a table, JSON
     /// and a picture of the ratios.
     Grid(GridArgs),
+    /// Several GPUs, or threads on the CPU: collectives by size, and steps of a network by one rank
+    /// and by all.
+    Group(GroupArgs),
     /// Nearest neighbours alone, of rows on the device.
     Knn(KnnArgs),
     /// t-SNE of whole data sets: seconds by stage, and how good the layouts are.
@@ -121,6 +126,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::SparseAutoencoder(args) => sparse_autoencoder::run(args)?,
         Model::SparseCoding(args) => sparse_coding::run(args)?,
         Model::Grid(args) => grid::run(args)?,
+        Model::Group(args) => group::run(args)?,
         Model::Knn(args) => knn::run(args)?,
         Model::Tsne(args) => tsne::run(args)?,
         Model::Runs(args) => runs::run(args)?,

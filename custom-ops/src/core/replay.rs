@@ -26,14 +26,15 @@ use candle::{Device, Result};
 /// plain CUDA calls). Keep such a device, and all tensors on it, in the main thread, or use
 /// [`cuda_device`](crate::core::cuda_device).
 pub struct Replay {
+    /// Dropped before what the step owns: a recording of collectives must go before their group.
+    #[cfg(feature = "cuda")]
+    recorder: crate::core::recorder::Recorder,
     step: Box<dyn Fn() -> Result<()> + Send + Sync>,
     device: Device,
     #[cfg(feature = "cuda")]
     shared: bool,
     #[cfg(feature = "cuda")]
     record: bool,
-    #[cfg(feature = "cuda")]
-    recorder: crate::core::recorder::Recorder,
 }
 
 impl Replay {

@@ -14,7 +14,7 @@
 //! | `b`    | `bias`     | `[n]` f32                                                                |
 //! | `t`    | `target`   | `[batch, n]` f32                                                         |
 //! |        | `labels`   | `[batch]` u32 below `n`                                                  |
-//! | `B`    |            | `batch`                                                                  |
+//! | `B`    | `of`       | rows of the whole minibatch, of which these are all or a rank's part    |
 //! |        | `gathered` | `[2, batch]` f64: each row's loss, and its hits or its squared error     |
 //!
 //! Each row of the minibatch adds to its own entry, so the sums need no atomics and are the same
@@ -33,7 +33,7 @@
 //! let pre = Tensor::new(&[[1f32, 3.]], &Cpu)?;
 //! let bias = Tensor::new(&[2f32, 0.], &Cpu)?;
 //! let gathered = Tensor::zeros((2, 1), DType::F64, &Cpu)?;
-//! softmax_loss_(&pre, &bias, &Tensor::new(&[0u32], &Cpu)?, &gathered)?;
+//! softmax_loss_(&pre, &bias, &Tensor::new(&[0u32], &Cpu)?, 1, &gathered)?;
 //! assert_eq!(pre.to_vec2::<f32>()?, [[-0.5, 0.5]]);
 //! let [loss, hits] = [0, 1].map(|i| gathered.to_vec2::<f64>().map(|g| g[i][0]));
 //! assert!((loss? - 2f64.ln()).abs() < 1e-7 && hits? == 1.);
@@ -59,7 +59,7 @@ pub enum OutputLoss {
     CrossEntropy,
 }
 
-/// The loss of a classifier: `pre ← (softmax(pre + bias) − onehot(labels))/batch`, and
+/// The loss of a classifier: `pre ← (softmax(pre + bias) − onehot(labels))/of`, and
 /// `gathered[0] += −ln p_label`, `gathered[1] += 1` if the label has the largest `p` (ties go to
 /// the lowest class).
 ///
@@ -68,13 +68,19 @@ pub enum OutputLoss {
 /// and CUDA.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit or, on the CPU, a label is not below `n`.
-pub fn softmax_loss_(pre: &Tensor, bias: &Tensor, labels: &Tensor, gathered: &Tensor) -> Result<()> {
+/// When shapes, types or devices do not fit, `of` is 0 or, on the CPU, a label is not below `n`.
+pub fn softmax_loss_(
+    pre: &Tensor,
+    bias: &Tensor,
+    labels: &Tensor,
+    of: usize,
+    gathered: &Tensor,
+) -> Result<()> {
     const OP: &str = "softmax_loss_";
-    let (batch, n) = check(OP, pre, bias, gathered)?;
+    let (batch, n) = check(OP, pre, bias, of, gathered)?;
     expect(OP, "labels", labels, &[DType::U32], &[batch])?;
     let io = operands(OP).write("pre", pre).write("gathered", gathered).read("bias", bias);
-    io.read("labels", labels).run(&SoftmaxLoss { batch, n })
+    io.read("labels", labels).run(&SoftmaxLoss { batch, of, n })
 }
 
 /// The loss of a regression or an autoencoder: `pre ← ∂J/∂x`, `gathered[0] +=` the loss of each row
@@ -83,19 +89,20 @@ pub fn softmax_loss_(pre: &Tensor, bias: &Tensor, labels: &Tensor, gathered: &Te
 /// A NaN makes the row's sums NaN. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
-/// When shapes, types or devices do not fit.
+/// When shapes, types or devices do not fit, or `of` is 0.
 pub fn output_loss_(
     pre: &Tensor,
     bias: &Tensor,
     target: &Tensor,
     loss: OutputLoss,
+    of: usize,
     gathered: &Tensor,
 ) -> Result<()> {
     const OP: &str = "output_loss_";
-    let (batch, n) = check(OP, pre, bias, gathered)?;
+    let (batch, n) = check(OP, pre, bias, of, gathered)?;
     expect(OP, "target", target, &[DType::F32], &[batch, n])?;
     let io = operands(OP).write("pre", pre).write("gathered", gathered).read("bias", bias);
-    io.read("target", target).run(&OutputLossOp { loss, batch, n })
+    io.read("target", target).run(&OutputLossOp { loss, batch, of, n })
 }
 
 /// Derivative, and loss and hits of each row (`[2, batch]` f64), computed with candle's own ops;
@@ -149,10 +156,13 @@ pub fn output_loss_reference(
 }
 
 /// Checks what both losses share and returns `(batch, n)`, each at least 1.
-fn check(op: &str, pre: &Tensor, bias: &Tensor, gathered: &Tensor) -> Result<(usize, usize)> {
+fn check(op: &str, pre: &Tensor, bias: &Tensor, of: usize, gathered: &Tensor) -> Result<(usize, usize)> {
     let (batch, n) = matrix(op, "pre", "[batch, n] with at least one entry", pre, &[DType::F32])?;
     if batch == 0 || n == 0 {
         candle::bail!("{op}: pre must be [batch, n] with at least one entry, got shape {:?}", pre.dims())
+    }
+    if of == 0 {
+        candle::bail!("{op}: of must be at least 1, got 0")
     }
     expect(op, "bias", bias, &[DType::F32], &[n])?;
     expect(op, "gathered", gathered, &[DType::F64], &[2, batch])?;
@@ -162,6 +172,7 @@ fn check(op: &str, pre: &Tensor, bias: &Tensor, gathered: &Tensor) -> Result<(us
 /// A checked [`softmax_loss_`].
 struct SoftmaxLoss {
     batch: usize,
+    of: usize,
     n: usize,
 }
 
@@ -169,6 +180,7 @@ struct SoftmaxLoss {
 struct OutputLossOp {
     loss: OutputLoss,
     batch: usize,
+    of: usize,
     n: usize,
 }
 

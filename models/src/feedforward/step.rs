@@ -10,13 +10,14 @@ use super::{
 use crate::conv_rbm::ConvGrid;
 use crate::model::Model;
 use candle::{D, DType, Result, Tensor};
-use chandlery_ops::Philox;
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::{Draws, advance_};
 use chandlery_ops::layers::{
     Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, layer_forward_, max_norm_rows_,
     output_loss_, sgd_step_, softmax_loss_,
 };
+use chandlery_ops::{Group, Philox};
+use std::ops::Range;
 
 /// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what
 /// products like best.
@@ -44,6 +45,7 @@ struct LayerBuffers {
 #[derive(Clone)]
 pub(super) struct Buffers {
     config: FeedforwardTrainConfig,
+    share: Share,
     loss: Option<OutputLoss>,
     /// `[planes, n]`: values, gradient, and what the optimiser remembers. Weights come first,
     /// biases after them.
@@ -51,7 +53,7 @@ pub(super) struct Buffers {
     /// Entries of all weights, which come first.
     n_weights: usize,
     layers: Vec<LayerBuffers>,
-    /// Where rows are loaded to, `[batch, n_inputs]`.
+    /// Where the rank's rows are loaded to, `[rows, n_inputs]`.
     rows: Tensor,
     /// The filters of the lowest layer, for which the channels of a pixel lie together in `rows`.
     lowest: Option<ConvGrid>,
@@ -59,9 +61,9 @@ pub(super) struct Buffers {
     no_bias: Option<Tensor>,
     /// What the lowest layer reads: the rows, or what dropout leaves of them.
     input: Tensor,
-    /// `[batch]` u32, of a classifier.
+    /// `[rows]` u32, of a classifier.
     pub(super) labels: Option<Tensor>,
-    /// `[2, batch]` f64, see [`softmax_loss_`].
+    /// `[2, rows]` f64, see [`softmax_loss_`].
     pub(super) gathered: Tensor,
     /// Rate, momentum.
     pub(super) scalars: Tensor,
@@ -70,6 +72,21 @@ pub(super) struct Buffers {
     /// Blocks of random draws used so far, and those of one step.
     pub(super) counter: Tensor,
     blocks: i64,
+}
+
+/// A rank's rows of a minibatch.
+#[derive(Clone)]
+pub(super) struct Share {
+    group: Group,
+    rows: Range<usize>,
+    /// Rows of the minibatch, those of all ranks.
+    of: usize,
+}
+
+impl Share {
+    pub(super) fn new(group: &Group, of: usize) -> Self {
+        Self { group: group.clone(), rows: group.rows(of), of }
+    }
 }
 
 /// What buffers for minibatches of any number of rows have in common; see [`Buffers`].
@@ -85,6 +102,7 @@ impl Buffers {
         network: &Feedforward,
         config: &FeedforwardTrainConfig,
         philox: Philox,
+        group: &Group,
     ) -> Result<Self> {
         let (_, _, n) = places(network.config());
         let planes = match config.optimizer {
@@ -95,8 +113,8 @@ impl Buffers {
         let params = Tensor::zeros((planes, n), DType::F32, device)?;
         let scalars = Tensor::zeros(2, DType::F32, device)?;
         let zero = || Tensor::new(&[0i64], device);
-        let buffers =
-            Self::on(network, config, philox, Shared { params, scalars, steps: zero()?, counter: zero()? })?;
+        let shared = Shared { params, scalars, steps: zero()?, counter: zero()? };
+        let buffers = Self::on(network, config, philox, Share::new(group, config.batch), shared)?;
         for (layer, (weight, bias)) in buffers.layers.iter().zip(network.layers()) {
             let own = &layer.step.params;
             for (to, from) in [(&own.weight, weight), (&own.bias, bias)] {
@@ -106,22 +124,22 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters and
-    /// counters; `network` is the one that they are for.
-    pub(super) fn of_fewer(&self, network: &Feedforward, philox: Philox, rows: usize) -> Result<Self> {
-        let config = FeedforwardTrainConfig { batch: rows, ..self.config.clone() };
+    /// Buffers for another share of minibatches, on the same parameters and counters; `network` is
+    /// the one that they are for.
+    pub(super) fn for_share(&self, network: &Feedforward, philox: Philox, share: Share) -> Result<Self> {
         let Self { params, scalars, steps, counter, .. } = self.clone();
-        Self::on(network, &config, philox, Shared { params, scalars, steps, counter })
+        Self::on(network, &self.config, philox, share, Shared { params, scalars, steps, counter })
     }
 
     fn on(
         network: &Feedforward,
         config: &FeedforwardTrainConfig,
         philox: Philox,
+        share: Share,
         shared: Shared,
     ) -> Result<Self> {
         let Shared { params, scalars, steps, counter } = shared;
-        let (batch, device) = (config.batch, network.device());
+        let (batch, device) = (share.rows.len(), network.device());
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
         let (places, n_weights, _) = places(network.config());
         let rows = zeros(&[batch, network.config().layers[0].n_inputs])?;
@@ -133,9 +151,10 @@ impl Buffers {
                 params.get(plane)?.narrow(0, start, shape.iter().product())?.reshape(shape)
             };
             let (shape, n_biases) = (layer.weight_shape(), layer.n_biases());
-            let dropout = rate(i).map(|rate| (rate as f32, at));
+            let first = at.advanced(share.rows.start * layer.n_inputs);
+            let dropout = rate(i).map(|rate| (rate as f32, first));
             if dropout.is_some() {
-                at = at.advanced(batch * layer.n_inputs);
+                at = at.advanced(share.of * layer.n_inputs);
             }
             let own = Parameters {
                 weight: view(VALUES, place.weight, &shape)?,
@@ -157,6 +176,7 @@ impl Buffers {
         };
         Ok(Self {
             config: config.clone(),
+            share,
             loss,
             params,
             n_weights,
@@ -191,22 +211,31 @@ impl Buffers {
         self.layers.iter().map(of).map(|params| (params.weight_gradient, params.bias_gradient)).collect()
     }
 
-    /// Rows of a minibatch.
+    /// Rows of a minibatch, those of all ranks.
     pub(super) fn batch(&self) -> usize {
-        self.config.batch
+        self.share.of
     }
 
-    /// Loads the labels of a classifier's rows.
-    pub(super) fn load_labels(&self, labels: Option<&Tensor>) -> Result<()> {
+    /// Where this rank's are among them.
+    pub(super) fn own_rows(&self) -> Range<usize> {
+        self.share.rows.clone()
+    }
+
+    /// Loads the labels of this rank's rows, of all labels of a classifier's minibatch; returns them.
+    pub(super) fn own_labels(&self, labels: Option<&Tensor>) -> Result<Option<Tensor>> {
         const OP: &str = "FeedforwardTrainer::step";
         match (&self.labels, labels) {
-            (None, _) => Ok(()),
-            (Some(to), Some(labels)) if labels.dims() == to.dims() && labels.dtype() == DType::U32 => {
-                to.slice_set(labels, 0, 0)
+            (None, _) => Ok(None),
+            (Some(to), Some(labels)) if labels.dims() == [self.share.of] && labels.dtype() == DType::U32 => {
+                let own = labels.narrow(0, self.share.rows.start, self.share.rows.len())?;
+                if !self.share.rows.is_empty() {
+                    to.slice_set(&own, 0, 0)?;
+                }
+                Ok(Some(own))
             }
-            (Some(to), Some(labels)) => candle::bail!(
+            (Some(_), Some(labels)) => candle::bail!(
                 "{OP}: labels must be u32 of shape {:?}, got {:?} {:?}",
-                to.dims(),
+                [self.share.of],
                 labels.dtype(),
                 labels.dims()
             ),
@@ -224,8 +253,16 @@ impl Buffers {
 
     /// One step from what was loaded to `rows` and `labels`.
     pub(super) fn run(&self) -> Result<()> {
-        self.forward()?;
-        self.backward()?;
+        if self.share.rows.is_empty() {
+            let gradient = self.params.get(GRADIENT)?;
+            scale_into_(&gradient, &gradient.zeros_like()?, 1.)?;
+        } else {
+            self.forward()?;
+            self.backward()?;
+        }
+        if !self.share.group.is_single() {
+            self.share.group.all_reduce_(&self.params.get(GRADIENT)?)?;
+        }
         self.update()?;
         if self.blocks != 0 {
             advance_(&self.counter, self.blocks)?;
@@ -260,8 +297,10 @@ impl Buffers {
             None => &top.params.bias,
         };
         match (self.loss, &self.labels) {
-            (Some(loss), _) => output_loss_(&top.output, bias, &self.rows, loss, &self.gathered),
-            (None, Some(labels)) => softmax_loss_(&top.output, bias, labels, &self.gathered),
+            (Some(loss), _) => {
+                output_loss_(&top.output, bias, &self.rows, loss, self.share.of, &self.gathered)
+            }
+            (None, Some(labels)) => softmax_loss_(&top.output, bias, labels, self.share.of, &self.gathered),
             (None, None) => candle::bail!("FeedforwardTrainer: there is nothing to hold the outputs against"),
         }
     }

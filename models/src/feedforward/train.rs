@@ -21,7 +21,7 @@
 //! for all parameters, which lie in one flat buffer with their gradients. Everything is allocated
 //! in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
 //! they have places.
-use super::step::Buffers;
+use super::step::{Buffers, Share};
 use super::{Activation, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Task};
 use crate::check::{LabelsSeen, all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
@@ -35,8 +35,8 @@ use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::{Feed, FeedConfig, Minibatch, Split};
-use chandlery_ops::Philox;
 use chandlery_ops::core::{Replay, set_scalars_};
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ops::ControlFlow;
@@ -65,8 +65,11 @@ pub struct FeedforwardTrainer {
     /// Shares its memory with `buffers`.
     model: Feedforward,
     stopping: EarlyStopping<Feedforward>,
+    group: Group,
     buffers: Buffers,
     replay: Replay,
+    /// Whether steps are recorded.
+    record: bool,
     /// For a minibatch that is not full, once there was one: launched step by step, since an epoch
     /// has one.
     partial: Option<(Buffers, Replay)>,
@@ -118,15 +121,12 @@ impl FeedforwardTrainer {
         {
             other_place("FeedforwardTrainer", philox, weight, |n| layer.first_weights(n, philox))?;
         }
-        let buffers = Buffers::new(network, &config, philox)?;
+        let group = Group::single();
+        let buffers = Buffers::new(network, &config, philox, &group)?;
         let mut of_model = network.config().clone();
         of_model.preparation = of_model.preparation.to_device(network.device()).map_err(Error::wrap)?;
         let model = buffers.network(of_model)?;
-        let step = buffers.clone();
-        let run = move || step.run();
-        let device = network.device();
-        let replay =
-            if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) };
+        let (device, replay) = (network.device(), replay(network.device(), &buffers, record));
         let stopping = EarlyStopping::new(usize::MAX);
         let losses = LossSums::new(&buffers.gathered);
         let own = network.config();
@@ -141,8 +141,10 @@ impl FeedforwardTrainer {
             config,
             model,
             stopping,
+            group,
             buffers,
             replay,
+            record,
             partial: None,
             range,
             philox,
@@ -152,6 +154,35 @@ impl FeedforwardTrainer {
         };
         trainer.begin_epoch(0)?;
         Ok(trainer)
+    }
+
+    /// Trains with the other ranks of a group: each computes the gradient of its own rows of every
+    /// minibatch, [`Group::rows`], and all make the step of their sum, so that all have the same
+    /// parameters to the bit. They are those of one rank up to the order of sums, dropout included.
+    ///
+    /// All ranks begin with the parameters of rank 0, and make the same calls of
+    /// [`step`](MinibatchTrainer::step), each with all rows of the minibatch, of `check` and of
+    /// `metrics`, which are of all rows. Cost: an all-reduce of 4 bytes a parameter each step.
+    ///
+    /// # Errors
+    /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
+    pub fn in_group(mut self, group: &Group) -> Result<Self> {
+        let least = 4 * (group.world() - 1) + 1;
+        if self.config.batch < least {
+            candle::bail!(
+                "FeedforwardTrainer::in_group: batch must be at least {least} for {} ranks, got {}",
+                group.world(),
+                self.config.batch
+            )
+        }
+        let share = Share::new(group, self.config.batch);
+        self.buffers = self.buffers.for_share(&self.model, self.philox, share)?;
+        self.replay = replay(self.model.device(), &self.buffers, self.record);
+        (self.group, self.partial) = (group.clone(), None);
+        self.losses.in_group(group, &self.buffers.gathered)?;
+        let b = &self.buffers;
+        [&b.params, &b.steps, &b.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
+        Ok(self)
     }
 
     fn since_report(&self) -> Result<SinceReport> {
@@ -296,6 +327,13 @@ impl FeedforwardTrainer {
     }
 }
 
+/// The steps of buffers, recorded or each launched afresh.
+fn replay(device: &Device, buffers: &Buffers, record: bool) -> Replay {
+    let step = buffers.clone();
+    let run = move || step.run();
+    if record { Replay::new(device, run).unshared() } else { Replay::unrecorded(device, run) }
+}
+
 /// The name of the trainer in its checkpoints.
 const NAME: &str = "feedforward";
 
@@ -370,22 +408,25 @@ impl MinibatchTrainer for FeedforwardTrainer {
             check_minibatch("FeedforwardTrainer", rows, self.config.batch, self.model.config().n_inputs())?;
         let full = n == self.config.batch;
         if !full && self.partial.as_ref().is_none_or(|(buffers, _)| buffers.batch() != n) {
-            let buffers = self.buffers.of_fewer(&self.model, self.philox, n)?;
-            let step = buffers.clone();
-            let replay = Replay::unrecorded(self.model.device(), move || step.run());
+            let buffers = self.buffers.for_share(&self.model, self.philox, Share::new(&self.group, n))?;
+            let replay = replay(self.model.device(), &buffers, false);
             self.partial = Some((buffers, replay));
         }
         let (buffers, replay) = match &mut self.partial {
             Some((buffers, replay)) if !full => (&*buffers, replay),
             _ => (&self.buffers, &mut self.replay),
         };
-        buffers.load_labels(labels)?;
-        if let (Some(seen), Some(labels)) = (&self.labels, labels) {
+        let labels = buffers.own_labels(labels)?;
+        if let (Some(seen), Some(labels)) = (&self.labels, &labels) {
             seen.see("FeedforwardTrainer::step", labels)?;
         }
-        let (rows, scale) = to_load("FeedforwardTrainer", &self.model.config().preparation, rows)?;
-        self.range.as_mut().map_or(Ok(()), |range| range.see(&rows, scale))?;
-        buffers.load(&rows, scale)?;
+        let own = buffers.own_rows();
+        if !own.is_empty() {
+            let rows = rows.narrow(0, own.start, own.len())?;
+            let (rows, scale) = to_load("FeedforwardTrainer", &self.model.config().preparation, &rows)?;
+            self.range.as_mut().map_or(Ok(()), |range| range.see(&rows, scale))?;
+            buffers.load(&rows, scale)?;
+        }
         replay.run()?;
         if !full {
             self.losses.take_from(&buffers.gathered)?;

@@ -84,7 +84,7 @@ impl Gpu {
     }
 
     /// Where work goes now: the device's stream, or that of a recording.
-    pub(super) fn target(&self) -> &CudaStream {
+    pub(crate) fn target(&self) -> &CudaStream {
         self.recording.as_ref().unwrap_or(&self.stream)
     }
 

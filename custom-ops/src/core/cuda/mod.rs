@@ -25,7 +25,7 @@ pub(crate) use handles::Handle;
 pub(crate) use launch::{Address, Launch};
 pub(crate) use memory::{MostMemory, free_memory, keep_freed_memory};
 pub(crate) use products::{Lent, products_so_far};
-pub(crate) use recording::log;
+pub(crate) use recording::{alone, log};
 pub(crate) use scratch::{Part, Scratch, ScratchLayout};
 pub(crate) use tensor_map::{Fetch, TensorMap};
 

@@ -4,7 +4,7 @@ use std::any::Any;
 
 /// The operands of a kernel, in the order of the call.
 pub(crate) struct Io<'a, S> {
-    pub(super) op: &'static str,
+    pub(crate) op: &'static str,
     pub(super) written: Vec<Out<'a, S>>,
     pub(super) read: Vec<In<'a, S>>,
 }

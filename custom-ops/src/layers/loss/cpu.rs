@@ -23,7 +23,7 @@ impl SoftmaxLoss {
                 self.n
             )
         }
-        let inverse = 1. / self.batch as f32;
+        let inverse = 1. / self.of as f32;
         let row = |row: usize, x: &mut [f32]| softmax_row(x, bias, labels[row] as usize, inverse);
         gather(gathered.elements()?, each_row(pre.elements()?, self.n, row));
         Ok(())
@@ -35,7 +35,7 @@ impl OutputLossOp {
         let ([pre, gathered], [bias, target]) = io.parts()?;
         let (bias, target) = (bias.elements::<f32>()?, target.elements::<f32>()?);
         let n = self.n;
-        let (inverse, loss) = (1. / self.batch as f32, self.loss);
+        let (inverse, loss) = (1. / self.of as f32, self.loss);
         let row = |row: usize, x: &mut [f32]| {
             let t = &target[row * n..][..n];
             match loss {

@@ -15,7 +15,7 @@ impl SoftmaxLoss {
         let (bias, labels) = (bias.elements::<f32>()?, labels.elements::<u32>()?);
         let launch = gpu.launch("softmax_loss_", "loss", "softmax_loss_f32")?;
         let launch = launch.write(&mut pre).read(&bias).read(&labels).write(&mut gathered);
-        let launch = launch.count(self.batch).count(self.n).num(1. / self.batch as f32);
+        let launch = launch.count(self.batch).count(self.n).num(1. / self.of as f32);
         // SAFETY: (float*, const float*, const unsigned*, double*, unsigned, unsigned, float); pre
         // is [batch, n], bias [n], labels [batch] and gathered [2, batch], checked by
         // `softmax_loss_`.
@@ -34,7 +34,7 @@ impl OutputLossOp {
         };
         let launch = gpu.launch("output_loss_", "loss", &format!("output_loss_{kernel}"))?;
         let launch = launch.write(&mut pre).read(&bias).read(&target).write(&mut gathered);
-        let launch = launch.count(self.batch).count(self.n).num(1. / self.batch as f32);
+        let launch = launch.count(self.batch).count(self.n).num(1. / self.of as f32);
         // SAFETY: (float*, const float*, const float*, double*, unsigned, unsigned, float); pre and
         // target are [batch, n], bias [n] and gathered [2, batch], checked by `output_loss_`; a
         // block keeps to its row.

@@ -165,7 +165,7 @@ impl Flat {
     /// `z = g(y V + b')`, and in its place `−LN/B`.
     fn reconstruct(&self, x: &Tensor, gathered: &Tensor) -> Result<()> {
         gemm_(&self.output, &self.hidden, &self.decoder()?, Factors::OVERWRITE, self.config.precision)?;
-        output_loss_(&self.output, &self.values.visible_bias, x, self.loss, gathered)
+        output_loss_(&self.output, &self.values.visible_bias, x, self.loss, x.dim(0)?, gathered)
     }
 
     /// `V`, `[n_hidden, n_visible]`.

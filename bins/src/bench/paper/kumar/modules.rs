@@ -97,7 +97,7 @@ impl Modules {
             2 => product(output, hidden, weight)?,
             3 => {
                 let bias = self.visible_bias.get(0)?;
-                output_loss_(output, &bias, x, OutputLoss::CrossEntropy, &self.gathered)?;
+                output_loss_(output, &bias, x, OutputLoss::CrossEntropy, x.dim(0)?, &self.gathered)?;
                 self.step_bias(&self.visible_bias, output)?;
             }
             4 => {

@@ -1,0 +1,265 @@
+//! Ranks that compute together: collectives by size, and networks of one rank and of several.
+use super::common::TimingArgs;
+use super::table::{Column, Table, or_dash};
+use crate::device;
+use crate::numbers::at_least_one;
+use crate::report::Report;
+use anyhow::{Context, Result, anyhow};
+use candle::{DType, Device, Tensor};
+use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
+use chandlery::{MinibatchTrainer, Trainer};
+use chandlery_ops::core::uniform;
+use chandlery_ops::{Group, Philox, Precision};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::thread;
+use std::time::Instant;
+
+/// Bytes of the tensors that are summed and gathered.
+const BYTES: [usize; 9] =
+    [4_000, 64_000, 1_000_000, 1_800_000, 4_000_000, 16_000_000, 74_000_000, 147_000_000, 600_000_000];
+/// Layers of the network that is trained: 9.6 million weights.
+const LAYERS: [usize; 5] = [784, 2000, 2000, 2000, 10];
+/// Rows of a minibatch: of each rank, and of all ranks.
+const WEAK: [usize; 3] = [192, 1024, 4096];
+const STRONG: [usize; 2] = [192, 4096];
+
+/// Options of `bench group`.
+#[derive(Debug, Args)]
+pub struct GroupArgs {
+    #[command(flatten)]
+    timing: TimingArgs,
+    /// Ranks: GPUs from that of --device on, or threads on the CPU.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
+    ranks: usize,
+    /// What to time, several separated by commas. Default: all.
+    #[arg(long, value_name = "PART,…", value_enum, value_delimiter = ',')]
+    what: Vec<What>,
+    /// Largest tensor of a collective, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 600_000_000)]
+    most_bytes: usize,
+    /// Precision of the network's products; f32, tf32 or bf16.
+    #[arg(long, value_name = "PRECISION", default_value = "tf32")]
+    precision: Precision,
+    /// Calls or steps of one timed run.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
+    calls: usize,
+}
+
+/// Parts of `bench group`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Sums, scattered sums and gathers by size.
+    Collectives,
+    /// Steps of a network of 9.6 million weights, by one rank and by all.
+    Network,
+}
+
+/// One line of the table of collectives.
+#[derive(Debug, Serialize)]
+struct Exchange {
+    collective: &'static str,
+    bytes: usize,
+    microseconds: f64,
+    microseconds_min: f64,
+    microseconds_max: f64,
+    /// Bytes a second that cross each rank's link, by the fewest that must.
+    bus_gigabytes: f64,
+}
+
+const EXCHANGES: &[Column<Exchange>] = &[
+    Column("collective", -15, |row| row.collective.to_owned()),
+    Column("MB", 9, |row| format!("{:.3}", row.bytes as f64 / 1e6)),
+    Column("us", 10, |row| format!("{:.1}", row.microseconds)),
+    Column("min", 10, |row| format!("{:.1}", row.microseconds_min)),
+    Column("max", 10, |row| format!("{:.1}", row.microseconds_max)),
+    Column("bus GB/s", 9, |row| format!("{:.1}", row.bus_gigabytes)),
+];
+
+/// One line of the table of networks.
+#[derive(Debug, Serialize)]
+struct Steps {
+    scaling: &'static str,
+    ranks: usize,
+    /// Rows of a minibatch, those of all ranks.
+    batch: usize,
+    milliseconds: f64,
+    milliseconds_min: f64,
+    milliseconds_max: f64,
+    rows_per_second: f64,
+    /// Rows a second over those of one rank (strong), and over as many times those of one rank
+    /// (weak).
+    gain: Option<f64>,
+}
+
+const STEPS: &[Column<Steps>] = &[
+    Column("scaling", -8, |row| row.scaling.to_owned()),
+    Column("ranks", 5, |row| row.ranks.to_string()),
+    Column("rows", 6, |row| row.batch.to_string()),
+    Column("ms a step", 10, |row| format!("{:.3}", row.milliseconds)),
+    Column("min", 8, |row| format!("{:.3}", row.milliseconds_min)),
+    Column("max", 8, |row| format!("{:.3}", row.milliseconds_max)),
+    Column("rows/s", 11, |row| format!("{:.0}", row.rows_per_second)),
+    Column("gain", 6, |row| or_dash(row.gain, 2)),
+];
+
+#[derive(Debug, Serialize)]
+struct Tables {
+    ranks: usize,
+    device: String,
+    exchanges: Vec<Exchange>,
+    steps: Vec<Steps>,
+}
+
+pub(super) fn run(args: &GroupArgs) -> Result<()> {
+    let first = args.timing.common.open_device()?;
+    let devices = devices(&first, args.ranks)?;
+    let report = Report::new(args.timing.common.json);
+    let asked = |what| args.what.is_empty() || args.what.contains(&what);
+    let kind = device::describe(&first);
+    report.line(&format!("{} ranks, the first on {kind}", args.ranks))?;
+    let mut tables = Tables { ranks: args.ranks, device: kind, exchanges: vec![], steps: vec![] };
+    if asked(What::Collectives) {
+        tables.exchanges = exchanges(args, &devices, &report)?;
+    }
+    if asked(What::Network) {
+        report.line(&format!("network {LAYERS:?}, products in {}", args.precision.name()))?;
+        tables.steps = steps(args, &devices, &report)?;
+    }
+    report.finish_as_is(&tables)
+}
+
+/// A device for each rank.
+fn devices(first: &Device, ranks: usize) -> Result<Vec<Device>> {
+    let ordinal = match first.location() {
+        candle::DeviceLocation::Cuda { gpu_id } => gpu_id,
+        _ => return Ok(vec![first.clone(); ranks]),
+    };
+    let rest = (1..ranks).map(|i| {
+        chandlery_ops::core::cuda_device(ordinal + i)
+            .with_context(|| format!("--ranks {ranks}: the GPU of rank {i} cannot be opened"))
+    });
+    [Ok(first.clone())].into_iter().chain(rest).collect()
+}
+
+/// What each rank makes, on a thread of its own; the error of the lowest rank that has one.
+fn each<T: Send>(
+    devices: &[Device],
+    of_rank: impl Fn(&Group, &Device) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let seats = match devices {
+        [_] => vec![Group::single()],
+        [Device::Cpu, ..] => Group::threads(devices.len()),
+        _ => Group::on_gpus(devices)?,
+    };
+    thread::scope(|scope| {
+        let of_rank = &of_rank;
+        let ranks = seats.into_iter().zip(devices);
+        let threads: Vec<_> =
+            ranks.map(|(seat, device)| scope.spawn(move || of_rank(&seat, device))).collect();
+        let made = threads.into_iter().enumerate().map(|(rank, thread)| {
+            let made = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            made.map_err(|err| anyhow!("rank {rank}: {err:#}"))
+        });
+        made.collect()
+    })
+}
+
+/// Median, least and most seconds of one of `calls` calls, of `repeats` timed runs after an untimed one.
+/// All ranks make as many.
+fn timed(args: &GroupArgs, device: &Device, mut call: impl FnMut() -> Result<()>) -> Result<[f64; 3]> {
+    let mut seconds = vec![];
+    for _ in 0..=args.timing.repeats {
+        device.synchronize()?;
+        let began = Instant::now();
+        (0..args.calls).try_for_each(|_| call())?;
+        device.synchronize()?;
+        seconds.push(began.elapsed().as_secs_f64() / args.calls as f64);
+    }
+    seconds.remove(0);
+    seconds.sort_by(f64::total_cmp);
+    let at = |i: usize| seconds.get(i).copied().unwrap_or(f64::NAN);
+    Ok([at(seconds.len() / 2), at(0), at(seconds.len() - 1)])
+}
+
+fn exchanges(args: &GroupArgs, devices: &[Device], report: &Report) -> Result<Vec<Exchange>> {
+    let world = devices.len();
+    let link = (world - 1) as f64 / world as f64;
+    let mut table = Table::new(report, EXCHANGES)?;
+    for bytes in BYTES.into_iter().filter(|&bytes| bytes <= args.most_bytes) {
+        let n = (bytes / size_of::<f32>()).next_multiple_of(world);
+        let of_ranks = each(devices, |group, device| {
+            let all = Tensor::zeros(n, DType::F32, device)?;
+            let part = Tensor::zeros(n / world, DType::F32, device)?;
+            Ok([
+                timed(args, device, || Ok(group.all_reduce_(&all)?))?,
+                timed(args, device, || Ok(group.reduce_scatter_(&part, &all)?))?,
+                timed(args, device, || Ok(group.all_gather_(&all, &part)?))?,
+            ])
+        })?;
+        let names = [("all-reduce", 2. * link), ("reduce-scatter", link), ("all-gather", link)];
+        for ((collective, share), seconds) in
+            names.into_iter().zip(of_ranks.into_iter().next().unwrap_or_default())
+        {
+            let [microseconds, microseconds_min, microseconds_max] = seconds.map(|s| 1e6 * s);
+            let bus_gigabytes = share * (4 * n) as f64 / microseconds / 1e3;
+            let bytes = 4 * n;
+            table.add(Exchange {
+                collective,
+                bytes,
+                microseconds,
+                microseconds_min,
+                microseconds_max,
+                bus_gigabytes,
+            })?;
+        }
+    }
+    Ok(table.into_rows())
+}
+
+fn steps(args: &GroupArgs, devices: &[Device], report: &Report) -> Result<Vec<Steps>> {
+    let world = devices.len();
+    let mut table = Table::new(report, STEPS)?;
+    let sizes = WEAK.map(|rows| ("weak", rows, rows * world)).into_iter();
+    for (scaling, of_one, of_all) in sizes.chain(STRONG.map(|rows| ("strong", rows, rows))) {
+        let mut alone = None;
+        for (devices, batch) in [(&devices[..1], of_one), (devices, of_all)] {
+            if devices.len() == world && world == 1 && alone.is_some() {
+                continue;
+            }
+            let of_ranks = each(devices, |group, device| step_seconds(args, group, device, batch))?;
+            let [median, least, most] = of_ranks.into_iter().next().unwrap_or([f64::NAN; 3]);
+            let rows_per_second = batch as f64 / median;
+            let ideal = if scaling == "weak" { devices.len() as f64 } else { 1. };
+            let gain = alone.map(|alone: f64| rows_per_second / alone / ideal);
+            alone = alone.or(Some(rows_per_second));
+            let [milliseconds, milliseconds_min, milliseconds_max] = [median, least, most].map(|s| 1e3 * s);
+            let ranks = devices.len();
+            table.add(Steps {
+                scaling,
+                ranks,
+                batch,
+                milliseconds,
+                milliseconds_min,
+                milliseconds_max,
+                rows_per_second,
+                gain,
+            })?;
+        }
+    }
+    Ok(table.into_rows())
+}
+
+/// Seconds of a step of all ranks on so many rows.
+fn step_seconds(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
+    let network = Feedforward::init(FeedforwardConfig::classifier(&LAYERS), Philox::new(0, 0), device)?;
+    let training =
+        FeedforwardTrainConfig { batch, precision: args.precision, ..FeedforwardTrainConfig::default() };
+    let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(0, 1))?.in_group(group)?;
+    let rows = uniform((batch, LAYERS[0]), device, Philox::new(0, 2))?;
+    let classes = LAYERS[LAYERS.len() - 1] as u32;
+    let labels = Tensor::from_vec((0..batch as u32).map(|i| i % classes).collect(), batch, device)?;
+    let seconds = timed(args, device, || Ok(trainer.step(&rows, Some(&labels))?))?;
+    trainer.check()?;
+    Ok(seconds)
+}
