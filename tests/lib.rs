@@ -38,7 +38,7 @@ pub fn assert_close(what: &str, got: &Tensor, want: &Tensor, rtol: f32, atol: f3
     assert!(
         bad == 0,
         "{what}: {bad} of {} entries differ; worst at flat index {worst}: got {}, want {} \
-         ({used:.2} of the tolerance, rtol {rtol:e}, atol {atol:e})",
+         ({used:.2} times the tolerance, rtol {rtol:e}, atol {atol:e})",
         got.len(),
         got[worst],
         want[worst],

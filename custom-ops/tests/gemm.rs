@@ -29,7 +29,7 @@ fn assert_product(what: &str, got: &Tensor, want: &Tensor, depth: usize) -> Resu
         let error = (got - want).abs();
         assert!(
             error <= tolerance,
-            "{what}: entry {at} is {got}, wanted {want}: {:.2} of the tolerance",
+            "{what}: entry {at} is {got}, wanted {want}: {:.2} times the tolerance",
             error / tolerance
         );
     }

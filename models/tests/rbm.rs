@@ -53,7 +53,7 @@ fn assert_close(what: &str, got: &[f64], want: &[f64], tolerance: f64) {
         let error = (g - w).abs();
         assert!(
             error <= tolerance * w.abs().max(1.),
-            "{what}: entry {i} is {g}, want {w}: {:.1} of the tolerance {tolerance:e}",
+            "{what}: entry {i} is {g}, want {w}: {:.1} times the tolerance {tolerance:e}",
             error / (tolerance * w.abs().max(1.))
         );
     }

@@ -79,7 +79,7 @@ fn assert_sums(what: &str, got: &Tensor, want: &Tensor, terms: usize) -> Result<
         let error = (got - want).abs();
         assert!(
             error <= tolerance || got.is_nan() && want.is_nan(),
-            "{what}: entry {at} is {got}, wanted {want}: {:.2} of the tolerance {tolerance:e}",
+            "{what}: entry {at} is {got}, wanted {want}: {:.2} times the tolerance {tolerance:e}",
             error / tolerance
         );
     }

@@ -62,7 +62,10 @@ fn a_sequential_sweep_never_raises_the_error_and_more_steps_lower_it_further() -
             squares(&d, &codes)
         };
         let (sgk, aksvd, ksvd) = (after(0)?, after(1)?, after(100)?);
-        assert!(sgk < start && aksvd < sgk && ksvd < aksvd, "{start} {sgk} {aksvd} {ksvd}");
+        assert!(
+            sgk < start && aksvd < sgk && ksvd < aksvd,
+            "{shape:?}: squared error {start}; after SGK {sgk}, AK-SVD {aksvd}, K-SVD {ksvd}: each must be lower"
+        );
     }
     Ok(())
 }
@@ -82,13 +85,16 @@ fn a_converged_power_method_gives_the_best_rank_one_matrix() -> Result<()> {
     // An eigenvector: YᵀY d = λ d; x = Y d.
     let d = d.t()?;
     let (yd, x) = (y.matmul(&d)?, codes.values);
-    assert!(difference(&x, &yd)? < 1e-12);
+    let off = difference(&x, &yd)?;
+    assert!(off < 1e-12, "coefficients differ from Y d by {off}");
     let yyd = y.t()?.matmul(&yd)?;
     let lambda = yyd.sqr()?.sum_all()?.sqrt()?.to_scalar::<f64>()?;
-    assert!(difference(&(yyd / lambda)?, &d.contiguous()?)? < 1e-10);
+    let off = difference(&(yyd / lambda)?, &d.contiguous()?)?;
+    assert!(off < 1e-10, "the atom is no eigenvector of YᵀY: YᵀY d / λ differs from it by {off}");
     // The largest one: above the mean of the squares by features, times the share that stretching
     // gave it.
-    assert!(lambda > 0.4 * y.sqr()?.sum_all()?.to_scalar::<f64>()?);
+    let share = lambda / y.sqr()?.sum_all()?.to_scalar::<f64>()?;
+    assert!(share > 0.4, "λ is {share} of ‖Y‖², so not the largest");
     Ok(())
 }
 
@@ -103,7 +109,10 @@ fn the_penalty_makes_atoms_less_alike() -> Result<()> {
         d.matmul(&d.t()?)?.sqr()?.sum_all()?.to_scalar()
     };
     let (without, little, much) = (likeness(0.)?, likeness(1.)?, likeness(10.)?);
-    assert!(little < without && much < little, "{without} {little} {much}");
+    assert!(
+        little < without && much < little,
+        "Σ (d_i·d_j)² is {without} without a penalty, {little} with a little and {much} with much: it must fall"
+    );
     Ok(())
 }
 
@@ -151,6 +160,7 @@ fn an_update_takes_codes_that_name_an_atom_twice_entry_by_entry() -> Result<()> 
     }
     let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
     let want: Vec<f64> = g.iter().map(|g| g / norm).collect();
-    assert!(difference(&got.get(0)?, &Tensor::new(want, &CPU)?)? < 1e-12);
+    let off = difference(&got.get(0)?, &Tensor::new(want, &CPU)?)?;
+    assert!(off < 1e-12, "the atom differs from Σ x (E + x d), normalised, by {off}");
     Ok(())
 }

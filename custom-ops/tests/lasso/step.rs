@@ -87,6 +87,42 @@ fn the_step_is_the_best_one_along_the_direction() -> Result<()> {
     Ok(())
 }
 
+/// By the optimality condition of one coordinate, from the residual: `q = c − a G` after its move
+/// alone is `βⱼ sign(aⱼ)`, or between `−βⱼ` and `βⱼ` where the coefficient is 0.
+#[test]
+fn the_direction_leads_each_coordinate_to_its_minimiser() -> Result<()> {
+    let (mut zeros, mut others) = (0, 0);
+    for (problem, start) in problems()? {
+        let squares = problem.dictionary.sqr()?.sum(1)?.to_vec1::<f64>()?;
+        let penalties = problem.penalties.to_vec1::<f64>()?;
+        let mut state = State::new(&problem, &start, DType::F64)?;
+        for iteration in 0..6 {
+            state.advance(LineSearch::Exact, problem.nonnegative)?;
+            let [a, _, d, ..] = &state.operands;
+            let (q, a, d) = (problem.residual_correlations(a)?, a.to_vec2::<f64>()?, d.to_vec2::<f64>()?);
+            for (row, (a, d)) in a.iter().zip(&d).enumerate() {
+                for (j, (&square, &beta)) in squares.iter().zip(&penalties).enumerate() {
+                    let (minimiser, left) = (a[j] + d[j], q[row][j] - square * d[j]);
+                    let rounding = 1e-10 * (q[row][j].abs() + square * a[j].abs() + beta);
+                    let is_zero = minimiser.abs() <= rounding / square;
+                    let off = match (is_zero, problem.nonnegative) {
+                        (true, true) => left - beta,
+                        (true, false) => left.abs() - beta,
+                        (false, _) => (left - beta.copysign(minimiser)).abs(),
+                    };
+                    assert!(
+                        off <= rounding && !(problem.nonnegative && minimiser < -rounding / square),
+                        "iteration {iteration}, row {row}, atom {j}: at {minimiser} q is {left}, β {beta}: off by {off}"
+                    );
+                    if is_zero { zeros += 1 } else { others += 1 }
+                }
+            }
+        }
+    }
+    assert!(zeros > 100 && others > 100, "{zeros} minimisers of 0, {others} others");
+    Ok(())
+}
+
 #[test]
 fn figures_are_the_objective_and_the_gap_and_the_objective_falls() -> Result<()> {
     for (problem, start) in problems()? {

@@ -52,7 +52,7 @@ fn the_entropy_is_that_of_the_perplexity() -> Result<()> {
     let found = knn(&gaussian(400, 8, 2)?, 60, Metric::Euclidean)?;
     for row in perplexity_search(&found.distances, &[20.])?.to_vec2::<f32>()? {
         let entropy: f64 = row.iter().map(|&p| f64::from(p)).filter(|&p| p > 0.).map(|p| -p * p.ln()).sum();
-        assert!((entropy - 20f64.ln()).abs() < 3e-6, "{}", entropy.exp());
+        assert!((entropy - 20f64.ln()).abs() < 3e-6, "perplexity {} for 20", entropy.exp());
     }
     Ok(())
 }

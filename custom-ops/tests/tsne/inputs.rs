@@ -60,7 +60,7 @@ pub fn assert_near(what: &str, got: &[f64], want: &[f64], limit: f64) {
         let used = (got - want).abs() / (limit * largest);
         assert!(
             got == want || used <= 1.,
-            "{what}: entry {i}: got {got}, want {want}, {used} of the tolerance"
+            "{what}: entry {i}: got {got}, want {want}, {used} times the tolerance"
         );
     }
 }

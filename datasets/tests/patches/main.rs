@@ -74,7 +74,7 @@ fn assert_close(what: &str, got: &[f64], want: &[f64], tolerance: f64) {
     let (i, off) = worst;
     assert!(
         got.is_empty() || off <= tolerance,
-        "{what}: worst at {i}: got {}, want {}, {:.2} of the tolerance {tolerance:e}",
+        "{what}: worst at {i}: got {}, want {}, {:.2} times the tolerance {tolerance:e}",
         got[i],
         want[i],
         off / tolerance

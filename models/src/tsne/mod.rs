@@ -1,10 +1,12 @@
 //! t-SNE: a picture of the rows in two or three dimensions in which near rows are near.
 //!
 //! ```text
-//! p_j|i = exp(−β_i |x_i − x_j|²) / Σ_l exp(−β_i |x_i − x_l|²)      over the neighbours of row i, at the perplexity
+//! p_j|i = exp(−β_i |x_i − x_j|²) / Σ_l exp(−β_i |x_i − x_l|²)      over the neighbours of row i
+//! β_i: −Σ_j p_j|i ln p_j|i = ln(perplexity)
 //! p_ij  = (p_j|i + p_i|j) / 2n
 //! q_ij  = w_ij / Σ_kl w_kl,   w_ij = (1 + |y_i − y_j|²/α)^−α
 //! KL    = Σ_ij p_ij ln(p_ij / q_ij)                                made small by gradient descent
+//! ∂KL/∂y_i = 4 Σ_j (p_ij − q_ij) (y_i − y_j) / (1 + |y_i − y_j|²/α)
 //! ```
 //!
 //! | symbol | where | shape |
@@ -14,8 +16,11 @@
 //! | `p` | [`TsneTrainer::affinities`] | `n` compressed rows |
 //! | `α` | [`TsneConfig::degrees_of_freedom`] | |
 //!
-//! The stages stand alone in [`chandlery_ops`]: `knn`, `perplexity_search`, `symmetrize`,
-//! `Repulsion`, `layout_step_`. The same seed on the same device gives the same bits.
+//! The stages stand alone, with their equations, in [`chandlery_ops::tsne`]: `knn` in
+//! [`neighbours`](chandlery_ops::tsne::neighbours), `perplexity_search` and `symmetrize` in
+//! [`affinities`](chandlery_ops::tsne::affinities), [`Repulsion`](chandlery_ops::tsne::Repulsion),
+//! and `layout_step_` in [`layout`](chandlery_ops::tsne::layout). The same seed on the same device
+//! gives the same bits.
 //!
 //! Sources: van der Maaten and Hinton, "Visualizing data using t-SNE", JMLR 9, 2008; Linderman et
 //! al., "Fast interpolation-based t-SNE", 2019; Han-Chen, "Accelerating TSNE with GPUs: from hours

@@ -10,6 +10,9 @@
 //! a minimises P   ⇔   |qⱼ| ≤ βⱼ, and qⱼ = βⱼ sign(aⱼ) where aⱼ ≠ 0
 //!                     (a ≥ 0:  qⱼ ≤ βⱼ, and qⱼ = βⱼ where aⱼ > 0)
 //!
+//! a*ⱼ = soft(qⱼ + Gⱼⱼ aⱼ, βⱼ) / Gⱼⱼ                     minimises P over aⱼ alone
+//! soft(z, β) = sign(z) max(|z| − β, 0)                  the soft threshold;  a ≥ 0: max(z − β, 0)
+//!
 //! ‖r‖² = ε − c·a − q·a
 //! s = min(1, min over |qⱼ| > 0 of βⱼ / |qⱼ|)            s r is dual feasible;  a ≥ 0: only positive qⱼ count
 //! D = s (ε − c·a) − ½ s² ‖r‖²                           D ≤ min P ≤ P(a)
@@ -44,8 +47,8 @@
 //! **[`LassoMethod::ActiveSet`]** repeats three steps for each signal:
 //!
 //! 1. Greedy coordinate descent over all atoms: the coordinate whose step lowers `P` most, measured
-//!    by `√Gⱼⱼ |a*ⱼ − aⱼ|` with `a*ⱼ = soft(qⱼ + Gⱼⱼ aⱼ, βⱼ) / Gⱼⱼ`, moves to its minimiser `a*ⱼ`;
-//!    ties go to the lowest index. Some atoms enter the support.
+//!    by `√Gⱼⱼ |a*ⱼ − aⱼ|`, moves to its minimiser `a*ⱼ`; ties go to the lowest index. Some atoms
+//!    enter the support.
 //! 2. Newton steps on the support with the signs fixed, by Cholesky factors of its Gram matrix,
 //!    each with an exact line search: along the direction `P` is quadratic between the points where
 //!    a coefficient changes its sign. Where atoms depend on each other linearly (a pivot of at most

@@ -224,7 +224,7 @@ impl Step {
     }
 }
 
-/// `a*ⱼ`; 0 for a zero atom.
+/// `a*ⱼ` by the soft threshold; 0 for a zero atom.
 fn minimiser<const POSITIVE: bool>(q: f64, a: f64, square: f64, beta: f64) -> f64 {
     if square <= 0. {
         return 0.;

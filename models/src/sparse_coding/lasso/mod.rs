@@ -14,8 +14,9 @@
 //! | `w` | [`Lasso::weights`] | `[n]` |
 //!
 //! All solvers work on the Gram matrix `B Bᵀ + λ I`, computed once, and the correlations `x Bᵀ` of
-//! some thousand signals at a time. [`chandlery_ops::codes::lasso`] has the formula of the gap, and
-//! what it means for penalties of 0 and in f32.
+//! some thousand signals at a time. [`chandlery_ops::codes::lasso`] has the soft threshold, by
+//! which a coordinate moves to its minimum, the formula of the gap, and what the gap means for
+//! penalties of 0 and in f32.
 //!
 //! [`Solver::CoordinateParallel`] is the algorithm of Raina, Madhavan and Ng, "Large-scale deep
 //! unsupervised learning using graphics processors", ICML 2009, section 6, and [`Solver::PRINTED`]

@@ -45,7 +45,7 @@ fn step<T: Real, const POSITIVE: bool>(q: T, a: T, beta: T) -> T {
     q - z
 }
 
-/// The minimiser `a*ⱼ` itself, exactly 0 where it is 0.
+/// The minimiser `a*ⱼ` itself by the soft threshold, exactly 0 where it is 0.
 #[inline(always)]
 pub(super) fn minimiser<T: Real, const POSITIVE: bool>(q: T, a: T, beta: T) -> T {
     let z = q + a;
