@@ -1,7 +1,9 @@
-//! `bench all`: commands of a page are run, and a page of what they print is written.
+//! `bench all`: commands of a page are run, and a page of what they print is written. `bench group`:
+//! ranks on the CPU.
 #![allow(clippy::unwrap_used)]
 mod common;
 use common::{BENCH, has, number};
+use serde_json::Value;
 
 #[test]
 fn commands_of_a_page_are_run_and_what_they_print_is_a_page() {
@@ -20,4 +22,19 @@ fn commands_of_a_page_are_run_and_what_they_print_is_a_page() {
     std::fs::write(at("page.md"), "## None\n").unwrap();
     let error = BENCH.fail(folder.path(), &["all", "--page", "page.md", "--device", "cpu"], 1);
     assert!(error.contains("--page: no command"), "{error}");
+}
+
+#[test]
+fn ranks_are_timed_on_the_cpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["group", "--device", "cpu", "--ranks", "3", "--what", "collectives", "--most-bytes", "5000"];
+    let made = BENCH.json(folder.path(), &[&args[..], &["--repeats", "1", "--calls", "2"]].concat());
+    let exchanges = made["exchanges"].as_array().unwrap();
+    let names: Vec<_> = exchanges.iter().filter_map(|row| row["collective"].as_str()).collect();
+    assert_eq!(names, ["all-reduce", "reduce-scatter", "all-gather"]);
+    // 1,000 numbers, and two more so that they divide by 3.
+    assert!(exchanges.iter().all(|row| row["bytes"] == 4008 && row["microseconds"].as_f64().unwrap() > 0.));
+    assert_eq!((&made["ranks"], &made["steps"]), (&Value::from(3), &Value::Array(vec![])));
+    let error = BENCH.fail(folder.path(), &["group", "--device", "cpu", "--ranks", "0"], 2);
+    assert!(error.contains("--ranks"), "{error}");
 }
