@@ -105,7 +105,10 @@ fn each<T: Send>(
         let ranks = seats.into_iter().zip(devices);
         let threads: Vec<_> =
             ranks.map(|(seat, device)| scope.spawn(move || of_rank(&seat, device))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a rank")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     })
 }
 
