@@ -27,7 +27,7 @@ fn commands_of_a_page_are_run_and_what_they_print_is_a_page() {
 #[test]
 fn ranks_are_timed_on_the_cpu() {
     let folder = tempfile::tempdir().unwrap();
-    let args = ["group", "--device", "cpu", "--ranks", "3", "--what", "collectives", "--most-bytes", "5000"];
+    let args = ["group", "--device", "cpu", "--ranks", "3", "--parts", "collectives", "--most-bytes", "5000"];
     let made = BENCH.json(folder.path(), &[&args[..], &["--repeats", "1", "--calls", "2"]].concat());
     let exchanges = made["exchanges"].as_array().unwrap();
     let names: Vec<_> = exchanges.iter().filter_map(|row| row["collective"].as_str()).collect();

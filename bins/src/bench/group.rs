@@ -32,13 +32,13 @@ pub struct GroupArgs {
     /// Ranks: GPUs from that of --device on, or threads on the CPU.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = at_least_one)]
     ranks: usize,
-    /// What to time, several separated by commas. Default: all.
+    /// Parts to time, several separated by commas. Default: all.
     #[arg(long, value_name = "PART,…", value_enum, value_delimiter = ',')]
-    what: Vec<What>,
+    parts: Vec<What>,
     /// Largest tensor of a collective, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 600_000_000)]
     most_bytes: usize,
-    /// Precision of the network's products; f32, tf32 or bf16.
+    /// Precision of the matrix products; f32, tf32 or bf16.
     #[arg(long, value_name = "PRECISION", default_value = "tf32")]
     precision: Precision,
     /// Calls or steps of one timed run.
@@ -115,7 +115,7 @@ pub(super) fn run(args: &GroupArgs) -> Result<()> {
     let first = args.timing.common.open_device()?;
     let devices = devices(&first, args.ranks)?;
     let report = Report::new(args.timing.common.json);
-    let asked = |what| args.what.is_empty() || args.what.contains(&what);
+    let asked = |what| args.parts.is_empty() || args.parts.contains(&what);
     let kind = device::describe(&first);
     report.line(&format!("{} ranks, the first on {kind}", args.ranks))?;
     let mut tables = Tables { ranks: args.ranks, device: kind, exchanges: vec![], steps: vec![] };

@@ -22,6 +22,11 @@ fn read(t: &Tensor) -> Vec<f64> {
     t.to_dtype(DType::F64).unwrap().to_vec1().unwrap()
 }
 
+/// The first line of an error; backtraces may stand below it.
+fn said(result: Result<()>) -> String {
+    result.unwrap_err().to_string().lines().next().unwrap_or_default().to_owned()
+}
+
 #[test]
 fn every_collective_of_every_type_is_what_its_formula_says() {
     const N: usize = 5;
@@ -94,29 +99,27 @@ fn parts_cover_all_items_in_order_and_differ_by_one_at_most() {
 
 #[test]
 fn ranks_that_differ_or_are_gone_end_the_wait_of_the_others() {
-    let said = each(3, |group| {
+    let words = each(3, |group| {
         let n = if group.rank() == 1 { 3 } else { 2 };
-        group.all_reduce_(&numbers(0, n, DType::F32)).unwrap_err().to_string()
+        said(group.all_reduce_(&numbers(0, n, DType::F32)))
     });
-    for words in said {
+    for words in words {
         assert!(words.starts_with("all_reduce_: all ranks must make the same call, got"), "{words}");
     }
-    let said = each(3, |group| match group.rank() {
+    let words = each(3, |group| match group.rank() {
         2 => {
             drop(group);
             String::new()
         }
-        _ => group.broadcast_(&numbers(0, 2, DType::F32), 0).unwrap_err().to_string(),
+        _ => said(group.broadcast_(&numbers(0, 2, DType::F32), 0)),
     });
-    assert_eq!(said[..2], ["broadcast_: rank 2 of 3 is gone"; 2]);
+    assert_eq!(words[..2], ["broadcast_: rank 2 of 3 is gone"; 2]);
 }
 
 #[test]
 fn arguments_without_sense_are_refused() {
     let group = Group::single();
     let x = numbers(0, 2, DType::F32);
-    let said =
-        |result: Result<()>| result.unwrap_err().to_string().lines().next().unwrap_or_default().to_owned();
     assert_eq!(said(group.broadcast_(&x, 1)), "broadcast_: root must be below 1, the number of ranks, got 1");
     assert_eq!(
         said(group.all_gather_(&numbers(0, 3, DType::F32), &x)),
