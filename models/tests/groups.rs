@@ -12,19 +12,14 @@ use chandlery::rbm::RbmConfig;
 use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Group, Philox};
-use std::thread;
 
 const CPU: Device = Device::Cpu;
 /// Rows of a minibatch; no number of ranks divides it into equal parts of whole blocks of draws.
 const BATCH: usize = 22;
 
-/// What each rank makes of its seat, on a thread of its own.
+/// What each of so many ranks makes of its seat.
 fn each<T: Send>(world: usize, of_rank: impl Fn(&Group) -> Result<T> + Sync) -> Result<Vec<T>> {
-    thread::scope(|scope| {
-        let (of_rank, seats) = (&of_rank, Group::threads(world).into_iter());
-        let threads: Vec<_> = seats.map(|seat| scope.spawn(move || of_rank(&seat))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
+    Group::on_threads(Group::threads(world), of_rank).into_iter().collect()
 }
 
 /// A network, how it is trained, and the classes of its labels.

@@ -94,22 +94,13 @@ fn two_gpus_train_at_once_in_two_threads_and_in_turn_in_one() -> Result<()> {
     Ok(())
 }
 
-/// What each rank makes of its seat and its device, on a thread of its own.
+/// What each rank makes of its seat and its device.
 fn each<T: Send>(
     seats: Vec<Group>,
     devices: &[Device],
     of_rank: impl Fn(&Group, &Device) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    std::thread::scope(|scope| {
-        let of_rank = &of_rank;
-        let ranks = seats.into_iter().zip(devices);
-        let threads: Vec<_> =
-            ranks.map(|(seat, device)| scope.spawn(move || of_rank(&seat, device))).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
+    Group::on_threads(seats, |group| of_rank(group, &devices[group.rank()])).into_iter().collect()
 }
 
 #[test]

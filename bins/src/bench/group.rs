@@ -12,7 +12,6 @@ use chandlery_ops::core::uniform;
 use chandlery_ops::{Group, Philox, Precision};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::thread;
 use std::time::Instant;
 
 /// Bytes of the tensors that are summed and gathered.
@@ -142,7 +141,7 @@ fn devices(first: &Device, ranks: usize) -> Result<Vec<Device>> {
     [Ok(first.clone())].into_iter().chain(rest).collect()
 }
 
-/// What each rank makes, on a thread of its own; the error of the lowest rank that has one.
+/// What each rank makes; the error of the lowest rank that has one.
 fn each<T: Send>(
     devices: &[Device],
     of_rank: impl Fn(&Group, &Device) -> Result<T> + Sync,
@@ -152,17 +151,9 @@ fn each<T: Send>(
         [Device::Cpu, ..] => Group::threads(devices.len()),
         _ => Group::on_gpus(devices)?,
     };
-    thread::scope(|scope| {
-        let of_rank = &of_rank;
-        let ranks = seats.into_iter().zip(devices);
-        let threads: Vec<_> =
-            ranks.map(|(seat, device)| scope.spawn(move || of_rank(&seat, device))).collect();
-        let made = threads.into_iter().enumerate().map(|(rank, thread)| {
-            let made = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            made.map_err(|err| anyhow!("rank {rank}: {err:#}"))
-        });
-        made.collect()
-    })
+    let made = Group::on_threads(seats, |group| of_rank(group, &devices[group.rank()]));
+    let of_rank = |(rank, made): (usize, Result<T>)| made.map_err(|err| anyhow!("rank {rank}: {err:#}"));
+    made.into_iter().enumerate().map(of_rank).collect()
 }
 
 /// Median, least and most seconds of one of `calls` calls, of `repeats` timed runs after an untimed one.

@@ -70,6 +70,18 @@ impl Group {
         seats.enumerate().map(|(rank, seat)| Self { rank, world, means: Means::Threads(seat) }).collect()
     }
 
+    /// What each rank makes of its seat, on a thread of its own, in the order of ranks. A panic of a
+    /// rank goes on in the caller when the others have ended.
+    pub fn on_threads<T: Send>(seats: Vec<Self>, of_rank: impl Fn(&Self) -> T + Sync) -> Vec<T> {
+        std::thread::scope(|scope| {
+            let of_rank = &of_rank;
+            let ranks = seats.into_iter().map(|seat| scope.spawn(move || of_rank(&seat)));
+            let ranks: Vec<_> = ranks.collect();
+            let joined = ranks.into_iter().map(|rank| rank.join());
+            joined.map(|made| made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        })
+    }
+
     /// Seats for threads of this process, one for each of these GPUs, by NCCL.
     ///
     /// # Errors

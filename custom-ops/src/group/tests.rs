@@ -1,16 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use candle::Device::Cpu;
-use std::thread;
-
-/// What each rank makes of its seat, on a thread of its own.
-fn each<T: Send>(world: usize, of_rank: impl Fn(Group) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let (of_rank, seats) = (&of_rank, Group::threads(world).into_iter());
-        let threads: Vec<_> = seats.map(|seat| scope.spawn(move || of_rank(seat))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
 
 /// Whole numbers, so that sums of all types are exact: rank `r` has `r + 1, r + 2, …`.
 fn numbers(rank: usize, n: usize, dtype: DType) -> Tensor {
@@ -32,7 +22,7 @@ fn every_collective_of_every_type_is_what_its_formula_says() {
     const N: usize = 5;
     for (world, dtype) in [1, 2, 3, 4].into_iter().flat_map(|world| TYPES.map(|dtype| (world, dtype))) {
         let sum = |i: usize| (0..world).map(|rank| (rank + 1 + i) as f64).sum::<f64>();
-        each(world, |group| {
+        Group::on_threads(Group::threads(world), |group| {
             let rank = group.rank();
             let x = numbers(rank, N, dtype);
             group.all_reduce_(&x).unwrap();
@@ -57,11 +47,11 @@ fn every_collective_of_every_type_is_what_its_formula_says() {
 
 #[test]
 fn many_calls_in_a_row_do_not_mix_where_ranks_are_not_equally_fast() {
-    let sums = each(3, |group| {
+    let sums = Group::on_threads(Group::threads(3), |group| {
         let mut sums = vec![];
         for call in 0..200u32 {
             if call as usize % 3 == group.rank() {
-                thread::yield_now();
+                std::thread::yield_now();
             }
             let x = Tensor::new(&[call, group.rank() as u32], &Cpu).unwrap();
             group.all_reduce_(&x).unwrap();
@@ -75,7 +65,7 @@ fn many_calls_in_a_row_do_not_mix_where_ranks_are_not_equally_fast() {
 
 #[test]
 fn a_view_takes_part_with_its_own_entries() {
-    each(2, |group| {
+    Group::on_threads(Group::threads(2), |group| {
         let whole = Tensor::zeros((3, 4), DType::F32, &Cpu).unwrap();
         let row = Tensor::ones((1, 4), DType::F32, &Cpu).unwrap();
         whole.slice_set(&row, 0, 1).unwrap();
@@ -99,18 +89,15 @@ fn parts_cover_all_items_in_order_and_differ_by_one_at_most() {
 
 #[test]
 fn ranks_that_differ_or_are_gone_end_the_wait_of_the_others() {
-    let words = each(3, |group| {
+    let words = Group::on_threads(Group::threads(3), |group| {
         let n = if group.rank() == 1 { 3 } else { 2 };
         said(group.all_reduce_(&numbers(0, n, DType::F32)))
     });
     for words in words {
         assert!(words.starts_with("all_reduce_: all ranks must make the same call, got"), "{words}");
     }
-    let words = each(3, |group| match group.rank() {
-        2 => {
-            drop(group);
-            String::new()
-        }
+    let words = Group::on_threads(Group::threads(3), |group| match group.rank() {
+        2 => String::new(),
         _ => said(group.broadcast_(&numbers(0, 2, DType::F32), 0)),
     });
     assert_eq!(words[..2], ["broadcast_: rank 2 of 3 is gone"; 2]);

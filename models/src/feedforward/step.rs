@@ -76,7 +76,7 @@ pub(super) struct Buffers {
 
 /// A rank's rows of a minibatch.
 #[derive(Clone)]
-pub(super) struct Share {
+struct Share {
     group: Group,
     rows: Range<usize>,
     /// Rows of the minibatch, those of all ranks.
@@ -84,7 +84,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn new(group: &Group, of: usize) -> Self {
+    fn new(group: &Group, of: usize) -> Self {
         Self { group: group.clone(), rows: group.rows(of), of }
     }
 }
@@ -102,7 +102,6 @@ impl Buffers {
         network: &Feedforward,
         config: &FeedforwardTrainConfig,
         philox: Philox,
-        group: &Group,
     ) -> Result<Self> {
         let (_, _, n) = places(network.config());
         let planes = match config.optimizer {
@@ -114,7 +113,8 @@ impl Buffers {
         let scalars = Tensor::zeros(2, DType::F32, device)?;
         let zero = || Tensor::new(&[0i64], device);
         let shared = Shared { params, scalars, steps: zero()?, counter: zero()? };
-        let buffers = Self::on(network, config, philox, Share::new(group, config.batch), shared)?;
+        let share = Share::new(&Group::single(), config.batch);
+        let buffers = Self::on(network, config, philox, share, shared)?;
         for (layer, (weight, bias)) in buffers.layers.iter().zip(network.layers()) {
             let own = &layer.step.params;
             for (to, from) in [(&own.weight, weight), (&own.bias, bias)] {
@@ -124,9 +124,18 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Buffers for another share of minibatches, on the same parameters and counters; `network` is
-    /// the one that they are for.
-    pub(super) fn for_share(&self, network: &Feedforward, philox: Philox, share: Share) -> Result<Self> {
+    /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters and
+    /// counters; `network` is the one that they are for.
+    pub(super) fn of_fewer(&self, network: &Feedforward, philox: Philox, rows: usize) -> Result<Self> {
+        self.for_share(network, philox, Share::new(&self.share.group, rows))
+    }
+
+    /// The same for this rank's rows of minibatches of as many, in a group.
+    pub(super) fn in_group(&self, network: &Feedforward, philox: Philox, group: &Group) -> Result<Self> {
+        self.for_share(network, philox, Share::new(group, self.share.of))
+    }
+
+    fn for_share(&self, network: &Feedforward, philox: Philox, share: Share) -> Result<Self> {
         let Self { params, scalars, steps, counter, .. } = self.clone();
         Self::on(network, &self.config, philox, share, Shared { params, scalars, steps, counter })
     }
@@ -260,9 +269,7 @@ impl Buffers {
             self.forward()?;
             self.backward()?;
         }
-        if !self.share.group.is_single() {
-            self.share.group.all_reduce_(&self.params.get(GRADIENT)?)?;
-        }
+        self.share.group.all_reduce_(&self.params.get(GRADIENT)?)?;
         self.update()?;
         if self.blocks != 0 {
             advance_(&self.counter, self.blocks)?;

@@ -21,7 +21,7 @@
 //! for all parameters, which lie in one flat buffer with their gradients. Everything is allocated
 //! in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
 //! they have places.
-use super::step::{Buffers, Share};
+use super::step::Buffers;
 use super::{Activation, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Task};
 use crate::check::{LabelsSeen, all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
@@ -65,7 +65,6 @@ pub struct FeedforwardTrainer {
     /// Shares its memory with `buffers`.
     model: Feedforward,
     stopping: EarlyStopping<Feedforward>,
-    group: Group,
     buffers: Buffers,
     replay: Replay,
     /// Whether steps are recorded.
@@ -121,8 +120,7 @@ impl FeedforwardTrainer {
         {
             other_place("FeedforwardTrainer", philox, weight, |n| layer.first_weights(n, philox))?;
         }
-        let group = Group::single();
-        let buffers = Buffers::new(network, &config, philox, &group)?;
+        let buffers = Buffers::new(network, &config, philox)?;
         let mut of_model = network.config().clone();
         of_model.preparation = of_model.preparation.to_device(network.device()).map_err(Error::wrap)?;
         let model = buffers.network(of_model)?;
@@ -141,7 +139,6 @@ impl FeedforwardTrainer {
             config,
             model,
             stopping,
-            group,
             buffers,
             replay,
             record,
@@ -175,10 +172,9 @@ impl FeedforwardTrainer {
                 self.config.batch
             )
         }
-        let share = Share::new(group, self.config.batch);
-        self.buffers = self.buffers.for_share(&self.model, self.philox, share)?;
+        self.buffers = self.buffers.in_group(&self.model, self.philox, group)?;
         self.replay = replay(self.model.device(), &self.buffers, self.record);
-        (self.group, self.partial) = (group.clone(), None);
+        self.partial = None;
         self.losses.in_group(group, &self.buffers.gathered)?;
         let b = &self.buffers;
         [&b.params, &b.steps, &b.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
@@ -408,7 +404,7 @@ impl MinibatchTrainer for FeedforwardTrainer {
             check_minibatch("FeedforwardTrainer", rows, self.config.batch, self.model.config().n_inputs())?;
         let full = n == self.config.batch;
         if !full && self.partial.as_ref().is_none_or(|(buffers, _)| buffers.batch() != n) {
-            let buffers = self.buffers.for_share(&self.model, self.philox, Share::new(&self.group, n))?;
+            let buffers = self.buffers.of_fewer(&self.model, self.philox, n)?;
             let replay = replay(self.model.device(), &buffers, false);
             self.partial = Some((buffers, replay));
         }
