@@ -4,6 +4,7 @@
 //! are not whole are removed, and what a run has on the disk stands. Only a training loop is given
 //! two seconds to finish its step and write a checkpoint, see [`orderly`]; if that takes longer, or
 //! at the second signal, its last checkpoint is what stands.
+use crate::report;
 use chandlery_datasets::whole::abandon;
 use signal_hook::consts::SIGINT;
 use std::io::{IsTerminal, Write};
@@ -14,8 +15,9 @@ use std::time::Duration;
 /// Exit codes are 128 and the number of the signal: 129 after SIGHUP, 130 after Ctrl-C, 143 after
 /// SIGTERM.
 const SIGNALLED: i32 = 128;
-/// How long a training loop may take to come to an end.
-const GRACE: Duration = Duration::from_millis(2000);
+/// How long a training loop may take to come to an end; one of several processes agrees on that with
+/// the others.
+const GRACE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 /// How long the last words may take: a reader that does not read is not waited for.
 const WORDS: Duration = Duration::from_millis(300);
 
@@ -82,7 +84,7 @@ fn received(signal: i32) {
     if is_first && state.orderly {
         drop(state);
         let late = move || {
-            std::thread::sleep(GRACE);
+            std::thread::sleep(GRACE[usize::from(report::are_several_ranks())]);
             end(signal)
         };
         if std::thread::Builder::new().spawn(late).is_ok() {
@@ -96,6 +98,11 @@ fn received(signal: i32) {
 
 /// Ends the process.
 fn end(signal: i32) -> ! {
+    end_now(SIGNALLED + signal)
+}
+
+/// Ends the process at once with this exit code, whatever it does; its last words are said.
+pub fn end_now(code: i32) -> ! {
     abandon();
     if let Some(words) = state().words.take() {
         let (said, wait) = channel();
@@ -112,7 +119,7 @@ fn end(signal: i32) -> ! {
             let _ = wait.recv_timeout(WORDS);
         }
     }
-    signal_hook::low_level::exit(SIGNALLED + signal)
+    signal_hook::low_level::exit(code)
 }
 
 /// The exit code of a program that a signal ended.

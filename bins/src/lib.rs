@@ -31,6 +31,7 @@ pub mod precision;
 pub mod program;
 pub mod programs;
 pub mod progress;
+pub mod ranks;
 pub mod read_args;
 mod readout;
 mod reconstructions;

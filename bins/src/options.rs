@@ -14,6 +14,7 @@ use chandlery::feedforward::ReconstructionLoss;
 use chandlery::schedule::Plan;
 use chandlery_datasets::patches::{ImageSet, PatchSize};
 use chandlery_datasets::{Dataset, ImageShape, count};
+use chandlery_ops::group::Place;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -248,11 +249,23 @@ pub struct Common {
 }
 
 impl Common {
-    /// Opens the device, after starting the threads of the CPU.
+    /// Opens the device of a command that runs in one process, after starting the threads of the CPU.
     ///
     /// # Errors
-    /// When the system refuses so many threads, or the device is missing.
+    /// When a launcher has started several processes, the system refuses so many threads, or the device
+    /// is missing.
     pub fn open_device(&self) -> anyhow::Result<Device> {
+        if let Ok(Some(place)) = Place::of_environment() {
+            anyhow::bail!(
+                "this command runs in one process, and a launcher has started {}; start it without torchrun, srun or mpirun",
+                place.world
+            )
+        }
+        self.open_device_alone()
+    }
+
+    /// The same, whatever started the process.
+    pub(crate) fn open_device_alone(&self) -> anyhow::Result<Device> {
         self.threads.start()?;
         self.device.open()
     }

@@ -1,6 +1,7 @@
 //! How a program begins and ends, and which program uses which model.
 use crate::interrupt;
-use crate::report::{Outcome, note, one_line};
+use crate::ranks;
+use crate::report::{Outcome, complain, one_line};
 use crate::session::args::parse;
 use crate::session::info::check_finished;
 use crate::stages;
@@ -33,11 +34,13 @@ pub fn main<C: Parser>(
 
 /// The exit code of this outcome; an error is printed.
 pub(crate) fn ended(bin: &str, outcome: Result<Outcome>) -> ExitCode {
+    let failed = outcome.as_ref().err().map(one_line);
+    ranks::end(failed.as_deref());
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Interrupted) => ExitCode::from(interrupt::exit_code()),
-        Err(err) => {
-            note(&format!("{bin}: {}", one_line(&err)));
+        Err(_) => {
+            complain(&format!("{bin}: {}", failed.unwrap_or_default()));
             ExitCode::FAILURE
         }
     }

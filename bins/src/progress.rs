@@ -5,7 +5,7 @@
 //! [0:05] annealing: 3 %, about 2 min left
 //! [1:05] annealing: 38 %, about 1 min left
 //! ```
-use crate::report::seconds;
+use crate::report::{rank, seconds};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -15,6 +15,11 @@ use std::time::{Duration, Instant};
 /// When the first line of a log is due, and those after it.
 const FIRST: Duration = Duration::from_secs(5);
 const EACH: Duration = Duration::from_secs(60);
+
+/// Standard error, five times a second; of several processes rank 0 draws.
+fn to_stderr() -> ProgressDrawTarget {
+    if rank() > 0 { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(5) }
+}
 
 /// A bar over rows, steps or iterations, with the time left and the rate of the first two.
 ///
@@ -44,7 +49,7 @@ impl Progress {
     }
 
     fn new(total: u64, done: u64, count: &str) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
+        let bar = ProgressBar::with_draw_target(Some(total), to_stderr());
         // The template is a constant: were it wrong, the plain bar is still a bar.
         let template = format!("{{msg:26}} {{bar:30}} {{percent:>3}} %  {count}  {{eta}} left");
         if let Ok(style) = ProgressStyle::with_template(&template) {
@@ -113,7 +118,7 @@ pub struct Spinner {
 impl Spinner {
     /// Shows `text` until the value is dropped.
     pub fn new(text: &str) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let bar = ProgressBar::with_draw_target(None, to_stderr());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             bar.set_style(style);
         }
@@ -140,7 +145,7 @@ struct Log {
 impl Log {
     /// None on a terminal, which shows the bar.
     fn to_stderr(bar: &ProgressBar, done: u64) -> Option<Self> {
-        if std::io::stderr().is_terminal() {
+        if std::io::stderr().is_terminal() || rank() > 0 {
             return None;
         }
         // A reader that has gone ends nothing.

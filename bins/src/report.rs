@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// How a program that met no error ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +21,36 @@ pub enum Outcome {
     Interrupted,
 }
 
+/// Which rank this process is, and of how many; not set where it is alone.
+static RANK: OnceLock<(usize, usize)> = OnceLock::new();
+
+/// This process is one of several, of which only rank 0 says something, but for errors.
+pub(crate) fn be_rank(rank: usize, world: usize) {
+    RANK.get_or_init(|| (rank, world));
+}
+
+/// Which rank this process is.
+pub(crate) fn rank() -> usize {
+    RANK.get().map_or(0, |&(rank, _)| rank)
+}
+
+/// Whether this process is one of several.
+pub(crate) fn are_several_ranks() -> bool {
+    RANK.get().is_some()
+}
+
 /// Says something on standard error. A reader that has gone has no use for it.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", with_options(text));
+    if rank() == 0 {
+        let _ = writeln!(std::io::stderr(), "{}", with_options(text));
+    }
+}
+
+/// Says what went wrong on standard error, on each rank.
+pub(crate) fn complain(text: &str) {
+    let of_rank = RANK.get().filter(|(rank, _)| *rank > 0);
+    let of_rank = of_rank.map(|(rank, world)| format!("rank {rank} of {world}: ")).unwrap_or_default();
+    let _ = writeln!(std::io::stderr(), "{of_rank}{}", with_options(text));
 }
 
 /// What is said on standard error before the next line or note: not where a command is refused,
@@ -152,6 +179,9 @@ impl Report {
 }
 
 fn print(text: &str) -> Result<()> {
+    if rank() > 0 {
+        return Ok(());
+    }
     to_stdout(|out| Ok(writeln!(out, "{text}")?))
 }
 

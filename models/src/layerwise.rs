@@ -11,7 +11,7 @@ use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::{Feed, Preparation};
-use chandlery_ops::Philox;
+use chandlery_ops::{Group, Philox};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -90,6 +90,7 @@ pub struct LayerwiseTrainer<L: StackLayer> {
     layers: Vec<L>,
     layer: usize,
     trainer: L::LayerTrainer,
+    group: Group,
 }
 
 /// What a checkpoint says beside its tensors.
@@ -131,7 +132,7 @@ impl<L: StackLayer> LayerwiseTrainer<L> {
         let layers: Vec<_> =
             layers.iter().map(|layer| layer.to(DType::F32, &device)).collect::<Result<_>>()?;
         let trainer = L::above(&[], lowest, config.preparation(), first.clone(), philox)?;
-        Ok(Self { config, training, philox, layers, layer: 0, trainer })
+        Ok(Self { config, training, philox, layers, layer: 0, trainer, group: Group::single() })
     }
 
     /// Goes on to the next layer; `false` when all are trained.
@@ -147,11 +148,13 @@ impl<L: StackLayer> LayerwiseTrainer<L> {
     }
 
     fn begin_layer(&mut self, layer: usize) -> Result<()> {
+        self.trainer.gather()?;
         self.layers[self.layer] = self.trainer.model()?;
         let philox = Philox { stream: self.philox.stream.wrapping_add(layer as u64), ..self.philox };
         let (lower, rest) = self.layers.split_at(layer);
         let training = self.training[layer].clone();
-        self.trainer = L::above(lower, &rest[0], self.config.preparation(), training, philox)?;
+        let above = L::above(lower, &rest[0], self.config.preparation(), training, philox)?;
+        self.trainer = above.in_group(&self.group)?;
         self.layer = layer;
         Ok(())
     }
@@ -278,6 +281,15 @@ impl<L: StackLayer> Trainer for LayerwiseTrainer<L> {
 
     fn steps(&self) -> u64 {
         self.trainer.steps()
+    }
+
+    /// Each layer is trained so when its turn comes.
+    fn in_group(self, group: &Group) -> Result<Self> {
+        Ok(Self { trainer: self.trainer.in_group(group)?, group: group.clone(), ..self })
+    }
+
+    fn gather(&mut self) -> Result<()> {
+        self.trainer.gather()
     }
 
     fn model(&self) -> Result<LayerStack<L>> {

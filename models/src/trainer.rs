@@ -2,6 +2,7 @@
 use crate::early_stopping::{Best, Convergence, Converging, EarlyStopping};
 use candle::{Device, Error, Result, Tensor};
 use chandlery_datasets::Feed;
+use chandlery_ops::Group;
 use serde::Serialize;
 use serde_json::Value;
 use std::ops::{ControlFlow, Range};
@@ -53,6 +54,32 @@ pub trait Trainer {
     /// # Errors
     /// When there was no such step, or training has diverged.
     fn metrics(&mut self) -> Result<Self::Metrics>;
+
+    /// Trains with the other ranks of a group: each does its part of every step, and all come to the
+    /// same model, that of one rank up to the order of sums. All begin with the state of rank 0, and
+    /// make the same calls in the same order. The trainer says what is divided, and what is exchanged.
+    ///
+    /// # Errors
+    /// When training is not divided over ranks, a minibatch has too few rows for so many, or a rank is
+    /// gone.
+    fn in_group(self, group: &Group) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        if group.is_single() {
+            return Ok(self);
+        }
+        candle::bail!("this training is not divided over several ranks; start it with one")
+    }
+
+    /// Gives all ranks of a group what [`model`](Self::model) and [`save`](Self::save) need of the parts
+    /// that each has: to be called on all of them before. By default every rank has all of it.
+    ///
+    /// # Errors
+    /// When a rank is gone.
+    fn gather(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// A copy of the model as trained so far.
     ///

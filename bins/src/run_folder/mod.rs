@@ -75,6 +75,11 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// The folder of a run to which another process writes.
+    pub fn of_another(path: &Path) -> Self {
+        Self::at(path)
+    }
+
     fn at(path: &Path) -> Self {
         Self { path: path.to_owned(), lock: None, manifest: Arc::default() }
     }

@@ -1,6 +1,7 @@
 //! Options of every training command, and what `--resume` refuses.
 use crate::help::called;
 use crate::options::{Common, at_least_one, bytes, not_negative};
+use crate::ranks::RanksArgs;
 use anyhow::Result;
 use chandlery_datasets::{FeedConfig, Split};
 use clap::error::ErrorKind;
@@ -79,6 +80,9 @@ pub struct SessionArgs {
     /// pressed then.
     #[arg(long, value_name = "STEPS", hide = true, value_parser = at_least_one)]
     pub stop_after_steps: Option<usize>,
+    /// How many processes train together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
     /// Where the program computes, and how it reports.
     #[command(flatten)]
     pub common: Common,
@@ -99,12 +103,14 @@ impl SessionArgs {
 
 /// Options that `--resume` accepts: those of the process, and those that extend a run. The run
 /// keeps all others.
-const WITH_RESUME: [&str; 10] = [
+const WITH_RESUME: [&str; 12] = [
     "resume",
     "checkpoint_every",
     "chunk_bytes",
     "resident_bytes",
     "stop_after_steps",
+    "gpus",
+    "group_timeout",
     "device",
     "threads",
     "json",

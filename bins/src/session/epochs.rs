@@ -3,11 +3,13 @@ use super::{METRICS, PlaceOf, Run, Session};
 use crate::args::converge;
 use crate::interrupt::{self, Orderly};
 use crate::progress::Progress;
+use crate::ranks::Ranks;
 use crate::report::{Outcome, of_data};
 use crate::stages::{self, Stage};
 use anyhow::Result;
 use chandlery::{Convergence, Converging, MinibatchTrainer, Trainer};
 use chandlery_datasets::{Feed, count};
+use chandlery_ops::group::Wish;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -180,6 +182,7 @@ where
                 let is_due = |every: usize| self.place.batch / every > (self.place.batch - taken) / every;
                 if self.place.batch < feed.n_batches() && report_every.is_some_and(is_due) {
                     let metrics = self.trainer.metrics()?;
+                    self.trainer.gather()?;
                     let seconds = before + started.elapsed().as_secs_f64();
                     let pace = Pace::new(self.place.epoch, self.place.batch * feed.config().batch, seconds);
                     let measuring = stages::enter(Stage::Measures);
@@ -187,8 +190,8 @@ where
                     drop(measuring);
                     self.report(line, &words, &bar)?;
                 }
-                let stop = self.watch.stops_after(taken, &orderly);
-                let save = stop || self.watch.checkpoint_is_due();
+                let Wish { save, stop } = self.watch.after(taken, &orderly)?;
+                let save = save || stop;
                 if save || since_check >= STEPS_BETWEEN_CHECKS {
                     self.trainer.check()?;
                     since_check = 0;
@@ -205,6 +208,7 @@ where
             // Waits for the device, and fails when training has diverged: before anything is kept
             // of the epoch.
             let metrics = self.trainer.metrics()?;
+            self.trainer.gather()?;
             let seconds = before + started.elapsed().as_secs_f64();
             let pace = Pace::new(self.place.epoch, feed.n_rows(), seconds);
             let measuring = stages::enter(Stage::Measures);
@@ -213,7 +217,7 @@ where
             let Ended { line, words, loss, stop } = ended;
             self.keep(Made { iterations: 1, line, words, loss: Some(loss) }, &bar)?;
             stopped = stop | self.converged(loss, until, n, &bar)?;
-            if self.watch.checkpoint_is_due() {
+            if self.watch.checkpoint_is_due_alone() {
                 self.trainer.check()?;
                 self.save()?;
             }
@@ -221,8 +225,7 @@ where
         bar.finish();
         self.trainer.check()?;
         self.save()?;
-        orderly.done();
-        Ok(Outcome::Done)
+        self.watch.ended(orderly)
     }
 }
 
@@ -274,8 +277,8 @@ impl<R: Run> Session<R> {
                 converged = self.converged(loss, until, n, &bar)?;
             }
             bar.advance(iterations as u64);
-            let stop = self.watch.stops_after(iterations, &orderly);
-            if stop || self.watch.checkpoint_is_due() {
+            let Wish { save, stop } = self.watch.after(iterations, &orderly)?;
+            if save || stop {
                 self.save()?;
             }
             if stop {
@@ -285,8 +288,7 @@ impl<R: Run> Session<R> {
         }
         bar.finish();
         save_last(self)?;
-        orderly.done();
-        Ok(Outcome::Done)
+        self.watch.ended(orderly)
     }
 
     /// Whether the loss of the epoch that ended just now ends the training, which is then said.
@@ -306,7 +308,9 @@ impl<R: Run> Session<R> {
 
     /// Keeps a line, and says it unless there are no words for it.
     fn report(&mut self, line: R::Line, words: &str, bar: &Progress) -> Result<()> {
-        self.folder.append_json_line(METRICS, &line)?;
+        if self.watch.ranks.is_first() {
+            self.folder.append_json_line(METRICS, &line)?;
+        }
         self.place.reports.push(line);
         if words.is_empty() { Ok(()) } else { bar.suspend(|| self.report.line(words)) }
     }
@@ -325,6 +329,7 @@ pub(super) struct Watch {
     /// What the last checkpoint took.
     save_seconds: f64,
     stop_after: Option<usize>,
+    pub(super) ranks: Ranks,
 }
 
 /// Largest share of the time that checkpoints take.
@@ -334,9 +339,23 @@ impl Watch {
     /// Starts the clocks of a run that has lasted `before` seconds already: a checkpoint is due
     /// every `checkpoint_seconds`, and the loop stops after `stop_after` steps of this process, or
     /// never.
-    pub(super) fn start(before: f64, checkpoint_seconds: f64, stop_after: Option<usize>) -> Self {
-        let now = Instant::now();
-        Self { started: now, saved: now, before, steps: 0, checkpoint_seconds, save_seconds: 0., stop_after }
+    pub(super) fn start(
+        before: f64,
+        checkpoint_seconds: f64,
+        stop_after: Option<usize>,
+        ranks: Ranks,
+    ) -> Self {
+        let (now, save_seconds) = (Instant::now(), 0.);
+        Self {
+            started: now,
+            saved: now,
+            before,
+            steps: 0,
+            checkpoint_seconds,
+            save_seconds,
+            stop_after,
+            ranks,
+        }
     }
 
     /// How many of `n` steps may be made before the loop must stop, at least one.
@@ -344,10 +363,33 @@ impl Watch {
         self.stop_after.map_or(n, |all| n.min(all.saturating_sub(self.steps))).max(1)
     }
 
-    /// Counts steps, and says whether the loop must stop after them.
-    fn stops_after(&mut self, steps: usize, orderly: &Orderly) -> bool {
+    /// Counts steps, and says what is to be done after them: on all ranks the same.
+    ///
+    /// # Errors
+    /// When another rank is gone.
+    fn after(&mut self, steps: usize, orderly: &Orderly) -> Result<Wish> {
         self.steps += steps;
-        orderly.asked() || self.stop_after.is_some_and(|n| self.steps >= n)
+        let save = self.ranks.is_first() && self.checkpoint_is_due();
+        let wish = self.ranks.after_step(Wish { save, stop: orderly.asked() })?;
+        Ok(Wish { stop: wish.stop || self.stop_after.is_some_and(|n| self.steps >= n), ..wish })
+    }
+
+    /// The loop has come to its own end.
+    ///
+    /// # Errors
+    /// When another rank is gone.
+    fn ended(&self, orderly: Orderly) -> Result<Outcome> {
+        if !self.ranks.are_several() {
+            orderly.done();
+            return Ok(Outcome::Done);
+        }
+        let stops = self.ranks.any_stops(orderly.asked())?;
+        Ok(if stops { Outcome::Interrupted } else { Outcome::Done })
+    }
+
+    /// Whether a checkpoint is due where there is nobody to agree with.
+    fn checkpoint_is_due_alone(&self) -> bool {
+        !self.ranks.are_several() && self.checkpoint_is_due()
     }
 
     /// Whether so long has passed since the last checkpoint that another is due. Where they were
@@ -411,10 +453,10 @@ mod tests {
     #[test]
     fn a_loop_stops_after_the_steps_it_was_given_and_never_without() {
         let orderly = interrupt::orderly();
-        let mut watch = Watch::start(5., 0., Some(2));
-        assert_eq!([(); 3].map(|()| watch.stops_after(1, &orderly)), [false, true, true]);
+        let mut watch = Watch::start(5., 0., Some(2), Ranks::default());
+        assert_eq!([(); 3].map(|()| watch.after(1, &orderly).unwrap().stop), [false, true, true]);
         assert!(watch.checkpoint_is_due() && watch.run_seconds() >= 5.);
-        let mut watch = Watch::start(0., f64::MAX, None);
-        assert!(!watch.stops_after(1, &orderly) && !watch.checkpoint_is_due());
+        let mut watch = Watch::start(0., f64::MAX, None, Ranks::default());
+        assert!(watch.after(1, &orderly).unwrap().is_none() && !watch.checkpoint_is_due());
     }
 }

@@ -1,7 +1,7 @@
 //! `run.json`: what a run was asked for, from which it can be resumed.
 use crate::interrupt;
 use crate::options::{DataArgs, MOST_COUNT};
-use crate::report::{Outcome, Report};
+use crate::report::{Outcome, Report, rank};
 use crate::run_folder::RunFolder;
 use anyhow::{Context, Result, bail};
 use chandlery_datasets::Fingerprint;
@@ -118,7 +118,9 @@ impl Kind {
             bail!("{}: this is a run of `{1}`; resume it with `{1} {0}`", at(), found.kind)
         }
         let info = found.info()?;
-        Ok((folder.locked().with_context(at)?, info))
+        // Of several processes rank 0 has it, and writes.
+        let folder = if rank() == 0 { folder.locked().with_context(at)? } else { folder };
+        Ok((folder, info))
     }
 
     /// What the run of this command in a folder was asked for; none where there is no run. Other

@@ -34,6 +34,7 @@ pub use info::{Kind, RunInfo};
 pub use trained::Trained;
 
 use crate::device::describe;
+use crate::ranks::{self, Ranks};
 use crate::report::{Outcome, Report};
 use crate::run_folder::{Existing, RunFolder, command_line};
 use crate::stages::{self, Stage};
@@ -104,6 +105,7 @@ pub struct Asked<R: Run> {
     /// What is made of them.
     pub settings: R::Settings,
     args: SessionArgs,
+    ranks: Ranks,
     resumed: Option<Resumed>,
 }
 
@@ -119,14 +121,14 @@ struct Resumed {
 }
 
 impl<R: Run> Asked<R> {
-    /// Opens the device, and reads `run.json` of the run to resume; `given` is what the command
+    /// Meets the other processes where there are several, opens the device, and reads `run.json` of the run to resume; `given` is what the command
     /// line says.
     ///
     /// # Errors
     /// When the device is missing, `given` is refused, or the folder holds no run of this command.
     pub fn new(args: &SessionArgs, given: impl FnOnce() -> Result<(R::Input, R::Settings)>) -> Result<Self> {
         let report = Report::new(args.common.json);
-        let device = args.common.open_device()?;
+        let (ranks, device) = ranks::join(&args.ranks, &args.common)?;
         let (input, settings, resumed) = match &args.resume {
             None => {
                 let (input, settings) = given()?;
@@ -151,7 +153,7 @@ impl<R: Run> Asked<R> {
             }
         };
         stages::from_here_on(Stage::Preparation);
-        Ok(Self { report, device, input, settings, args: args.clone(), resumed })
+        Ok(Self { report, device, input, settings, args: args.clone(), ranks, resumed })
     }
 
     /// The folder of the run to resume; none for a new run.
@@ -161,8 +163,8 @@ impl<R: Run> Asked<R> {
 
     /// The same for another trainer.
     pub fn by<Q: Run<Input = R::Input, Settings = R::Settings>>(self) -> Asked<Q> {
-        let Self { report, device, input, settings, args, resumed } = self;
-        Asked { report, device, input, settings, args, resumed }
+        let Self { report, device, input, settings, args, ranks, resumed } = self;
+        Asked { report, device, input, settings, args, ranks, resumed }
     }
 
     /// Minibatches of the rows that are trained on, in the order of `seed`: of as many rows as
@@ -242,13 +244,17 @@ impl<R: Run> Asked<R> {
         new: impl FnOnce(&R::Settings, &Device) -> Result<R::Trainer>,
         load: impl Fn(&R::Settings, &Path, &Device) -> Result<(R::Trainer, Value)>,
     ) -> Result<Session<R>> {
-        let Self { report, device, input, settings, args, resumed } = self;
+        let Self { report, device, input, settings, args, ranks, resumed } = self;
+        ranks.agree(|| asked_for::<R>(&input, &settings, &rows, resumed.is_some()))?;
+        let group = ranks.group(&device)?;
         let began = Instant::now();
         let (folder, info, trainer, place, before) = match resumed {
             None => {
                 let existing = if args.overwrite { Existing::Overwrite } else { Existing::Refuse };
-                RunFolder::check(args.out.as_deref(), existing)?;
-                let trainer = new(&settings, &device)?;
+                if ranks.is_first() {
+                    RunFolder::check(args.out.as_deref(), existing)?;
+                }
+                let trainer = new(&settings, &device)?.in_group(&group)?;
                 let info = RunInfo {
                     kind: R::KIND.command.to_owned(),
                     version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -259,14 +265,19 @@ impl<R: Run> Asked<R> {
                     n_rows: rows.n,
                     fingerprint: rows.fingerprint,
                 };
-                let folder = RunFolder::create(R::KIND.folder, args.out.as_deref(), existing)?;
                 // What comes before the first step, such as a search for neighbours, counts too.
                 let place = Place { run_seconds: began.elapsed().as_secs_f64(), ..Place::default() };
-                checkpoints::begin(
-                    &folder,
-                    |path| store::<R>(&trainer, path, &place),
-                    || folder.write_json(info::FILE, &info),
-                )?;
+                let folder = if ranks.is_first() {
+                    let folder = RunFolder::create(R::KIND.folder, args.out.as_deref(), existing)?;
+                    checkpoints::begin(
+                        &folder,
+                        |path| store::<R>(&trainer, path, &place),
+                        || folder.write_json(info::FILE, &info),
+                    )?;
+                    folder
+                } else {
+                    RunFolder::of_another(args.out.as_deref().unwrap_or(Path::new("runs")))
+                };
                 (folder, info, trainer, place, 0.)
             }
             Some(Resumed { folder, version, mut command, directory, n_rows, fingerprint, extended }) => {
@@ -284,12 +295,17 @@ impl<R: Run> Asked<R> {
                         rows.data
                     )
                 }
-                let (trainer, place) = checkpoints::read(&folder, &report, |path| {
+                let load = |path: &Path| {
                     let (trainer, place) = load(&settings, path, &device)?;
                     let place: PlaceOf<R> = serde_json::from_value(place)
                         .map_err(|e| anyhow!("{}: not a checkpoint: {e}", path.display()))?;
                     Ok((trainer, place))
-                })?;
+                };
+                let (trainer, place) = ranks.first_then(
+                    || checkpoints::read(&folder, &report, load),
+                    || load(&folder.join(checkpoints::CHECKPOINT)),
+                )?;
+                let trainer = trainer.in_group(&group)?;
                 ensure!(
                     !(extended && place.converging.converged()),
                     "--epochs: this run must not have been ended by --tolerance, and it was after {}; start a new run with a smaller --tolerance",
@@ -301,13 +317,15 @@ impl<R: Run> Asked<R> {
                 let kind = R::KIND.command.to_owned();
                 let info =
                     RunInfo { kind, version, command, directory, input, settings, n_rows, fingerprint };
-                if extended {
+                if extended && ranks.is_first() {
                     // The checkpoint has the schedules of the extended run, so it comes first.
                     checkpoints::write(&folder, |path| store::<R>(&trainer, path, &place))?;
                     folder.write_json(info::FILE, &info)?;
                 }
-                // Lines after the checkpoint were written by steps that are made again.
-                folder.write_json_lines(METRICS, &place.reports)?;
+                if ranks.is_first() {
+                    // Lines after the checkpoint were written by steps that are made again.
+                    folder.write_json_lines(METRICS, &place.reports)?;
+                }
                 let before = place.run_seconds;
                 (folder, info, trainer, place, before)
             }
@@ -321,12 +339,31 @@ impl<R: Run> Asked<R> {
             data: rows.data.to_owned(),
             folder,
             info,
-            watch: Watch::start(spent, args.checkpoint_every, args.stop_after_steps),
+            watch: Watch::start(spent, args.checkpoint_every, args.stop_after_steps, ranks),
             trainer,
             place,
             earlier: before,
         })
     }
+}
+
+/// What the processes of a run must have been asked for alike, a line each.
+fn asked_for<R: Run>(
+    input: &R::Input,
+    settings: &R::Settings,
+    rows: &Rows<'_>,
+    resumes: bool,
+) -> Result<String> {
+    let mut lines = format!("version: {}\ncommand: {}\n", env!("CARGO_PKG_VERSION"), R::KIND.command);
+    lines += &format!("--resume: {resumes}\nrows: {} of {}\n", rows.n, rows.data);
+    lines += &format!("content of the data: {}\n", serde_json::to_string(&rows.fingerprint)?);
+    for (of, value) in
+        [("input", serde_json::to_value(input)?), ("settings", serde_json::to_value(settings)?)]
+    {
+        let fields = value.as_object().into_iter().flatten();
+        fields.for_each(|(name, value)| lines += &format!("{of} {name}: {value}\n"));
+    }
+    Ok(lines)
 }
 
 /// Refuses to extend a run to fewer iterations than it has made; `which` says which are counted.
@@ -384,14 +421,18 @@ impl<R: Run> Session<R> {
     pub fn save(&mut self) -> Result<()> {
         self.place.run_seconds = self.watch.run_seconds();
         let began = Instant::now();
-        checkpoints::write(&self.folder, |path| store::<R>(&self.trainer, path, &self.place))?;
+        self.trainer.gather()?;
+        if self.watch.ranks.is_first() {
+            checkpoints::write(&self.folder, |path| store::<R>(&self.trainer, path, &self.place))?;
+        }
         self.watch.checkpoint_written(began);
         Ok(())
     }
 
     /// Ends the training: the trainer, whose memory the caller can free, and what is left of the
-    /// session.
+    /// session. Of several processes rank 0 goes on alone, and the others wait for it.
     pub fn trained(self) -> (R::Trainer, Trained<R>) {
+        self.watch.ranks.only_first_goes_on();
         let Self { report, device, folder, info, trainer, mut place, earlier, watch, .. } = self;
         place.run_seconds = watch.run_seconds();
         stages::from_here_on(Stage::Measures);

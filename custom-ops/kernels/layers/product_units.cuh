@@ -11,6 +11,7 @@ struct UnitNumbers {
   unsigned long long low;
   long long mean_at, sample_at;
   unsigned long long seed, stream, offset;
+  unsigned long long by, at;  // blocks of draws: from one row to the next, and before the first column
   float scale, mean_scale;
   unsigned gaussian, drawn;
 };
@@ -28,7 +29,7 @@ __device__ __forceinline__ void finish_units(T* out, float (&x)[4], const float 
   const size_t e = (size_t)row * width + col;
   if (n.sample_at >= 0) {
     float sample[4];
-    samples_of<BERNOULLI>(x, mean, x, n.drawn, philox, e / 4, sample);
+    samples_of<BERNOULLI>(x, mean, x, n.drawn, philox, n.by * row + n.at + col / 4, sample);
     store4(out + n.sample_at + e, sample);
   }
   if (n.mean_at >= 0) {

@@ -13,7 +13,8 @@
 //          out: f32, bf16 or f16 (rounded to nearest even), planes of n elements from mean_at and
 //          sample_at, not overlapping each other or an input; a place below 0 is a plane not
 //          wanted. counter: [1] i64 or null
-// scalars  n_units >= 1; drawn 0 or 1; seed, stream, offset, mean_scale: any values
+// scalars  n_units >= 1; by: 0, or where units are some of more: blocks of draws of a row of all, and `at`
+//          those before the first (n_units a multiple of 4); drawn 0 or 1; seed, stream, offset, mean_scale: any values
 // launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and
 //          strides over the grid; 16-byte access where addresses allow it. The result does not
 //          depend on the launch
@@ -29,7 +30,7 @@
 
 template <Unit UNIT, bool QUICK, typename T>
 __device__ void units(T* out, long long mean_at, long long sample_at, size_t low, float mean_scale, const float* pre,
-                      const float* bias, const float* std, size_t n, size_t n_units, bool drawn,
+                      const float* bias, const float* std, size_t n, size_t n_units, size_t by, size_t at, bool drawn,
                       const Philox& philox) {
   const size_t stride = (size_t)gridDim.x * blockDim.x;
   const size_t groups = n / 4 + (n % 4 != 0);
@@ -53,7 +54,7 @@ __device__ void units(T* out, long long mean_at, long long sample_at, size_t low
     if (sample_at >= 0) {
       float sample[4], s[4] = {1.f, 1.f, 1.f, 1.f};
       if (UNIT == GAUSSIAN && std) load_units(std, unit, n_units, count, s);
-      samples_of<UNIT>(x, mean, s, drawn, philox, g, sample);
+      samples_of<UNIT>(x, mean, s, drawn, philox, by ? e / n_units * by + at + unit / 4 : g, sample);
       store_parts(out + sample_at + e, UNIT == BERNOULLI ? 0 : low, sample, count);  // 0 and 1 are exact
     }
     if (mean_at >= 0) {
@@ -67,14 +68,17 @@ __device__ void units(T* out, long long mean_at, long long sample_at, size_t low
 #define UNITS(NAME, UNIT, T)                                                                                       \
   extern "C" __global__ void NAME(T* out, const long long mean_at, const long long sample_at, const size_t low,    \
                                   const float mean_scale, const float* pre, const float* bias, const float* std,   \
-                                  const size_t n, const size_t n_units, const unsigned drawn,                      \
+                                  const size_t n, const size_t n_units, const size_t by, const size_t at,          \
+                                  const unsigned drawn,                                                            \
                                   const unsigned long long seed, const unsigned long long stream,                  \
                                   const unsigned long long offset, const long long* counter) {                     \
-    const Philox at = philox_at(seed, stream, offset, counter);                                                    \
+    const Philox philox = philox_at(seed, stream, offset, counter);                                                \
     if (sizeof(T) == 2 && low == 0)                                                                                \
-      units<UNIT, true>(out, mean_at, sample_at, low, mean_scale, pre, bias, std, n, n_units, drawn != 0, at);     \
+      units<UNIT, true>(out, mean_at, sample_at, low, mean_scale, pre, bias, std, n, n_units, by, at, drawn != 0,  \
+                        philox);                                                                                   \
     else                                                                                                           \
-      units<UNIT, false>(out, mean_at, sample_at, low, mean_scale, pre, bias, std, n, n_units, drawn != 0, at);    \
+      units<UNIT, false>(out, mean_at, sample_at, low, mean_scale, pre, bias, std, n, n_units, by, at, drawn != 0, \
+                         philox);                                                                                  \
   }
 UNITS(units_bernoulli_f32, BERNOULLI, float)
 UNITS(units_gaussian_f32, GAUSSIAN, float)

@@ -22,6 +22,17 @@ pub fn cuda_device(ordinal: usize) -> Result<Device> {
     candle::bail!("cuda_device: this build has no CUDA for GPU {ordinal}; build with the feature `cuda`")
 }
 
+/// How many GPUs this process sees (`CUDA_VISIBLE_DEVICES` applies); none without the feature `cuda`.
+///
+/// # Errors
+/// When the driver is missing or does not answer.
+pub fn n_gpus() -> Result<usize> {
+    #[cfg(feature = "cuda")]
+    return crate::core::cuda::n_gpus();
+    #[cfg(not(feature = "cuda"))]
+    Ok(0)
+}
+
 /// The name of a device: for a GPU the name from its driver, such as `NVIDIA H200`; for the CPU
 /// `cpu`.
 ///

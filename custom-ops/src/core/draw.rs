@@ -34,6 +34,25 @@ pub enum Draws<'a> {
         /// The counter, in blocks: one i64 on the device of the other tensors.
         counter: &'a Tensor,
     },
+    /// The same for some columns of a matrix: entry `[r, c]` takes the draw of entry `[r, first + c]` of
+    /// a matrix of `of` columns, as one rank of several does that has these. Both are multiples of 4.
+    Columns {
+        /// Seed, stream and the offset to which the counter is added.
+        philox: Philox,
+        /// As of `Counter`.
+        counter: &'a Tensor,
+        /// The first column of the whole matrix that there is.
+        first: usize,
+        /// How many columns the whole matrix has.
+        of: usize,
+    },
+}
+
+/// Where the draws of a row of some columns begin, in blocks: `by · row + at`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowBlocks {
+    pub by: usize,
+    pub at: usize,
 }
 
 /// [`Draws`] that were checked: on the CPU the counter is already added.
@@ -50,6 +69,7 @@ impl<'a> Draws<'a> {
             Draws::Mode => return Ok(None),
             Draws::At(philox) => return Ok(Some(Place { philox, counter: None })),
             Draws::Counter { philox, counter } => (philox, counter),
+            Draws::Columns { .. } => candle::bail!("{op}: draws must be those of all columns"),
         };
         if counter.dtype() != DType::I64 || counter.elem_count() != 1 {
             let (dtype, shape) = (counter.dtype(), counter.dims());
@@ -61,6 +81,25 @@ impl<'a> Draws<'a> {
         }
         let blocks = counter.reshape(())?.to_scalar::<i64>()?;
         Ok(Some(Place { philox: philox.skipped(blocks as u64), counter: None }))
+    }
+}
+
+impl<'a> Draws<'a> {
+    /// The checked place of a matrix of `n` columns, and where its rows begin if these are some of more.
+    pub(crate) fn place_of_columns(
+        self,
+        op: &'static str,
+        n: usize,
+        device: &Device,
+    ) -> Result<Option<(Place<'a>, Option<RowBlocks>)>> {
+        let Draws::Columns { philox, counter, first, of } = self else {
+            return Ok(self.place(op, device)?.map(|place| (place, None)));
+        };
+        if [n, first, of].iter().any(|n| n % 4 != 0) || first + n > of {
+            candle::bail!("{op}: columns must lie within {of} by fours, got {n} from {first} on")
+        }
+        let place = Draws::Counter { philox, counter }.place(op, device)?;
+        Ok(place.map(|place| (place, Some(RowBlocks { by: of / 4, at: first / 4 }))))
     }
 }
 

@@ -26,7 +26,7 @@ pub mod upload;
 pub(crate) mod vector;
 
 pub use binarize::{bernoulli, bernoulli_into_, bernoulli_into_reference};
-pub use device::{cuda_device, device_name, free_memory, most_memory};
+pub use device::{cuda_device, device_name, free_memory, most_memory, n_gpus};
 pub use draw::{Draws, normal, normal_, uniform, uniform_};
 pub use philox::{Philox, PhiloxRng};
 pub use replay::Replay;

@@ -1,4 +1,4 @@
-//! Ranks that compute together: threads on the CPU, or GPUs by NCCL.
+//! Ranks that compute together: threads or processes on the CPU, or GPUs by NCCL.
 //!
 //! A [`Group`] is one rank's seat among `world` of them. All ranks call the same collectives in the
 //! same order, with tensors of the same type and size; each call returns when the rank's own part is
@@ -17,19 +17,32 @@
 //!
 //! [`Group::single`] is one rank alone: its collectives copy at most, and need no library.
 //!
+//! Processes find each other by the environment of their launcher, [`Place::of_environment`], meet with
+//! a time limit, [`Processes::meet`], and watch each other from then on.
+//!
 //! Cost of an all-reduce of `b` bytes by NCCL: `2 (world − 1) / world · b` over the slowest link, and
 //! some 20 µs. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 //! workstations", J. Parallel Distrib. Comput. 69, 2009.
+mod call;
+mod environment;
+mod frames;
+mod meeting;
 #[cfg(feature = "cuda")]
 mod nccl;
+mod processes;
+mod shared;
 mod threads;
+
+pub use environment::Place;
+pub use processes::{OnLoss, Processes, SILENCE, Wish};
 
 use crate::core::check::expect_layout;
 use crate::core::op::{Io, Kernel, operands};
-use candle::{CpuStorage, DType, Device, Result, Tensor, WithDType};
+use call::{Call, Summed};
+use candle::{CpuStorage, DType, Device, Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
-use threads::{Call, Seat};
+use threads::Seat;
 
 /// Types that ranks exchange.
 const TYPES: [DType; 6] = [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::U32];
@@ -47,6 +60,7 @@ pub struct Group {
 enum Means {
     Alone,
     Threads(Arc<Seat>),
+    Processes(Arc<Processes>),
     #[cfg(feature = "cuda")]
     Nccl(Arc<nccl::Communicator>),
 }
@@ -105,21 +119,26 @@ impl Group {
         )
     }
 
-    /// The seat of a process among `world` of them, each with its own GPU. Rank 0 makes the
-    /// [`GroupId`] and hands it to all; returns when all have come.
+    /// The seat of a process among those that it met, each with a device of its own: by NCCL where
+    /// these are GPUs, and over TCP on the CPU, which is for trying things and no faster than one process.
     ///
     /// # Errors
-    /// When NCCL is missing or older than 2.18, or `rank` is not below `world`.
-    #[cfg(feature = "cuda")]
-    pub fn of_processes(rank: usize, world: usize, id: &GroupId, device: &Device) -> Result<Self> {
-        if rank >= world {
-            candle::bail!("Group::of_processes: rank must be below {world}, the number of ranks, got {rank}")
-        }
+    /// When NCCL is missing or older than 2.18, two processes have one GPU, or some have a GPU and others
+    /// none.
+    pub fn of_processes(processes: &Arc<Processes>, device: &Device) -> Result<Self> {
+        let (rank, world) = (processes.rank(), processes.world());
         if world == 1 {
             return Ok(Self::single());
         }
-        let seat = nccl::of_processes(rank, world, &id.0, device)?;
-        Ok(Self { rank, world, means: Means::Nccl(Arc::new(seat)) })
+        let means = match device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(_) => Means::Nccl(Arc::new(nccl::of_processes(processes, device)?)),
+            _ => {
+                processes.agree("the device cpu")?;
+                Means::Processes(processes.clone())
+            }
+        };
+        Ok(Self { rank, world, means })
     }
 
     /// Which of the ranks this is, from 0.
@@ -229,38 +248,6 @@ impl Group {
     }
 }
 
-/// What a group of processes is told apart by: rank 0 makes it, and all ranks are given it.
-#[cfg(feature = "cuda")]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupId([u8; nccl::ID_BYTES]);
-
-#[cfg(feature = "cuda")]
-impl GroupId {
-    /// A new one.
-    ///
-    /// # Errors
-    /// When NCCL is missing or older than 2.18.
-    pub fn new() -> Result<Self> {
-        nccl::new_id().map(Self)
-    }
-
-    /// Its bytes, to be sent to the other ranks.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Of the bytes that rank 0 sent.
-    ///
-    /// # Errors
-    /// When there are more or fewer.
-    pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
-        match bytes.try_into() {
-            Ok(bytes) => Ok(Self(bytes)),
-            Err(_) => candle::bail!("GroupId: bytes must be {}, got {}", nccl::ID_BYTES, bytes.len()),
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     AllReduce,
@@ -275,35 +262,13 @@ struct Collective<'a> {
     dtype: DType,
 }
 
-/// A number that ranks add.
-trait Summed: WithDType {
-    fn sum(numbers: impl Iterator<Item = Self>) -> Self;
-}
-
-macro_rules! summed {
-    ($($type:ty: |$numbers:ident| $sum:expr;)+) => {$(
-        impl Summed for $type {
-            fn sum($numbers: impl Iterator<Item = Self>) -> Self {
-                $sum
-            }
-        }
-    )+};
-}
-summed! {
-    f64: |numbers| numbers.sum();
-    f32: |numbers| numbers.map(f64::from).sum::<f64>() as f32;
-    half::f16: |numbers| Self::from_f64(numbers.map(f64::from).sum());
-    half::bf16: |numbers| Self::from_f64(numbers.map(f64::from).sum());
-    i64: |numbers| numbers.fold(0, i64::wrapping_add);
-    u32: |numbers| numbers.fold(0, u32::wrapping_add);
-}
-
 impl Collective<'_> {
     fn on_cpu<T: Summed>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let op = io.op;
         let (of_all, root) = (|len: usize| Call { op, dtype: T::DTYPE, len, root: None }, self.what.root());
         let meet = |call: Call, mine: &[T]| match &self.group.means {
             Means::Threads(seat) => seat.meet(call, mine.to_vec()),
+            Means::Processes(processes) => call.among(processes, mine),
             Means::Alone => Ok(vec![Arc::new(mine.to_vec())]),
             #[cfg(feature = "cuda")]
             Means::Nccl(_) => {
@@ -378,5 +343,7 @@ impl Kernel for Collective<'_> {
     }
 }
 
+#[cfg(test)]
+mod process_tests;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 //!
 //! The dozen symbols below are all that is taken of it. A communicator belongs to a device and gets
 //! its collectives on the stream of that device, or on that of a recording.
+use super::processes::Processes;
 use super::{Group, Means, What};
 use crate::core::cuda::{Gpu, alone};
 use crate::core::op::Io;
@@ -184,17 +185,31 @@ pub(super) fn of_one_process(devices: &[Device]) -> Result<Vec<Communicator>> {
     })
 }
 
-pub(super) fn of_processes(
-    rank: usize,
-    world: usize,
-    id: &[u8; ID_BYTES],
-    device: &Device,
-) -> Result<Communicator> {
+/// Of a process, whose device must be its own: rank 0 makes the id and all get it.
+pub(super) fn of_processes(processes: &Processes, device: &Device) -> Result<Communicator> {
+    const CALL: &str = "Group::of_processes";
+    let gpu = gpu_of(device)?;
+    let (rank, world) = (processes.rank(), processes.world());
+    let own = format!("{:?}", gpu.stream().context().uuid().w()?.bytes).into_bytes();
+    let all = processes.exchange(own.clone())?;
+    if let Some(other) = all.iter().position(|of| *of == own).filter(|&other| other < rank) {
+        candle::bail!(
+            "{CALL}: each rank must have a GPU of its own, and ranks {other} and {rank} have the same; start at most one process for each GPU"
+        )
+    }
+    if let Some(other) = all.iter().position(|of| of.starts_with(b"the device")) {
+        candle::bail!("{CALL}: rank {rank} has a GPU, and rank {other} has none")
+    }
     let nccl = Nccl::get()?;
+    let made = if rank == 0 { new_id()?.to_vec() } else { Vec::new() };
+    let ids = processes.exchange(made)?;
+    let Some(Ok(id)) = ids.first().map(|id| <[u8; ID_BYTES]>::try_from(id.as_slice())) else {
+        candle::bail!("{CALL}: rank 0 has sent no id")
+    };
     alone(|| {
         gpu_of(device)?;
         let mut raw = std::ptr::null_mut();
-        nccl.check("Group::of_processes", init_rank(nccl, &mut raw, world, id, rank))?;
+        nccl.check(CALL, init_rank(nccl, &mut raw, world, &id, rank))?;
         Ok(Communicator { raw: Mutex::new(Raw(raw)), device: device.clone() })
     })
 }

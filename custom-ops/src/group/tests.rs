@@ -17,31 +17,34 @@ fn said(result: Result<()>) -> String {
     result.unwrap_err().to_string().lines().next().unwrap_or_default().to_owned()
 }
 
+/// Compares each collective of a type with its formula.
+pub(super) fn assert_collectives(group: &Group, dtype: DType) {
+    const N: usize = 5;
+    let (rank, world) = (group.rank(), group.world());
+    let sum = |i: usize| (0..world).map(|rank| (rank + 1 + i) as f64).sum::<f64>();
+    let x = numbers(rank, N, dtype);
+    group.all_reduce_(&x).unwrap();
+    assert_eq!(read(&x), (0..N).map(sum).collect::<Vec<_>>(), "all_reduce_ {dtype:?} of {world}");
+
+    let all = numbers(rank, world * N, dtype);
+    let part = Tensor::zeros(N, dtype, &Cpu).unwrap();
+    group.reduce_scatter_(&part, &all).unwrap();
+    let want: Vec<f64> = (rank * N..(rank + 1) * N).map(sum).collect();
+    assert_eq!(read(&part), want, "reduce_scatter_ {dtype:?} of {world}");
+
+    group.all_gather_(&all, &numbers(rank, N, dtype)).unwrap();
+    let want: Vec<f64> = (0..world).flat_map(|rank| read(&numbers(rank, N, dtype))).collect();
+    assert_eq!(read(&all), want, "all_gather_ {dtype:?} of {world}");
+
+    let x = numbers(rank, N, dtype);
+    group.broadcast_(&x, world - 1).unwrap();
+    assert_eq!(read(&x), read(&numbers(world - 1, N, dtype)), "broadcast_ {dtype:?} of {world}");
+}
+
 #[test]
 fn every_collective_of_every_type_is_what_its_formula_says() {
-    const N: usize = 5;
     for (world, dtype) in [1, 2, 3, 4].into_iter().flat_map(|world| TYPES.map(|dtype| (world, dtype))) {
-        let sum = |i: usize| (0..world).map(|rank| (rank + 1 + i) as f64).sum::<f64>();
-        Group::on_threads(Group::threads(world), |group| {
-            let rank = group.rank();
-            let x = numbers(rank, N, dtype);
-            group.all_reduce_(&x).unwrap();
-            assert_eq!(read(&x), (0..N).map(sum).collect::<Vec<_>>(), "all_reduce_ {dtype:?} of {world}");
-
-            let all = numbers(rank, world * N, dtype);
-            let part = Tensor::zeros(N, dtype, &Cpu).unwrap();
-            group.reduce_scatter_(&part, &all).unwrap();
-            let want: Vec<f64> = (rank * N..(rank + 1) * N).map(sum).collect();
-            assert_eq!(read(&part), want, "reduce_scatter_ {dtype:?} of {world}");
-
-            group.all_gather_(&all, &numbers(rank, N, dtype)).unwrap();
-            let want: Vec<f64> = (0..world).flat_map(|rank| read(&numbers(rank, N, dtype))).collect();
-            assert_eq!(read(&all), want, "all_gather_ {dtype:?} of {world}");
-
-            let x = numbers(rank, N, dtype);
-            group.broadcast_(&x, world - 1).unwrap();
-            assert_eq!(read(&x), read(&numbers(world - 1, N, dtype)), "broadcast_ {dtype:?} of {world}");
-        });
+        Group::on_threads(Group::threads(world), |group| assert_collectives(group, dtype));
     }
 }
 

@@ -1,18 +1,9 @@
 //! Ranks that are threads of one process: each lays its numbers down, and takes up those of all.
-use candle::{DType, Result};
+use super::call::Call;
+use candle::Result;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
-/// What a rank calls; all ranks must call the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Call {
-    pub op: &'static str,
-    pub dtype: DType,
-    /// Entries that a rank brings, or gets.
-    pub len: usize,
-    pub root: Option<usize>,
-}
 
 /// The place of a thread.
 #[derive(Debug)]
@@ -85,16 +76,7 @@ impl Seat {
             for (rank, (other, _)) in
                 round.brought.iter().enumerate().filter_map(|(r, b)| Some((r, b.as_ref()?)))
             {
-                if *other != call {
-                    candle::bail!(
-                        "{op}: all ranks must make the same call, got {} of {} on rank {} and {} of {} on rank {rank}",
-                        words(&call),
-                        call.len,
-                        self.rank,
-                        words(other),
-                        other.len
-                    )
-                }
+                call.expect_same(self.rank, other, rank)?;
             }
             if round.brought.iter().all(Option::is_some) {
                 let brought = round.brought.iter().flatten();
@@ -114,11 +96,6 @@ impl Seat {
             state = table.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-fn words(call: &Call) -> String {
-    let root = call.root.map(|root| format!(" from rank {root}")).unwrap_or_default();
-    format!("{}{root} of {}", call.op, call.dtype.as_str())
 }
 
 impl Drop for Seat {

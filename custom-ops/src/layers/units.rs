@@ -12,7 +12,7 @@
 //! | `pre`  | `pre`             | `[rows, n_units]` f32                                 |
 //! | `bias` | `bias`            | `[n_units]` f32                                       |
 //! | `std`  | `std`             | `[n_units]` f32, at least 0; all 1 when not given     |
-//! | `u` `z`| [`Draws`]         | uniform and normal; element `row · n_units + unit`    |
+//! | `u` `z`| [`Draws`]         | uniform and normal; element `row · n_units + unit`, or of [`Draws::Columns`] |
 //! |        | `planes`          | `[n_planes, rows, n_units]` f32, bf16 or f16          |
 //!
 //! Sources: Hinton, "A practical guide to training restricted Boltzmann machines", 2010, sections 3
@@ -39,7 +39,7 @@ mod cpu;
 pub(crate) use cpu::{Plane, store, store_low};
 
 use crate::core::check::expect_layout;
-use crate::core::draw::{Draws, Place, normal, uniform};
+use crate::core::draw::{Draws, Place, RowBlocks, normal, uniform};
 use crate::core::op::{Io, Kernel, new_tensor, operands};
 use crate::core::philox::Philox;
 use candle::{CpuStorage, DType, Layout, Result, Tensor};
@@ -158,11 +158,12 @@ pub fn units_(
         }
         check(planes, "std", std, &[n_units])?;
     }
-    let place = draws.place(OP, planes.device())?;
+    let (place, blocks) = draws.place_of_columns(OP, n_units, planes.device())?.unzip();
     if rows * n_units == 0 {
         return Ok(());
     }
-    let op = Units { unit, out, place, dtype: planes.dtype(), n: rows * n_units, n_units };
+    let (blocks, dtype) = (blocks.flatten(), planes.dtype());
+    let op = Units { unit, out, place, blocks, dtype, n: rows * n_units, n_units };
     let io = operands(OP).write("planes", planes).read("pre", pre).read("bias", bias).maybe("std", std);
     io.maybe("counter", place.and_then(|place| place.counter)).run(&op)
 }
@@ -278,6 +279,8 @@ struct Units<'a> {
     unit: Unit,
     out: UnitPlanes,
     place: Option<Place<'a>>,
+    /// Where the draws of rows begin, if units are some of more.
+    blocks: Option<RowBlocks>,
     dtype: DType,
     n: usize,
     n_units: usize,
@@ -310,7 +313,18 @@ impl Units<'_> {
             mean_scale: self.out.mean_scale,
             philox: self.place.map(|place| place.philox),
         };
-        pass.run(0, self.n, [mean, mean_low], [sample, sample_low]);
+        let (mut mean, mut sample) = ([mean, mean_low], [sample, sample_low]);
+        let Some(RowBlocks { by, at }) = self.blocks else {
+            pass.run(0, self.n, mean, sample);
+            return Ok(());
+        };
+        for (row, pre) in pre.chunks_exact(self.n_units).enumerate() {
+            let philox = pass.philox.map(|philox| philox.skipped((by * row + at) as u64));
+            let (of_row, behind) = cpu::split_at(mean, self.n_units);
+            let (of_sample, behind_sample) = cpu::split_at(sample, self.n_units);
+            cpu::Pass { pre, philox, ..pass }.run(0, self.n_units, of_row, of_sample);
+            (mean, sample) = (behind, behind_sample);
+        }
         Ok(())
     }
 }
@@ -348,9 +362,10 @@ impl Kernel for Units<'_> {
             let launch = gpu.launch(OP, "units", &format!("units_{unit}_{dtype}"))?.write(&mut planes);
             let launch = launch.num(at.mean).num(at.sample).num(at.low);
             let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).maybe(&std);
-            let launch =
-                launch.num(n).num(self.n_units).num(u32::from(self.place.is_some())).draws(philox, &counter);
-            // SAFETY: (T*, 2 × long long, size_t, float, 3 × const float*, 2 × size_t, unsigned, 3
+            let RowBlocks { by, at } = self.blocks.unwrap_or(RowBlocks { by: 0, at: 0 });
+            let launch = launch.num(n).num(self.n_units).num(by).num(at);
+            let launch = launch.num(u32::from(self.place.is_some())).draws(philox, &counter);
+            // SAFETY: (T*, 2 × long long, size_t, float, 3 × const float*, 4 × size_t, unsigned, 3
             // × unsigned long long, const long long*). `units_` checked that pre holds n floats and
             // bias and std n_units; the span reaches to the end of the last plane that is written,
             // and planes of a tensor do not overlap. The counter is one i64 or null.

@@ -153,34 +153,6 @@ impl FeedforwardTrainer {
         Ok(trainer)
     }
 
-    /// Trains with the other ranks of a group: each computes the gradient of its own rows of every
-    /// minibatch, [`Group::rows`], and all make the step of their sum, so that all have the same
-    /// parameters to the bit. They are those of one rank up to the order of sums, dropout included.
-    ///
-    /// All ranks begin with the parameters of rank 0, and make the same calls of
-    /// [`step`](MinibatchTrainer::step), each with all rows of the minibatch, of `check` and of
-    /// `metrics`, which are of all rows. Cost: an all-reduce of 4 bytes a parameter each step.
-    ///
-    /// # Errors
-    /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
-    pub fn in_group(mut self, group: &Group) -> Result<Self> {
-        let least = 4 * (group.world() - 1) + 1;
-        if self.config.batch < least {
-            candle::bail!(
-                "FeedforwardTrainer::in_group: batch must be at least {least} for {} ranks, got {}",
-                group.world(),
-                self.config.batch
-            )
-        }
-        self.buffers = self.buffers.in_group(&self.model, self.philox, group)?;
-        self.replay = replay(self.model.device(), &self.buffers, self.record);
-        self.partial = None;
-        self.losses.in_group(group, &self.buffers.gathered)?;
-        let b = &self.buffers;
-        [&b.params, &b.steps, &b.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
-        Ok(self)
-    }
-
     fn since_report(&self) -> Result<SinceReport> {
         const ADVICE: &str = "lower the learning rate, or scale the input";
         self.range.as_ref().map_or(Ok(()), |range| range.check("FeedforwardTrainer"))?;
@@ -357,6 +329,33 @@ impl Trainer for FeedforwardTrainer {
 
     fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// Trains with the other ranks of a group: each computes the gradient of its own rows of every
+    /// minibatch, [`Group::rows`], and all make the step of their sum, so that all have the same
+    /// parameters to the bit. They are those of one rank up to the order of sums, dropout included.
+    ///
+    /// [`step`](MinibatchTrainer::step) takes all rows of the minibatch on every rank, and `metrics` are of
+    /// all rows. Cost: an all-reduce of 4 bytes a parameter each step.
+    ///
+    /// # Errors
+    /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
+    fn in_group(mut self, group: &Group) -> Result<Self> {
+        let least = 4 * (group.world() - 1) + 1;
+        if self.config.batch < least {
+            candle::bail!(
+                "FeedforwardTrainer::in_group: batch must be at least {least} for {} ranks, got {}",
+                group.world(),
+                self.config.batch
+            )
+        }
+        self.buffers = self.buffers.in_group(&self.model, self.philox, group)?;
+        self.replay = replay(self.model.device(), &self.buffers, self.record);
+        self.partial = None;
+        self.losses.in_group(group, &self.buffers.gathered)?;
+        let b = &self.buffers;
+        [&b.params, &b.steps, &b.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
+        Ok(self)
     }
 
     fn model(&self) -> Result<Feedforward> {

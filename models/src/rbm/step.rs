@@ -4,7 +4,10 @@
 //! memory, so that it can be recorded as a CUDA graph. For the equations see
 //! [`train`](super::train).
 mod minibatches;
+mod share;
 mod weights;
+
+pub(super) use share::HiddenShare;
 
 use self::minibatches::{input_of, inputs_of, minibatches_at_once};
 use self::weights::{States, Units, Weights};
@@ -39,6 +42,8 @@ pub(super) struct Buffers {
     pub(super) visible_unit: Unit,
     pub(super) philox: Philox,
     pub(super) weights: Weights,
+    /// The hidden units that are there: all, or those of a rank.
+    pub(super) share: HiddenShare,
     /// `[4, n_hidden]` and `[4, n_visible]`, see [`bias_step_`].
     pub(super) hidden_state: Tensor,
     pub(super) visible_state: Tensor,
@@ -69,13 +74,15 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// `cells` are those in which the lowest RBM has its visible units.
+    /// `cells` are those in which the lowest RBM has its visible units; `rbm` has the hidden units of
+    /// `share`.
     pub(super) fn new(
         lower: &[Rbm],
         rbm: &Rbm,
         cells: Option<Cells>,
         config: &RbmTrainConfig,
         philox: Philox,
+        share: HiddenShare,
     ) -> Result<Self> {
         let device = rbm.weight().device();
         let (batch, n_visible, n_hidden) = (config.batch, rbm.config().n_visible, rbm.config().n_units());
@@ -165,6 +172,7 @@ impl Buffers {
             lowest: lowest.filter_grid(),
             cells,
             weights,
+            share,
             hidden_state: state(rbm.bias())?,
             visible_state: state(rbm.visible_bias())?,
             scalars: zeros(&[3])?,
@@ -187,10 +195,11 @@ impl Buffers {
         self.cells
     }
 
-    /// The RBM whose parameters are these buffers; its weights are a copy where they are in halves.
+    /// The RBM whose parameters are these buffers, of the hidden units of this rank; its weights are a
+    /// copy where they are in halves.
     pub(super) fn rbm(&self, config: &RbmConfig) -> Result<Rbm> {
         Rbm::from_tensors(
-            config.clone(),
+            self.share.config(config),
             self.weights.params()?.get(0)?,
             self.hidden_state.get(0)?,
             self.visible_state.get(0)?,
@@ -273,7 +282,7 @@ impl Buffers {
     fn hidden_phase(&self, from: usize, out: UnitPlanes, draws: &mut Philox) -> Result<()> {
         let visible = self.visible_by_part(self.read_by_hidden(), from, 1)?.squeeze(1)?;
         let place = match out.sample {
-            Some(_) => Draws::Counter { philox: *draws, counter: &self.counter },
+            Some(_) => self.share.draws(*draws, &self.counter),
             None => Draws::Mode,
         };
         let out = UnitPlanes { low: (self.weights.parts() == 2).then_some(H_PLANES), ..out };
@@ -312,7 +321,7 @@ impl Buffers {
             draws: place,
         };
         let stdev = variance.map(|moments| &moments.stdev);
-        self.weights.visible_units(&self.hidden.get(H_DRAWN)?, to, stdev)?;
+        self.weights.visible_units(&self.hidden.get(H_DRAWN)?, to, stdev, &self.share.group)?;
         if drawn {
             *draws = draws.advanced(self.visible_pre.elem_count());
         }
@@ -323,7 +332,7 @@ impl Buffers {
     fn n_hidden_draws(&self) -> usize {
         match self.weights.maps() {
             Some(maps) => self.config.batch * maps.n_draws(),
-            None => self.hidden_pre.elem_count(),
+            None => self.share.n_draws(self.config.batch),
         }
     }
 

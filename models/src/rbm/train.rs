@@ -32,8 +32,8 @@
 //! gradient of both phases, and one pass for each of units, weights and biases. Everything is
 //! allocated in [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of
 //! `n_visible · n_hidden · batch` FLOP.
-use super::step::{Buffers, H_DRAWN};
-use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
+use super::step::{Buffers, H_DRAWN, HiddenShare};
+use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit, WeightStorage};
 use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
@@ -45,9 +45,9 @@ use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch, one_by_one};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::Philox;
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::normal;
+use chandlery_ops::{Group, Philox};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
@@ -77,6 +77,8 @@ pub struct RbmTrainer {
     cells: Option<Cells>,
     buffers: Buffers,
     replays: Replays,
+    /// Where ranks share the hidden units: the state of all of them, as it was gathered last.
+    gathered_state: Option<Vec<(&'static str, Tensor)>>,
     /// For a minibatch that is not full, once there was one.
     partial: Option<Partial>,
     /// Of the rows, where the lowest visible units are Bernoulli.
@@ -97,6 +99,26 @@ pub struct RbmTrainer {
 struct Partial {
     buffers: Buffers,
     replays: Replays,
+}
+
+/// The step on a full minibatch, recorded.
+fn replays_of(buffers: &Buffers, device: &Device) -> Replays {
+    let step = buffers.clone();
+    match step.variance {
+        None => Replays::new(device, buffers.at_once, move |n| step.run(n)),
+        // Learned variances are rare and small: their update is written with candle's ops, which
+        // allocate.
+        Some(_) => Replays::unrecorded(device, move |n| step.run(n)),
+    }
+}
+
+/// Which dimension of a tensor of the state is that of hidden units.
+fn hidden_dim(name: &str) -> Option<usize> {
+    match name {
+        "params" | "hidden_state" | "chain" => Some(1),
+        "velocity" => Some(0),
+        _ => None,
+    }
 }
 
 /// The name of the trainer in its checkpoints.
@@ -155,15 +177,10 @@ impl RbmTrainer {
             }
             None => (lower.to_vec(), rbm.clone()),
         };
-        let buffers = Buffers::new(&below, &own, lowest_cells, &config, philox)?;
-        let step = buffers.clone();
+        let share = HiddenShare::whole(own.config());
+        let buffers = Buffers::new(&below, &own, lowest_cells, &config, philox, share)?;
         let device = rbm.weight().device();
-        let replays = match step.variance {
-            None => Replays::new(device, buffers.at_once, move |n| step.run(n)),
-            // Learned variances are rare and small: their update is written with candle's ops,
-            // which allocate.
-            Some(_) => Replays::unrecorded(device, move |n| step.run(n)),
-        };
+        let replays = replays_of(&buffers, device);
         let bernoulli = lowest.config().visible == VisibleUnit::Bernoulli;
         let range = bernoulli
             .then(|| UnitRange::new("Bernoulli visible units", "gaussian ones", device))
@@ -175,6 +192,7 @@ impl RbmTrainer {
             cells,
             buffers,
             replays,
+            gathered_state: None,
             partial: None,
             range,
             lower,
@@ -222,9 +240,17 @@ impl RbmTrainer {
         &self.lower
     }
 
-    /// Everything that the next step depends on, by name; the tensors share memory with the
-    /// trainer, but for weights in halves.
+    /// Everything that the next step depends on, by name, of all ranks.
     fn state(&self) -> Result<Vec<(&'static str, Tensor)>> {
+        match &self.gathered_state {
+            _ if self.buffers.share.group.is_single() => self.own_state(),
+            Some(state) => Ok(state.clone()),
+            None => candle::bail!("RbmTrainer: call gather on all ranks before model or save"),
+        }
+    }
+
+    /// The same of this rank; the tensors share memory with the trainer, but for weights in halves.
+    fn own_state(&self) -> Result<Vec<(&'static str, Tensor)>> {
         let b = &self.buffers;
         let mut state = vec![
             ("params", b.weights.params()?),
@@ -253,11 +279,15 @@ impl RbmTrainer {
     /// # Errors
     /// When a tensor is missing or has another shape.
     pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
-        let state = self.state()?;
-        checkpoint::put_back("RbmTrainer", state.iter().map(|(name, t)| (*name, t)), |name| {
-            self.reordered(name, stored.of_trainer(name)?, Cells::windows, Cells::rows)
-        })?;
+        self.put_back(|name| self.reordered(name, stored.of_trainer(name)?, Cells::windows, Cells::rows))?;
         [self.steps, self.gathered, self.gathered_rows] = stored.counts()?;
+        Ok(())
+    }
+
+    /// Copies what `of` gives for each name to the state of this rank.
+    fn put_back(&self, of: impl Fn(&str) -> Result<Tensor>) -> Result<()> {
+        let state = self.own_state()?;
+        checkpoint::put_back("RbmTrainer", state.iter().map(|(name, t)| (*name, t)), of)?;
         let Some((_, params)) = state.iter().find(|(name, _)| *name == "params") else { return Ok(()) };
         self.buffers.weights.set_params(params)
     }
@@ -280,8 +310,31 @@ impl RbmTrainer {
 
     /// The RBM in training with its visible units in their own order.
     fn rbm(&self) -> Result<Rbm> {
+        if !self.buffers.share.group.is_single() {
+            return self.gathered_rbm();
+        }
         let rbm = self.buffers.rbm(&self.own)?;
         self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
+    }
+
+    /// The same of the state that was gathered.
+    fn gathered_rbm(&self) -> Result<Rbm> {
+        let state = self.state()?;
+        let first = |wanted: &str| match state.iter().find(|(name, _)| *name == wanted) {
+            Some((_, t)) => t.get(0),
+            None => candle::bail!("RbmTrainer: the state has no {wanted}"),
+        };
+        let [weight, hidden, visible] = [first("params")?, first("hidden_state")?, first("visible_state")?];
+        Rbm::from_tensors(self.own.clone(), weight, hidden, visible, None)
+    }
+
+    /// The RBMs below as steps take them.
+    fn below(&self) -> Result<Vec<Rbm>> {
+        let mut lower = self.lower.clone();
+        if let (Some(cells), Some(lowest)) = (self.buffers.lowest_cells(), lower.first_mut()) {
+            *lowest = cells.rbm(lowest)?;
+        }
+        Ok(lower)
     }
 
     /// A step on fewer rows than a minibatch has. Of persistent chains as many take it as there are
@@ -289,11 +342,7 @@ impl RbmTrainer {
     fn partial_step(&mut self, rows: &Tensor) -> Result<()> {
         let n = rows.dim(0)?;
         if self.partial.as_ref().is_none_or(|partial| partial.buffers.config.batch != n) {
-            let mut lower = self.lower.clone();
-            if let (Some(cells), Some(lowest)) = (self.buffers.lowest_cells(), lower.first_mut()) {
-                *lowest = cells.rbm(lowest)?;
-            }
-            let buffers = self.buffers.of_fewer(&lower, &self.buffers.rbm(&self.own)?, n)?;
+            let buffers = self.buffers.of_fewer(&self.below()?, &self.buffers.rbm(&self.own)?, n)?;
             let step = buffers.clone();
             let replays = Replays::unrecorded(rows.device(), move |n| step.run(n));
             self.partial = Some(Partial { buffers, replays });
@@ -339,7 +388,68 @@ impl Trainer for RbmTrainer {
 
     fn check(&mut self) -> Result<()> {
         self.gathered_error()?;
-        all_finite("RbmTrainer", self.steps, self.state()?.iter().map(|(name, t)| (*name, t)))
+        all_finite("RbmTrainer", self.steps, self.own_state()?.iter().map(|(name, t)| (*name, t)))
+    }
+
+    /// Each rank has some of the hidden units: it computes their states from the whole minibatch, and
+    /// updates their weights. Of the visible units the pre-activations are summed over ranks, `4 batch
+    /// n_visible` bytes for each of the `k` steps of a chain, and nothing else is exchanged.
+    ///
+    /// # Errors
+    /// Also when there are fewer than 4 hidden units a rank or their number is no multiple of 4; for
+    /// patches, filters, learned variances and bf16 weights without f32 ones, which train on one rank.
+    fn in_group(mut self, group: &Group) -> Result<Self> {
+        if group.is_single() {
+            return Ok(self);
+        }
+        let is_plain = self.own.patch_grid().is_none()
+            && self.own.filter_grid().is_none()
+            && self.own.visible != VisibleUnit::GaussianLearned
+            && self.config.weights != WeightStorage::Bf16Stochastic;
+        if !is_plain {
+            candle::bail!(
+                "RbmTrainer: several ranks need a layer of dense weights with f32 copies and without learned variances; train this one on one rank"
+            )
+        }
+        let share = HiddenShare::of(group, &self.own)?;
+        let whole = self.own_state()?;
+        whole.iter().try_for_each(|(_, t)| group.broadcast_(t, 0))?;
+        let part = |name: &str| match whole.iter().find(|(of, _)| *of == name) {
+            Some((_, t)) => hidden_dim(name).map_or(Ok(t.clone()), |dim| share.part(t, dim)),
+            None => candle::bail!("RbmTrainer: the state has no {name}"),
+        };
+        let rbm = Rbm::from_tensors(
+            share.config(&self.own),
+            part("params")?.get(0)?,
+            part("hidden_state")?.get(0)?,
+            part("visible_state")?.get(0)?,
+            None,
+        )?;
+        let buffers = Buffers::new(
+            &self.below()?,
+            &rbm,
+            self.buffers.lowest_cells(),
+            &self.config,
+            self.buffers.philox,
+            share.clone(),
+        )?;
+        self.replays = replays_of(&buffers, rbm.weight().device());
+        (self.buffers, self.partial) = (buffers, None);
+        self.put_back(part)?;
+        self.buffers.set_rates(self.rates.0, self.rates.1)?;
+        Ok(self)
+    }
+
+    fn gather(&mut self) -> Result<()> {
+        let share = &self.buffers.share;
+        if share.group.is_single() {
+            return Ok(());
+        }
+        let of_all = |(name, t): (&'static str, Tensor)| {
+            Ok((name, hidden_dim(name).map_or(Ok(t.clone()), |dim| share.gathered(&t, dim))?))
+        };
+        self.gathered_state = Some(self.own_state()?.into_iter().map(of_all).collect::<Result<_>>()?);
+        Ok(())
     }
 
     fn metrics(&mut self) -> Result<Metrics> {

@@ -6,6 +6,8 @@
 //! Opening a device takes about 0.2 s, most of it to create the handle.
 use super::gpu::Gpu;
 use super::recording::alone;
+use candle::cuda::WrapErr;
+use candle::cuda::cudarc::driver::CudaContext;
 use candle::{CudaDevice, Device, Result, Tensor};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +25,12 @@ const SEED: u64 = 299_792_458;
 
 fn owners(device: &CudaDevice) -> usize {
     Arc::strong_count(&device.cuda_stream())
+}
+
+/// See [`n_gpus`](crate::core::n_gpus).
+pub(crate) fn n_gpus() -> Result<usize> {
+    let n = CudaContext::device_count().w()?;
+    Ok(usize::try_from(n).unwrap_or(0))
 }
 
 /// See [`cuda_device`](crate::core::cuda_device).

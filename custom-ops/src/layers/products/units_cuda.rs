@@ -6,7 +6,7 @@ use super::product::Product;
 use super::warpgroup_operands::{self as warpgroups, Extent};
 use super::warpgroup_shape::Forms;
 use crate::core::cuda::Gpu;
-use crate::core::draw::{Draws, Place};
+use crate::core::draw::{Draws, Place, RowBlocks};
 use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::Philox;
 use crate::layers::units::{Unit, UnitPlanes, check_units};
@@ -28,12 +28,14 @@ struct Numbers<P> {
     seed: u64,
     stream: u64,
     offset: u64,
+    by: u64,
+    at: u64,
     scale: f32,
     mean_scale: f32,
     gaussian: u32,
     drawn: u32,
 }
-// SAFETY: `Sizes`, of 32 bytes, six 64-bit numbers and four of 32 bits, without padding, the same
+// SAFETY: `Sizes`, of 32 bytes, eight 64-bit numbers and four of 32 bits, without padding, the same
 // layout as the kernels' struct.
 unsafe impl DeviceRepr for Numbers<Sizes> {}
 // SAFETY: the same with `Extent`, of 16 bytes.
@@ -47,6 +49,7 @@ pub(super) struct Units<'a> {
     unit: Unit,
     out: UnitPlanes,
     place: Option<Place<'a>>,
+    blocks: RowBlocks,
 }
 
 impl<'a> Units<'a> {
@@ -86,8 +89,9 @@ impl<'a> Units<'a> {
         if !known {
             return Ok(None);
         }
-        let place = draws.place(OP, planes.device())?;
-        Ok(Some(Self { product, dtype, scale, unit, out, place }))
+        let (place, blocks) = draws.place_of_columns(OP, sizes.1, planes.device())?.unzip();
+        let blocks = blocks.flatten().unwrap_or(RowBlocks { by: sizes.1 / 4, at: 0 });
+        Ok(Some(Self { product, dtype, scale, unit, out, place, blocks }))
     }
 
     /// Runs the kernel on the operands that [`fits`](Self::fits) saw.
@@ -108,6 +112,8 @@ impl<'a> Units<'a> {
             seed: philox.seed,
             stream: philox.stream,
             offset: philox.offset,
+            by: self.blocks.by as u64,
+            at: self.blocks.at as u64,
             scale: self.scale,
             mean_scale: self.out.mean_scale,
             gaussian: (self.unit == Unit::Gaussian).into(),

@@ -57,7 +57,7 @@ impl Plane for f16 {
 /// A plane and the one for its second part; each empty where it is not wanted.
 type Parts<'a, T> = [&'a mut [T]; 2];
 
-fn split_at<T>([high, low]: Parts<'_, T>, at: usize) -> (Parts<'_, T>, Parts<'_, T>) {
+pub(super) fn split_at<T>([high, low]: Parts<'_, T>, at: usize) -> (Parts<'_, T>, Parts<'_, T>) {
     let (high, high_rest) = high.split_at_mut(at.min(high.len()));
     let (low, low_rest) = low.split_at_mut(at.min(low.len()));
     ([high, low], [high_rest, low_rest])

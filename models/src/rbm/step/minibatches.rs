@@ -19,7 +19,7 @@ impl Buffers {
     /// over the rows. `lower` and `rbm` are those that these buffers are for.
     pub(in super::super) fn of_fewer(&self, lower: &[Rbm], rbm: &Rbm, rows: usize) -> Result<Self> {
         let config = RbmTrainConfig { batch: rows, ..self.config.clone() };
-        let own = Self::new(lower, rbm, self.cells, &config, self.philox)?;
+        let own = Self::new(lower, rbm, self.cells, &config, self.philox, self.share.clone())?;
         let variance = match (&self.variance, own.variance) {
             (Some(shared), Some(own)) => Some(Variance { state: shared.state.clone(), ..own }),
             _ => None,

@@ -17,10 +17,10 @@ use chandlery_ops::images::{
     PatchDirection, PatchGrid, patch_cd_update_, patch_gradient_, patch_last_step_, units_of_patches_,
 };
 use chandlery_ops::layers::{
-    CdOperands, CdUpdate, Factors, Unit, UnitPlanes, cd_update_, gemm_, max_norm_rows_, units_,
+    CdOperands, CdUpdate, Factors, Unit, UnitPlanes, cd_update_, gemm_, gemm_parts_, max_norm_rows_, units_,
     units_of_product_,
 };
-use chandlery_ops::{Philox, Precision};
+use chandlery_ops::{Group, Philox, Precision};
 
 /// Weights are rounded by the stream of the units' draws with this bit turned.
 const ROUNDING_STREAM: u64 = 1 << 63;
@@ -189,8 +189,14 @@ impl Weights {
     }
 
     /// Visible units given `hidden`, `[batch, n_hidden]`, with the deviations `stdev` of Gaussian
-    /// ones.
-    pub(super) fn visible_units(&self, hidden: &Tensor, to: Units<'_>, stdev: Option<&Tensor>) -> Result<()> {
+    /// ones. Where ranks share the hidden units, their pre-activations are summed over the group.
+    pub(super) fn visible_units(
+        &self,
+        hidden: &Tensor,
+        to: Units<'_>,
+        stdev: Option<&Tensor>,
+        group: &Group,
+    ) -> Result<()> {
         let Units { planes, pre, bias, unit, out, draws } = to;
         let parts = || hidden.unsqueeze(0); // 0 and 1 have no second part
         match (&self.form, &self.copy) {
@@ -206,6 +212,12 @@ impl Weights {
             }
             (Form::Dense, None) => {
                 gemm_(pre, hidden, &self.params.get(0)?, Factors::OVERWRITE, self.precision)?;
+                group.all_reduce_(pre)?;
+                units_(planes, pre, bias, unit, out, draws, stdev)
+            }
+            (Form::Dense, Some(copy)) if !group.is_single() => {
+                gemm_parts_(pre, &parts()?, copy, self.format.product_scale())?;
+                group.all_reduce_(pre)?;
                 units_(planes, pre, bias, unit, out, draws, stdev)
             }
             (Form::Dense, Some(copy)) => {

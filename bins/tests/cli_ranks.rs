@@ -1,0 +1,271 @@
+//! Several processes that train together on the CPU: started by the environment of each launcher or
+//! by `--gpus`, interrupted, killed, stopped and resumed.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+mod common;
+
+use common::{DBN_ON_CPU, TSNE, results, weights};
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// All must have ended so long after one of them is gone.
+const ENDED: Duration = Duration::from_secs(15);
+
+/// A network to fine-tune, in `base` of the folder.
+fn base() -> TempDir {
+    static BASE: OnceLock<TempDir> = OnceLock::new();
+    let base = BASE.get_or_init(|| {
+        let folder = TempDir::new().unwrap();
+        let args = ["train", "--hidden", "24", "--epochs", "1", "--out", "base"];
+        DBN_ON_CPU.succeed(folder.path(), &args);
+        folder
+    });
+    let folder = TempDir::new().unwrap();
+    assert!(
+        Command::new("cp")
+            .arg("-r")
+            .args([base.path().join("base"), folder.path().into()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    folder
+}
+
+/// Fine-tunes it for so many epochs into a folder.
+fn fine_tune<'a>(out: &'a str, epochs: &'a str) -> Vec<&'a str> {
+    vec!["fine-tune", "base", "--classify", "--epochs", epochs, "--out", out]
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// What torchrun tells a process.
+fn torchrun(rank: usize, world: usize, port: u16) -> Vec<(&'static str, String)> {
+    let at = [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", world), ("MASTER_PORT", port.into())];
+    let numbers = at.map(|(name, value)| (name, value.to_string()));
+    numbers.into_iter().chain([("MASTER_ADDR", "127.0.0.1".to_owned())]).collect()
+}
+
+fn spawn(folder: &Path, args: &[&str], variables: &[(&str, String)]) -> Child {
+    let mut command = DBN_ON_CPU.command(folder, args);
+    command.envs(variables.iter().map(|(name, value)| (*name, value)));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Two processes with the environment of torchrun.
+fn two(folder: &Path, args: &[&str]) -> [Child; 2] {
+    let port = free_port();
+    [0, 1].map(|rank| spawn(folder, args, &torchrun(rank, 2, port)))
+}
+
+/// How both ended: exit code, standard output, standard error.
+fn ended(both: [Child; 2]) -> [(Option<i32>, String, String); 2] {
+    both.map(|child| {
+        let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+        let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+        (status.code(), stdout, stderr)
+    })
+}
+
+#[track_caller]
+fn succeed(both: [Child; 2]) -> String {
+    let [(code, said, errors), (other_code, other_said, other_errors)] = ended(both);
+    assert_eq!((code, other_code), (Some(0), Some(0)), "{errors}\n{other_errors}");
+    assert_eq!((other_said.as_str(), other_errors.as_str()), ("", ""), "only rank 0 says something");
+    said
+}
+
+/// Waits until a run has written so many lines of metrics.
+#[track_caller]
+fn wait_for_lines(run: &Path, n: usize) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count() < n {
+        assert!(Instant::now() < until, "no {n} lines in {}", run.display());
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(child: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn each_launcher_starts_ranks_that_learn_what_one_learns() {
+    let folder = base();
+    let at = folder.path();
+    DBN_ON_CPU.succeed(at, &fine_tune("one", "2"));
+    let said = succeed(two(at, &fine_tune("torchrun", "2")));
+    assert!(said.contains("epoch 2/2"), "{said}");
+
+    let job = u64::from(free_port()) * 4096;
+    let srun = |rank: usize| {
+        let numbers = [("SLURM_PROCID", rank), ("SLURM_LOCALID", rank), ("SLURM_STEP_NUM_TASKS", 2)];
+        let numbers = numbers.map(|(name, value)| (name, value.to_string()));
+        let job = [("SLURM_JOB_ID", (job + u64::from(std::process::id() % 4000)).to_string())];
+        let hosts = [("SLURM_STEP_NODELIST", "localhost".to_owned())];
+        numbers.into_iter().chain(job).chain(hosts).collect::<Vec<_>>()
+    };
+    let mpirun = |rank: usize| {
+        let numbers = [
+            ("OMPI_COMM_WORLD_RANK", rank),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", rank),
+            ("OMPI_COMM_WORLD_SIZE", 2),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", 2),
+        ];
+        let job = [("PMIX_NAMESPACE", format!("prterun-{}@1", std::process::id()))];
+        numbers.map(|(name, value)| (name, value.to_string())).into_iter().chain(job).collect::<Vec<_>>()
+    };
+    succeed([0, 1].map(|rank| spawn(at, &fine_tune("srun", "2"), &srun(rank))));
+    succeed([0, 1].map(|rank| spawn(at, &fine_tune("mpirun", "2"), &mpirun(rank))));
+    let gpus = [&fine_tune("gpus", "2")[..], &["--gpus", "2"]].concat();
+    let said = DBN_ON_CPU.succeed(at, &gpus);
+    assert_eq!(said.matches("epoch 2/2").count(), 1, "{said}");
+
+    let one = results(&at.join("one"));
+    for run in ["torchrun", "srun", "mpirun", "gpus"] {
+        assert!(weights(&at.join(run)) == weights(&at.join("torchrun")), "{run}: other bits");
+        let of_run = results(&at.join(run));
+        for field in ["training_error", "test_error"] {
+            let [a, b] = [&one, &of_run].map(|of| of[field].as_f64().unwrap_or(f64::NAN));
+            assert!((a - b).abs() < 2e-3, "{run} {field}: {b}, and {a} of one rank");
+        }
+    }
+}
+
+#[test]
+fn a_signal_to_one_rank_ends_all_with_one_checkpoint_that_resumes() {
+    let folder = base();
+    let at = folder.path();
+    succeed(two(at, &fine_tune("whole", "6")));
+    for (rank, of, code) in [(0, "-INT", 130), (1, "-TERM", 143)] {
+        let run = format!("ended-{rank}");
+        let both = two(at, &fine_tune(&run, "6"));
+        wait_for_lines(&at.join(&run), 2);
+        signal(&both[rank], of);
+        let all = ended(both);
+        assert_eq!(all[rank].0, Some(code), "{all:?}");
+        // The other was not told which signal it was.
+        assert!(all.iter().all(|(code, ..)| *code == Some(130) || *code == Some(143)), "{all:?}");
+        let want = format!("interrupted; resume with: dbn fine-tune --resume {run}");
+        assert!(all[0].2.contains(&want) && all[1].2.is_empty(), "{all:?}");
+        succeed(two(at, &["fine-tune", "--resume", &run]));
+        assert!(weights(&at.join(&run)) == weights(&at.join("whole")), "rank {rank}: other bits");
+    }
+    // One rank goes on with what two began.
+    let both = two(at, &[&fine_tune("fewer", "6")[..], &["--stop-after-steps", "7"]].concat());
+    assert!(ended(both).iter().all(|(code, ..)| *code == Some(130)));
+    DBN_ON_CPU.succeed(at, &["fine-tune", "--resume", "fewer"]);
+    let [a, b] = ["fewer", "whole"].map(|run| results(&at.join(run))["training_error"].as_f64().unwrap());
+    assert!((a - b).abs() < 2e-3, "{a} and {b}");
+}
+
+#[test]
+fn a_rank_that_is_killed_or_stopped_ends_all_within_15_seconds_and_the_run_resumes() {
+    let folder = base();
+    let at = folder.path();
+    succeed(two(at, &fine_tune("whole", "6")));
+    for (rank, of) in [(1, "-KILL"), (0, "-KILL"), (1, "-STOP")] {
+        let run = format!("gone{rank}{of}");
+        let args = [&fine_tune(&run, "6")[..], &["--checkpoint-every", "0"]].concat();
+        let mut both = two(at, &args);
+        wait_for_lines(&at.join(&run), 1);
+        signal(&both[rank], of);
+        let since = Instant::now();
+        both[1 - rank].wait().unwrap();
+        assert!(since.elapsed() < ENDED, "{run}: {:?}", since.elapsed());
+        // What is stopped cannot end by itself.
+        both[rank].kill().unwrap();
+        let all = ended(both);
+        let (code, _, errors) = &all[1 - rank];
+        assert_eq!(*code, Some(1), "{all:?}");
+        assert!(errors.contains(&format!("rank {rank} of 2 on ")), "{errors}");
+        let resume = format!("resume with: dbn fine-tune --resume {run}");
+        assert!(rank == 0 || errors.contains(&resume), "{errors}");
+        succeed(two(at, &["fine-tune", "--resume", &run]));
+        assert!(weights(&at.join(&run)) == weights(&at.join("whole")), "{run}: other bits");
+    }
+    // The process that started the others is killed: they are gone, too.
+    let args = [&fine_tune("left", "60")[..], &["--gpus", "3"]].concat();
+    let mut first = spawn(at, &args, &[]);
+    wait_for_lines(&at.join("left"), 1);
+    let name = at.to_str().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let since = Instant::now();
+    while !processes_in(name).is_empty() {
+        assert!(since.elapsed() < ENDED, "{:?} are left", processes_in(name));
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Processes that work in a folder.
+fn processes_in(folder: &str) -> Vec<String> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let works_there = |process: &fs::DirEntry| {
+        let at = fs::read_link(process.path().join("cwd"));
+        let is_dead = fs::read_to_string(process.path().join("stat")).is_ok_and(|stat| stat.contains(") Z "));
+        at.is_ok_and(|at| at == Path::new(folder)) && !is_dead
+    };
+    all.filter(works_there).map(|process| process.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn what_cannot_train_together_is_refused_by_name() {
+    let folder = base();
+    let at = folder.path();
+    // A rank that is asked for something else.
+    let (port, plain) = (free_port(), fine_tune("differs", "2"));
+    let other = [&plain[..], &["--seed", "5"]].concat();
+    let both = [(0, &plain), (1, &other)].map(|(rank, args)| spawn(at, args, &torchrun(rank, 2, port)));
+    let all = ended(both);
+    assert_eq!((all[0].0, all[1].0), (Some(1), Some(1)), "{all:?}");
+    let want = "all ranks must be asked for the same; rank 0 has settings seed: ";
+    assert!(all.iter().all(|(.., errors)| errors.contains(want)), "{all:?}");
+    assert!(!at.join("differs").exists());
+
+    // One that does not come.
+    let limit = [&fine_tune("alone", "2")[..], &["--group-timeout", "0.3"]].concat();
+    for (rank, want) in [
+        (0, format!("dbn: rank 1 of 2 did not come to 127.0.0.1:{port} within 0.3 s\n")),
+        (
+            1,
+            format!("rank 1 of 2: dbn: rank 0 of 2 did not answer rank 1 at 127.0.0.1:{port} within 0.3 s: "),
+        ),
+    ] {
+        let Output { status, stderr, .. } =
+            spawn(at, &limit, &torchrun(rank, 2, port)).wait_with_output().unwrap();
+        let errors = String::from_utf8(stderr).unwrap();
+        assert!(status.code() == Some(1) && errors.starts_with(&want), "{errors}");
+    }
+
+    // One that fails before: the others need not wait for the time limit.
+    let missing = ["fine-tune", "nothing", "--classify", "--out", "none", "--gpus", "2"];
+    let since = Instant::now();
+    let Output { status, stderr, .. } = spawn(at, &missing, &[]).wait_with_output().unwrap();
+    let errors = String::from_utf8(stderr).unwrap();
+    assert!(status.code() == Some(1) && errors.contains("nothing"), "{errors}");
+    assert!(since.elapsed() < ENDED);
+
+    // What is not divided, and what runs in one process.
+    let refused = |mut command: Command, want: &str| {
+        let Output { status, stderr, .. } = command.output().unwrap();
+        let errors = String::from_utf8(stderr).unwrap();
+        assert!(status.code() == Some(1) && errors.contains(want), "{errors}");
+    };
+    let layout = TSNE.command(at, &["--out", "layout", "--iterations", "10", "--gpus", "2"]);
+    refused(layout, "this training is not divided over several ranks; start it with one");
+    let mut encode = DBN_ON_CPU.command(at, &["encode", "base", "--out", "codes.npy"]);
+    encode.envs(torchrun(0, 2, port));
+    refused(encode, "this command runs in one process, and a launcher has started 2");
+    let mut wrong = DBN_ON_CPU.command(at, &fine_tune("wrong", "1"));
+    wrong.env("RANK", "0").env("WORLD_SIZE", "2");
+    refused(wrong, "MASTER_ADDR and MASTER_PORT must be set where RANK and WORLD_SIZE are");
+}

@@ -1,0 +1,183 @@
+//! Ranks that share the hidden units of RBMs reach what one rank reaches, up to the order of sums.
+#![allow(clippy::unwrap_used)]
+use candle::{Device, Result, Tensor};
+use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
+use chandlery::rbm::{
+    HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit, WeightStorage,
+};
+use chandlery::{MinibatchTrainer, Model, Precision, Trainer};
+use chandlery_ops::core::uniform;
+use chandlery_ops::{Group, Philox};
+use serde_json::Value;
+
+const CPU: Device = Device::Cpu;
+/// Rows of full minibatches, and of one that is not full.
+const SIZES: [usize; 4] = [10, 10, 7, 10];
+const VISIBLE: usize = 18;
+/// Divides into parts of 16 for one rank only: by fours into 5 and 4, or 3 each, or 3, 2, 2 and 2.
+const HIDDEN: usize = 36;
+
+fn each<T: Send>(world: usize, of_rank: impl Fn(&Group) -> Result<T> + Sync) -> Result<Vec<T>> {
+    Group::on_threads(Group::threads(world), of_rank).into_iter().collect()
+}
+
+fn minibatches() -> Result<Vec<Tensor>> {
+    (0u64..).zip(SIZES).map(|(i, n)| uniform((n, VISIBLE), &CPU, Philox::new(2, i))).collect()
+}
+
+fn numbers(model: &impl Model) -> Result<Vec<f32>> {
+    let tensors = model.tensors();
+    let all = tensors.iter().map(|(_, t)| t.flatten_all()?.to_vec1::<f32>());
+    Ok(all.collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// Parameters and error after two rounds of minibatches.
+fn trained(mut trainer: RbmTrainer) -> Result<(Vec<f32>, f64)> {
+    for rows in minibatches()?.iter().chain(&minibatches()?) {
+        trainer.step(rows, None)?;
+    }
+    trainer.check()?;
+    let error = trainer.metrics()?.reconstruction_error;
+    trainer.gather()?;
+    Ok((numbers(&trainer.model()?)?, error))
+}
+
+fn far(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0., f32::max)
+}
+
+fn config() -> RbmTrainConfig {
+    RbmTrainConfig {
+        batch: 10,
+        learning_rate: 0.1.into(),
+        momentum: 0.5.into(),
+        l2: 1e-3,
+        ..RbmTrainConfig::default()
+    }
+}
+
+/// Each way of learning that ranks can share.
+fn cases() -> Vec<(&'static str, RbmConfig, RbmTrainConfig)> {
+    let plain = RbmConfig::new(VISIBLE, HIDDEN);
+    let gaussian = RbmConfig { visible: VisibleUnit::Gaussian, ..plain.clone() };
+    let sparsity = SparsityConfig { target: 0.1, cost: 0.5, decay: 0.9 };
+    vec![
+        ("plain", plain.clone(), config()),
+        ("a chain of three steps", plain.clone(), RbmTrainConfig { k: 3, sample_visible: true, ..config() }),
+        ("persistent chains", plain.clone(), RbmTrainConfig { persistent: true, ..config() }),
+        ("drawn rows", plain.clone(), RbmTrainConfig { binarize: true, ..config() }),
+        (
+            "sparse, and of short weights",
+            plain.clone(),
+            RbmTrainConfig { sparsity: Some(sparsity), max_norm: Some(0.1), l1: 1e-3, ..config() },
+        ),
+        ("real-valued", gaussian.clone(), RbmTrainConfig { learning_rate: 0.01.into(), ..config() }),
+        (
+            "rectified",
+            RbmConfig { hidden: HiddenUnit::Rectified, ..gaussian },
+            RbmTrainConfig { learning_rate: 0.001.into(), ..config() },
+        ),
+        ("bf16", plain, RbmTrainConfig { precision: Precision::Bf16, ..config() }),
+    ]
+}
+
+fn trainer((_, rbm, training): &(&str, RbmConfig, RbmTrainConfig)) -> Result<RbmTrainer> {
+    RbmTrainer::new(&Rbm::init(rbm.clone(), Philox::new(7, 0), &CPU)?, training.clone(), Philox::new(7, 1))
+}
+
+#[test]
+fn every_number_of_ranks_learns_what_one_learns() -> Result<()> {
+    for case in &cases() {
+        let what = case.0;
+        let (alone, error) = trained(trainer(case)?)?;
+        assert!(far(&alone, &numbers(&trainer(case)?.model()?)?) > 1e-3, "{what}: nothing was learned");
+        for world in [1, 2, 3, 4] {
+            let all = each(world, |group| trained(trainer(case)?.in_group(group)?))?;
+            assert!(all.iter().all(|of| *of == all[0]), "{what}, {world} ranks: each its own");
+            // bf16 states double a rounding that falls the other way.
+            let most = if what == "bf16" { 2e-3 } else { 2e-5 };
+            assert!(far(&all[0].0, &alone) < most, "{what}, {world} ranks: {}", far(&all[0].0, &alone));
+            assert!((all[0].1 - error).abs() < 1e-2 * error.abs(), "{what}: {} and {error}", all[0].1);
+            if world == 1 {
+                assert_eq!(all[0], (alone.clone(), error), "{what}");
+            }
+        }
+        let again = each(3, |group| trained(trainer(case)?.in_group(group)?))?;
+        assert_eq!(again, each(3, |group| trained(trainer(case)?.in_group(group)?))?, "{what}: other bits");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_is_that_of_all_ranks_and_goes_on_with_another_number() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    for case in &cases() {
+        let path = folder.path().join("trainer.safetensors");
+        let (alone, _) = trained(trainer(case)?)?;
+        each(3, |group| {
+            let mut trainer = trainer(case)?.in_group(group)?;
+            minibatches()?.iter().try_for_each(|rows| trainer.step(rows, None))?;
+            trainer.gather()?;
+            if group.rank() == 0 { trainer.save(&path, &Value::Null) } else { Ok(()) }
+        })?;
+        let go_on = |group: &Group| {
+            let mut trainer = RbmTrainer::load(&path, &CPU)?.0.in_group(group)?;
+            minibatches()?.iter().try_for_each(|rows| trainer.step(rows, None))?;
+            trainer.gather()?;
+            numbers(&trainer.model()?)
+        };
+        let most = if case.0 == "bf16" { 2e-3 } else { 2e-5 };
+        for world in [1, 2, 3] {
+            let all = each(world, go_on)?;
+            assert!(far(&all[0], &alone) < most, "{}, {world} ranks: {}", case.0, far(&all[0], &alone));
+        }
+        // The same number of ranks: the bits of a run that was not stopped.
+        let whole = each(3, |group| trained(trainer(case)?.in_group(group)?))?;
+        assert_eq!(each(3, go_on)?[0], whole[0].0, "{}", case.0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_network_is_trained_layer_by_layer() -> Result<()> {
+    let network = Dbn::init(DbnConfig::new(&[VISIBLE, HIDDEN, 8]), Philox::new(7, 0), &CPU)?;
+    let of = |group: &Group| -> Result<Vec<f32>> {
+        let mut trainer = DbnTrainer::new(&network, vec![config(); 2], Philox::new(7, 1))?.in_group(group)?;
+        loop {
+            minibatches()?.iter().try_for_each(|rows| trainer.step(rows, None))?;
+            trainer.gather()?;
+            if !trainer.next_layer()? {
+                return numbers(&trainer.model()?);
+            }
+        }
+    };
+    let alone = of(&Group::single())?;
+    for all in [each(2, of)?] {
+        assert!(all[0] == all[1] && far(&all[0], &alone) < 2e-5, "{}", far(&all[0], &alone));
+    }
+    Ok(())
+}
+
+#[test]
+fn what_ranks_cannot_share_is_refused() -> Result<()> {
+    let refused = |rbm: RbmConfig, training: RbmTrainConfig| -> Result<String> {
+        let said = each(2, |group| {
+            let text =
+                trainer(&("", rbm.clone(), training.clone()))?.in_group(group).err().unwrap().to_string();
+            Ok(text.lines().next().unwrap_or_default().to_owned())
+        })?;
+        assert_eq!(said[0], said[1]);
+        Ok(said[0].clone())
+    };
+    let odd = "RbmTrainer: hidden units must be a multiple of 4, and 4 for each of 2 ranks, got ";
+    assert_eq!(refused(RbmConfig::new(VISIBLE, 37), config())?, format!("{odd}37"));
+    assert_eq!(refused(RbmConfig::new(VISIBLE, 4), config())?, format!("{odd}4"));
+    let dense = "RbmTrainer: several ranks need a layer of dense weights with f32 copies and without learned variances; train this one on one rank";
+    let stochastic =
+        RbmTrainConfig { weights: WeightStorage::Bf16Stochastic, precision: Precision::Bf16, ..config() };
+    assert_eq!(refused(RbmConfig::new(VISIBLE, HIDDEN), stochastic)?, dense);
+    let learned = RbmConfig { visible: VisibleUnit::GaussianLearned, ..RbmConfig::new(VISIBLE, HIDDEN) };
+    assert_eq!(refused(learned, config())?, dense);
+    Ok(())
+}
