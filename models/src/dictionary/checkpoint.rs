@@ -9,8 +9,8 @@ use super::{
 use crate::checkpoint::{self, Checkpoint};
 use crate::model::Model;
 use candle::{Device, Result, Tensor};
-use chandlery_ops::Philox;
 use chandlery_ops::codes::{AtomUses, ErrorTarget, SparseCodes};
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -161,6 +161,7 @@ impl OnlineDictionaryTrainer {
             config: notes.training,
             coder,
             philox: notes.philox,
+            group: Group::single(),
             dictionary,
             statistics,
             idle: notes.idle,

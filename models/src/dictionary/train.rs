@@ -62,14 +62,15 @@ use super::{
 use crate::check::{at_least_one, batch_of};
 use crate::model::Model;
 use crate::prepare::prepared;
+use crate::share::Share;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
-use chandlery_ops::Philox;
 use chandlery_ops::arrays::elementwise::mul;
 use chandlery_ops::arrays::gather_rows_by;
 use chandlery_ops::codes::{
     AtomUpdate, AtomUses, SparseCodes, StatisticsStep, codes_statistics_, row_squares, update_atoms,
 };
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -209,7 +210,8 @@ impl DictionaryTrainer {
             candle::bail!("DictionaryTrainer: signals must be at least one, got none")
         }
         let signals = signals.contiguous()?;
-        let longest = longest(&signals, largest_square(&signals)?.to_scalar()?)?;
+        let group = Group::single();
+        let longest = longest(&group, &signals, largest_square(&group, &signals)?)?;
         let coded = code(&coder, &signals, &dictionary.atoms, last.iteration)?;
         let (quality, used) = (coded.quality, coded.used());
         let Quality { rmse, mean_count } = quality;
@@ -237,6 +239,7 @@ impl DictionaryTrainer {
             replace: self.config.replace,
             max_coherence: self.config.max_coherence,
             n_fixed: self.config.n_fixed,
+            share: &Share::new(&Group::single(), self.signals.dim(0)?),
             signals: &self.signals,
             squares: &self.coded.squares,
             // Each iteration draws from a stretch of its own.

@@ -416,9 +416,9 @@ impl MinibatchTrainer for FeedforwardTrainer {
         if let (Some(seen), Some(labels)) = (&self.labels, &labels) {
             seen.see("FeedforwardTrainer::step", labels)?;
         }
-        let own = buffers.own_rows();
-        if !own.is_empty() {
-            let rows = rows.narrow(0, own.start, own.len())?;
+        let share = buffers.share();
+        if !share.rows().is_empty() {
+            let rows = share.own(rows)?;
             let (rows, scale) = to_load("FeedforwardTrainer", &self.model.config().preparation, &rows)?;
             self.range.as_mut().map_or(Ok(()), |range| range.see(&rows, scale))?;
             buffers.load(&rows, scale)?;
