@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 mod dictionaries;
 mod feedforward;
+mod sparse_autoencoders;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::{MinibatchTrainer, Model};
