@@ -117,6 +117,18 @@ impl Share {
         Ok(rows)
     }
 
+    /// Refuses minibatches of too few rows to give each rank of the group some.
+    pub(crate) fn check_batch(trainer: &str, group: &Group, batch: usize) -> Result<()> {
+        let least = 4 * (group.world() - 1) + 1;
+        if batch < least {
+            candle::bail!(
+                "{trainer}::in_group: batch must be at least {least} for {} ranks, got {batch}",
+                group.world()
+            )
+        }
+        Ok(())
+    }
+
     fn check(&self, own: &Tensor) -> Result<()> {
         if own.dims().first() != Some(&self.rows.len()) {
             candle::bail!(

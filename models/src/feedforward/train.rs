@@ -30,6 +30,7 @@ use crate::losses::{LossSums, SinceReport};
 use crate::model::Decode;
 use crate::model::Model;
 use crate::prepare::to_load;
+use crate::share::Share;
 use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer, check_minibatch};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
@@ -164,14 +165,7 @@ impl FeedforwardTrainer {
     /// # Errors
     /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
     pub fn in_group(mut self, group: &Group) -> Result<Self> {
-        let least = 4 * (group.world() - 1) + 1;
-        if self.config.batch < least {
-            candle::bail!(
-                "FeedforwardTrainer::in_group: batch must be at least {least} for {} ranks, got {}",
-                group.world(),
-                self.config.batch
-            )
-        }
+        Share::check_batch("FeedforwardTrainer", group, self.config.batch)?;
         self.buffers = self.buffers.in_group(&self.model, self.philox, group)?;
         self.replay = replay(self.model.device(), &self.buffers, self.record);
         self.partial = None;

@@ -1,6 +1,7 @@
 //! Ranks that train together reach what one rank reaches: up to the order of sums, and each the same
 //! bits as the others.
 #![allow(clippy::unwrap_used)]
+mod denoising;
 mod dictionaries;
 mod feedforward;
 mod sparse_autoencoders;
