@@ -4,6 +4,7 @@
 mod denoising;
 mod dictionaries;
 mod feedforward;
+mod latents;
 mod sparse_autoencoders;
 
 use candle::{DType, Device, Result, Tensor};

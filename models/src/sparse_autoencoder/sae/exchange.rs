@@ -1,0 +1,82 @@
+//! What the ranks of a group exchange of a minibatch: what the gradients of encoder and decoder are
+//! summed from, which is less than these where rows are fewer than latents.
+use super::Kind;
+use super::pass::{Block, Pass, Terms};
+use crate::share::{Share, joined_};
+use candle::{Result, Tensor};
+use chandlery_ops::codes::{SparseCodes, active, batch_threshold, batch_top_k};
+
+/// The largest width of codes of all ranks. Waits for the device.
+fn widest(share: &Share, codes: &SparseCodes) -> Result<usize> {
+    let most = Tensor::new(&[codes.width() as f64], codes.count.device())?;
+    joined_(share.group(), &most, 0..1)?;
+    Ok(most.get(0)?.to_scalar::<f64>()? as usize)
+}
+
+/// Entries of codes, with 0 beyond them up to a width.
+fn padded(entries: &Tensor, width: usize) -> Result<Tensor> {
+    entries.pad_with_zeros(1, 0, width.saturating_sub(entries.dim(1)?))
+}
+
+/// Codes of the `count` largest of all ranks' rows, those of this rank, and the least of them: of the
+/// largest that each rank finds among its own.
+pub(super) fn largest_of_all(pass: &Pass<'_>, count: usize) -> Result<(SparseCodes, Tensor)> {
+    let (found, _) = batch_top_k(&pass.products, pass.bias()?, count)?;
+    let width = widest(pass.share, &found)?;
+    let values = pass.share.gathered(&padded(&found.values, width)?)?;
+    let cut = batch_threshold(&values, &values.get(0)?.zeros_like()?, count)?;
+    Ok((active(&pass.products, pass.bias()?, &cut, true)?, cut))
+}
+
+impl Terms {
+    /// Those of all ranks, but for what is beside codes and the residual.
+    pub(super) fn of_all(mut self, pass: &Pass<'_>) -> Result<Self> {
+        let share = pass.share;
+        if share.group().is_single() {
+            return Ok(self);
+        }
+        let ends = pass.sae.config.ends();
+        let groups = std::iter::once(ends.len()).chain(std::iter::repeat(1));
+        let blocks = self.blocks.into_iter().zip(groups);
+        self.blocks = blocks.map(|(block, groups)| block.of_all(pass, groups)).collect::<Result<_>>()?;
+        let [error, whole] = &self.squares;
+        let sums = Tensor::stack(&[&self.loss, error, whole], 0)?;
+        share.group().all_reduce_(&sums)?;
+        self.loss = sums.get(0)?;
+        self.squares = [sums.get(1)?, sums.get(2)?];
+        Ok(self)
+    }
+}
+
+impl Block {
+    /// The same of all ranks, whose errors are of so many groups of latents.
+    fn of_all(self, pass: &Pass<'_>, groups: usize) -> Result<Self> {
+        let (share, Self { codes, pre, errors, fires, sums }) = (pass.share, self);
+        // Only these have as many entries a row on every rank.
+        let width = match pass.sae.config.kind {
+            Kind::TopK { .. } => codes.width(),
+            _ => widest(share, &codes)?,
+        };
+        let counted = Tensor::cat(&[padded(&codes.indices, width)?, codes.count.unsqueeze(1)?], 1)?;
+        let counted = share.gathered(&counted)?;
+        let planes = [&codes.values, &pre].into_iter().chain(sums.iter().map(|(_, t)| t));
+        let planes = planes.map(|entries| padded(entries, width)).collect::<Result<Vec<_>>>()?;
+        let planes = share.gathered(&Tensor::stack(&planes, 1)?)?;
+        let plane = |i: usize| planes.narrow(1, i, 1)?.squeeze(1)?.contiguous();
+        let named = sums.iter().zip(2..).map(|((name, _), i)| Ok((*name, plane(i)?)));
+        let rows = share.rows().len();
+        let errors = (0..groups).map(|group| share.gathered(&errors.narrow(0, group * rows, rows)?));
+        Ok(Self {
+            codes: SparseCodes {
+                indices: counted.narrow(1, 0, width)?.contiguous()?,
+                values: plane(0)?,
+                count: counted.narrow(1, width, 1)?.squeeze(1)?.contiguous()?,
+                n_atoms: codes.n_atoms,
+            },
+            pre: plane(1)?,
+            errors: Tensor::cat(&errors.collect::<Result<Vec<_>>>()?, 0)?,
+            fires,
+            sums: named.collect::<Result<_>>()?,
+        })
+    }
+}
