@@ -1,7 +1,8 @@
 //! What a trainer needs to go on as if it had not stopped.
+use super::coded::Quality;
 use super::online::{Gathered, report};
 use super::statistics::{Idle, Statistics};
-use super::train::{Previous, Quality};
+use super::train::Previous;
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration,
     OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, SparseCoder,
@@ -59,14 +60,13 @@ impl DictionaryTrainer {
             ("figures".to_owned(), Tensor::new(&[rmse, coherence, best.rmse], &Device::Cpu)?),
             ("counts".to_owned(), Tensor::new(&[mean_count, best.mean_count], &Device::Cpu)?),
         ];
-        if let Some(Previous { codes, .. }) = &self.previous {
-            let SparseCodes { indices, values, count, .. } = codes;
+        if let Some(SparseCodes { indices, values, count, .. }) = self.previous_of_all()? {
             for (name, t) in [("indices", indices), ("values", values), ("count", count)] {
-                tensors.push((format!("previous.{name}"), t.clone()));
+                tensors.push((format!("previous.{name}"), t));
             }
         }
         if let Some(ErrorTarget::PerSignal(targets)) = &self.coder.error {
-            tensors.push((TARGETS.to_owned(), targets.clone()));
+            tensors.push((TARGETS.to_owned(), self.share.gathered(targets)?));
         }
         let notes = TrainNotes {
             config: self.current.config.clone(),

@@ -307,7 +307,7 @@ impl OnlineDictionaryTrainer {
         let mut atoms = self.dictionary.atoms.copy()?;
         for _ in 0..self.config.sweeps {
             match self.dictionary.config.nonnegative_atoms {
-                true => atoms = nonnegative::sweep(&atoms, gram, signals, self.config.n_fixed, 1, 0.)?,
+                true => atoms = nonnegative::sweep(&atoms, gram, signals, self.config.n_fixed, 1, 0., true)?,
                 false => descend_atoms_(&atoms, gram, signals, self.config.n_fixed, AtomLength::One)?,
             }
         }

@@ -1,14 +1,18 @@
-//! Online dictionary learning and sparse coding: statistics summed, atoms replaced alike.
-use super::{CPU, minibatches, several_are_one};
-use candle::{Result, Tensor};
+//! Dictionary learning and sparse coding: statistics summed, atoms replaced alike.
+use super::{CPU, Run, each, minibatches, several_are_one};
+use candle::{DType, Result, Tensor};
 use chandlery::dictionary::{
-    Dictionary, DictionaryConfig, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, Replace,
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineDictionaryTrainConfig,
+    OnlineDictionaryTrainer, Replace, SparseCoder, UpdateRule,
 };
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
-use chandlery_ops::Philox;
-use chandlery_ops::core::normal;
+use chandlery::{FullBatchTrainer, Trainer};
+use chandlery_ops::codes::ErrorTarget;
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::{Group, Philox};
+use serde_json::Value;
 
 const ATOMS: usize = 14;
 const FEATURES: usize = 9;
@@ -72,6 +76,99 @@ fn sparse_coding_of_several_ranks_is_that_of_one() -> Result<()> {
         let rows = minibatches(FEATURES)?;
         let alone = several_are_one("sparse coding", &rows, 2e-5, make, SparseCodingTrainer::in_group)?;
         assert!(alone.metrics["replaced"].as_u64() > Some(0), "{replace:?}: {:?}", alone.metrics);
+    }
+    Ok(())
+}
+
+/// So many iterations more.
+fn iterated(mut trainer: DictionaryTrainer, n: usize) -> Result<Run> {
+    for _ in 0..n {
+        trainer.step()?;
+    }
+    Run::of(trainer.current(), trainer.last())
+}
+
+#[test]
+fn dictionaries_of_all_signals_of_several_ranks_are_those_of_one() -> Result<()> {
+    let signals = Tensor::cat(&minibatches(FEATURES)?, 0)?;
+    let targets = (uniform(signals.dim(0)?, &CPU, Philox::new(3, 0))? * 0.3)?.to_dtype(DType::F64)?;
+    for (what, rule, group, nonnegative, per_signal) in [
+        ("AK-SVD", UpdateRule::AkSvd, usize::MAX, false, false),
+        ("AK-SVD to errors", UpdateRule::AkSvd, usize::MAX, false, true),
+        ("SGK", UpdateRule::Sgk, 5, false, false),
+        ("nonnegative SGK", UpdateRule::Sgk, 1, true, false),
+        ("NSGK", UpdateRule::Nsgk, usize::MAX, false, false),
+        ("MOD", UpdateRule::Mod, usize::MAX, false, false),
+    ] {
+        let make = || {
+            let config = DictionaryConfig {
+                nonnegative_atoms: nonnegative,
+                nonnegative,
+                ..DictionaryConfig::new(ATOMS, FEATURES, 3)
+            };
+            let error = per_signal.then(|| ErrorTarget::PerSignal(targets.clone()));
+            let training = DictionaryTrainConfig {
+                rule,
+                group,
+                coherence_penalty: if rule == UpdateRule::Sgk { 0.1 } else { 0. },
+                min_uses: 2,
+                coder: error.map(|error| SparseCoder { error: Some(error), ..config.coder() }),
+                ..DictionaryTrainConfig::default()
+            };
+            let atoms = if nonnegative { atoms()?.abs()? } else { atoms()? };
+            DictionaryTrainer::new(
+                Dictionary::from_tensor(config, atoms)?,
+                &signals,
+                training,
+                Philox::new(1, 1),
+            )
+        };
+        let mut first = make()?;
+        assert!(first.step()?.is_some_and(|made| made.replaced > 0), "{what}");
+        let alone = iterated(make()?, 5)?;
+        for world in 1..=4 {
+            let what = format!("{what}: {world} ranks");
+            let made = || each(world, |group| iterated(make()?.in_group(group)?, 5));
+            let ranks = made()?;
+            alone.hold(&what, &ranks[0], 2e-5);
+            assert!(ranks.iter().all(|rank| *rank == ranks[0]), "{what} differ");
+            assert_eq!(ranks, made()?, "{what}: another run");
+        }
+        // A checkpoint is refused where the signals give other figures, to the bit.
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("checkpoint.safetensors");
+        each(3, |group| {
+            let mut trainer = make()?.in_group(group)?;
+            trainer.step()?;
+            trainer.step()?;
+            let own = folder.path().join(format!("{}.safetensors", group.rank()));
+            trainer.save(&own, &Value::Null)?;
+            if group.rank() == 0 { std::fs::copy(&own, &path).map(drop).map_err(Into::into) } else { Ok(()) }
+        })?;
+        alone.hold(what, &iterated(DictionaryTrainer::load(&path, &signals, &CPU)?.0, 3)?, 2e-5);
+        let resumed =
+            |group: &Group| iterated(DictionaryTrainer::load(&path, &signals, &CPU)?.0.in_group(group)?, 3);
+        for rank in each(2, resumed)? {
+            alone.hold(&format!("{what}, resumed by two ranks"), &rank, 2e-5);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rules_whose_atoms_follow_one_another_are_refused() -> Result<()> {
+    let signals = uniform((20, FEATURES), &CPU, Philox::new(3, 0))?;
+    for (rule, group, want) in [
+        (UpdateRule::Ksvd, usize::MAX, "rule must be ak-svd, sgk, nsgk or mod for several ranks, got ksvd"),
+        (UpdateRule::AkSvd, 4, "group must be all atoms, 14, for ak-svd on several ranks, got 4"),
+    ] {
+        let said = each(2, |ranks| {
+            let dictionary = Dictionary::from_tensor(DictionaryConfig::new(ATOMS, FEATURES, 3), atoms()?)?;
+            let training = DictionaryTrainConfig { rule, group, ..DictionaryTrainConfig::default() };
+            let trainer = DictionaryTrainer::new(dictionary, &signals, training, Philox::new(1, 1))?;
+            Ok(trainer.in_group(ranks).map(drop).unwrap_err().to_string())
+        })?;
+        assert!(said[0].starts_with(&format!("DictionaryTrainer::in_group: {want}, ")), "{}", said[0]);
     }
     Ok(())
 }
