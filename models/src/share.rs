@@ -2,6 +2,7 @@
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Group;
 use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::codes::SparseCodes;
 use std::ops::Range;
 
 /// A rank's share of rows that all ranks of a group have between them, [`Group::rows`].
@@ -69,7 +70,7 @@ impl Share {
     /// When `own` has not as many rows as the share, the ranks differ in shape or type, or one is
     /// gone.
     pub fn gathered(&self, own: &Tensor) -> Result<Tensor> {
-        self.check(own)?;
+        self.expect(own)?;
         if self.group.is_single() {
             return Ok(own.clone());
         }
@@ -89,11 +90,36 @@ impl Share {
         Tensor::cat(&(0..world).map(of).collect::<Result<Vec<_>>>()?, 0)
     }
 
+    /// The same of sparse codes, as wide as the widest of any rank. Waits for the device.
+    ///
+    /// # Errors
+    /// As [`gathered`](Self::gathered).
+    pub fn gathered_codes(&self, own: &SparseCodes) -> Result<SparseCodes> {
+        let width = self.widest(own)?;
+        let entries = |t: &Tensor| self.gathered(&padded(t, width)?);
+        Ok(SparseCodes {
+            indices: entries(&own.indices)?,
+            values: entries(&own.values)?,
+            count: self.gathered(&own.count)?,
+            n_atoms: own.n_atoms,
+        })
+    }
+
+    /// The largest width of the codes of all ranks. Waits for the device.
+    pub(crate) fn widest(&self, own: &SparseCodes) -> Result<usize> {
+        if self.group.is_single() {
+            return Ok(own.width());
+        }
+        let most = Tensor::new(&[own.width() as f64], own.count.device())?;
+        joined_(&self.group, &most, 0..1)?;
+        Ok(most.get(0)?.to_scalar::<f64>()? as usize)
+    }
+
     /// The rows at places `at` among those of all ranks, on every rank: `[at.len(), …]` of finite
     /// numbers from each rank's `[rows, …]`. All ranks name the same places. Cost: an all-reduce of
     /// the result.
     pub(crate) fn rows_at(&self, own: &Tensor, at: &[u32]) -> Result<Tensor> {
-        self.check(own)?;
+        self.expect(own)?;
         if self.group.is_single() {
             return gather_rows(own, at);
         }
@@ -117,19 +143,19 @@ impl Share {
         Ok(rows)
     }
 
-    /// Refuses minibatches of too few rows to give each rank of the group some.
-    pub(crate) fn check_batch(trainer: &str, group: &Group, batch: usize) -> Result<()> {
+    /// Refuses too few rows, which are called `what`, to give each rank of the group some.
+    pub(crate) fn check(trainer: &str, group: &Group, what: &str, of: usize) -> Result<()> {
         let least = 4 * (group.world() - 1) + 1;
-        if batch < least {
+        if of < least {
             candle::bail!(
-                "{trainer}::in_group: batch must be at least {least} for {} ranks, got {batch}",
+                "{trainer}::in_group: {what} must be at least {least} for {} ranks, got {of}",
                 group.world()
             )
         }
         Ok(())
     }
 
-    fn check(&self, own: &Tensor) -> Result<()> {
+    fn expect(&self, own: &Tensor) -> Result<()> {
         if own.dims().first() != Some(&self.rows.len()) {
             candle::bail!(
                 "Share: rank {} must have {} rows of {}, got shape {:?}",
@@ -141,6 +167,11 @@ impl Share {
         }
         Ok(())
     }
+}
+
+/// Entries of codes, `[rows, s]`, with 0 beyond them up to a width.
+pub(crate) fn padded(entries: &Tensor, width: usize) -> Result<Tensor> {
+    entries.pad_with_zeros(1, 0, width.saturating_sub(entries.dim(1)?))
 }
 
 /// Makes the reports of all ranks, f64 `[n]` each, into one of all their rows: sums, and of the

@@ -173,7 +173,7 @@ impl DaeTrainer {
         if group.is_single() {
             return Ok(self);
         }
-        Share::check_batch("DaeTrainer", group, self.config.batch)?;
+        Share::check("DaeTrainer", group, "batch", self.config.batch)?;
         self.buffers = self.buffers.in_group(&self.config, self.philox, group)?;
         self.dae = self.buffers.dae(self.dae.config().clone())?;
         self.replays = replays(&self.buffers, self.dae.weight().device());

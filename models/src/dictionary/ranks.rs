@@ -54,10 +54,10 @@ impl DictionaryTrainer {
         }
         self.signals = own(&self.signals)?;
         let Coded { codes, uses, error, squares, .. } = &mut self.coded;
-        (*codes, *uses) = of_codes(&own, codes)?;
+        (*codes, *uses) = own_codes(&own, codes)?;
         (*error, *squares) = (own(error)?, own(squares)?);
         if let Some(Previous { codes, uses }) = &mut self.previous {
-            (*codes, *uses) = of_codes(&own, codes)?;
+            (*codes, *uses) = own_codes(&own, codes)?;
         }
         self.share = share;
         Ok(self)
@@ -65,16 +65,18 @@ impl DictionaryTrainer {
 
     /// What all ranks remember of the iteration before, for a checkpoint.
     pub(super) fn previous_of_all(&self) -> Result<Option<SparseCodes>> {
-        let Some(Previous { codes, .. }) = &self.previous else { return Ok(None) };
-        Ok(Some(of_codes(&|t| self.share.gathered(t), codes)?.0))
+        self.previous.as_ref().map(|Previous { codes, .. }| self.share.gathered_codes(codes)).transpose()
     }
 }
 
-/// Codes whose parts `of` makes, and their uses.
-fn of_codes(of: &impl Fn(&Tensor) -> Result<Tensor>, codes: &SparseCodes) -> Result<(SparseCodes, AtomUses)> {
+/// A rank's own codes, and their uses.
+fn own_codes(
+    own: &impl Fn(&Tensor) -> Result<Tensor>,
+    codes: &SparseCodes,
+) -> Result<(SparseCodes, AtomUses)> {
     let SparseCodes { indices, values, count, n_atoms } = codes;
     let codes =
-        SparseCodes { indices: of(indices)?, values: of(values)?, count: of(count)?, n_atoms: *n_atoms };
+        SparseCodes { indices: own(indices)?, values: own(values)?, count: own(count)?, n_atoms: *n_atoms };
     let uses = AtomUses::of(&codes)?;
     Ok((codes, uses))
 }

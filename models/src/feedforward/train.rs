@@ -165,7 +165,7 @@ impl FeedforwardTrainer {
     /// # Errors
     /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
     pub fn in_group(mut self, group: &Group) -> Result<Self> {
-        Share::check_batch("FeedforwardTrainer", group, self.config.batch)?;
+        Share::check("FeedforwardTrainer", group, "batch", self.config.batch)?;
         self.buffers = self.buffers.in_group(&self.model, self.philox, group)?;
         self.replay = replay(self.model.device(), &self.buffers, self.record);
         self.partial = None;

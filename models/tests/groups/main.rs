@@ -4,6 +4,7 @@
 mod denoising;
 mod dictionaries;
 mod feedforward;
+mod inference;
 mod latents;
 mod sparse_autoencoders;
 
@@ -25,7 +26,7 @@ fn each<T: Send>(world: usize, of_rank: impl Fn(&Group) -> Result<T> + Sync) -> 
 }
 
 fn close(what: &str, a: f64, b: f64, most: f64) {
-    assert!((a - b).abs() <= most * (1. + a.abs()), "{what}: {a} and {b}");
+    assert!(a == b || (a - b).abs() <= most * (1. + a.abs()), "{what}: {a} and {b}");
 }
 
 /// Minibatches of rows of `p` numbers in [0, 1).

@@ -2,27 +2,15 @@
 //! summed from, which is less than these where rows are fewer than latents.
 use super::Kind;
 use super::pass::{Block, Pass, Terms};
-use crate::share::{Share, joined_};
+use crate::share::padded;
 use candle::{Result, Tensor};
 use chandlery_ops::codes::{SparseCodes, active, batch_threshold, batch_top_k};
-
-/// The largest width of codes of all ranks. Waits for the device.
-fn widest(share: &Share, codes: &SparseCodes) -> Result<usize> {
-    let most = Tensor::new(&[codes.width() as f64], codes.count.device())?;
-    joined_(share.group(), &most, 0..1)?;
-    Ok(most.get(0)?.to_scalar::<f64>()? as usize)
-}
-
-/// Entries of codes, with 0 beyond them up to a width.
-fn padded(entries: &Tensor, width: usize) -> Result<Tensor> {
-    entries.pad_with_zeros(1, 0, width.saturating_sub(entries.dim(1)?))
-}
 
 /// Codes of the `count` largest of all ranks' rows, those of this rank, and the least of them: of the
 /// largest that each rank finds among its own.
 pub(super) fn largest_of_all(pass: &Pass<'_>, count: usize) -> Result<(SparseCodes, Tensor)> {
     let (found, _) = batch_top_k(&pass.products, pass.bias()?, count)?;
-    let width = widest(pass.share, &found)?;
+    let width = pass.share.widest(&found)?;
     let values = pass.share.gathered(&padded(&found.values, width)?)?;
     let cut = batch_threshold(&values, &values.get(0)?.zeros_like()?, count)?;
     Ok((active(&pass.products, pass.bias()?, &cut, true)?, cut))
@@ -55,7 +43,7 @@ impl Block {
         // Only these have as many entries a row on every rank.
         let width = match pass.sae.config.kind {
             Kind::TopK { .. } => codes.width(),
-            _ => widest(share, &codes)?,
+            _ => share.widest(&codes)?,
         };
         let counted = Tensor::cat(&[padded(&codes.indices, width)?, codes.count.unsqueeze(1)?], 1)?;
         let counted = share.gathered(&counted)?;
