@@ -6,14 +6,23 @@ use crate::share::padded;
 use candle::{Result, Tensor};
 use chandlery_ops::codes::{SparseCodes, active, batch_threshold, batch_top_k};
 
-/// Codes of the `count` largest of all ranks' rows, those of this rank, and the least of them: of the
-/// largest that each rank finds among its own.
-pub(super) fn largest_of_all(pass: &Pass<'_>, count: usize) -> Result<(SparseCodes, Tensor)> {
-    let (found, _) = batch_top_k(&pass.products, pass.bias()?, count)?;
-    let width = pass.share.widest(&found)?;
-    let values = pass.share.gathered(&padded(&found.values, width)?)?;
-    let cut = batch_threshold(&values, &values.get(0)?.zeros_like()?, count)?;
-    Ok((active(&pass.products, pass.bias()?, &cut, true)?, cut))
+impl Pass<'_> {
+    /// Codes of the `k` largest a row of the minibatch, those of this rank's rows, and the least of
+    /// them, which several ranks find from the largest of each.
+    pub(super) fn largest_of_batch(&self) -> Result<(SparseCodes, Tensor)> {
+        let (products, bias, count) = (&self.products, self.bias()?, self.moment.k * self.share.of());
+        if let Some(width) = &mut *self.width.borrow_mut() {
+            return width.batch_top_k(products, bias, count);
+        }
+        let found = batch_top_k(products, bias, count)?;
+        if self.share.group().is_single() {
+            return Ok(found);
+        }
+        let width = self.share.widest(&found.0)?;
+        let values = self.share.gathered(&padded(&found.0.values, width)?)?;
+        let cut = batch_threshold(&values, &values.get(0)?.zeros_like()?, count)?;
+        Ok((active(products, bias, &cut, true)?, cut))
+    }
 }
 
 impl Terms {

@@ -1,10 +1,9 @@
 //! What the kinds have in common in a pass over a minibatch.
-use super::exchange::largest_of_all;
 use super::{LossConfig, Moment, Sae};
 use crate::share::Share;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::{column_sums_, elementwise::sub};
-use chandlery_ops::codes::{CodeErrors, CodeWidth, SparseCodes, active, batch_top_k, code_dots, code_errors};
+use chandlery_ops::codes::{CodeErrors, CodeWidth, SparseCodes, active, code_dots, code_errors};
 use std::cell::RefCell;
 
 /// A minibatch on its way through a model.
@@ -143,18 +142,6 @@ impl Pass<'_> {
         match &mut *self.width.borrow_mut() {
             Some(width) => width.active(&self.products, self.bias()?, bound, false),
             None => active(&self.products, self.bias()?, bound, false),
-        }
-    }
-
-    /// Codes of the `k` largest a row of the minibatch, and the least of them.
-    pub(super) fn largest_of_batch(&self) -> Result<(SparseCodes, Tensor)> {
-        let count = self.moment.k * self.share.of();
-        if !self.share.group().is_single() {
-            return largest_of_all(self, count);
-        }
-        match &mut *self.width.borrow_mut() {
-            Some(width) => width.batch_top_k(&self.products, self.bias()?, count),
-            None => batch_top_k(&self.products, self.bias()?, count),
         }
     }
 
