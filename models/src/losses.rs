@@ -16,6 +16,8 @@ pub(crate) struct LossSums {
     rows: u64,
     /// The sums and the number of steps at the last report.
     reported: ([f64; 2], u64),
+    /// The sums of all ranks, where no step was counted since they were gathered.
+    known: Option<[f64; 2]>,
 }
 
 /// What a trainer's steps since the last report measured.
@@ -30,7 +32,13 @@ pub(crate) struct SinceReport {
 impl LossSums {
     /// Sums that steps add to.
     pub(crate) fn new(gathered: &Tensor) -> Self {
-        Self { gathered: gathered.clone(), group: Group::single(), rows: 0, reported: ([0.; 2], 0) }
+        Self {
+            gathered: gathered.clone(),
+            group: Group::single(),
+            rows: 0,
+            reported: ([0.; 2], 0),
+            known: None,
+        }
     }
 
     /// The same figures, with sums that all ranks of a group add to from here on, each at another
@@ -46,6 +54,7 @@ impl LossSums {
     /// Counts the rows of steps.
     pub(crate) fn count(&mut self, rows: usize) {
         self.rows += rows as u64;
+        self.known = None;
     }
 
     /// Moves the sums of steps that gather in another place, `[2, m]` f64, to here.
@@ -53,6 +62,14 @@ impl LossSums {
         let first = self.gathered.narrow(1, 0, 1)?;
         self.gathered.slice_set(&add(&first, &other.sum_keepdim(1)?)?, 1, 0)?;
         other.slice_set(&other.zeros_like()?, 0, 0)
+    }
+
+    /// Has what all ranks have, so that [`stored`](Self::stored) need not ask them.
+    pub(crate) fn gather(&mut self) -> Result<()> {
+        if !self.group.is_single() {
+            self.known = Some(self.total()?);
+        }
+        Ok(())
     }
 
     fn total(&self) -> Result<[f64; 2]> {
@@ -88,7 +105,7 @@ impl LossSums {
     /// What a checkpoint stores after `steps` steps: the sums that are not reported yet, and the
     /// counts of steps.
     pub(crate) fn stored(&self, steps: u64) -> Result<[(&'static str, Tensor); 2]> {
-        let total = self.total()?;
+        let total = self.known.map_or_else(|| self.total(), Ok)?;
         let open = [0, 1].map(|i| total[i] - self.reported.0[i]);
         let counts = [steps, self.reported.1, self.rows].map(|n| n as i64);
         Ok([("gathered", Tensor::new(&open, &Device::Cpu)?), ("counts", Tensor::new(&counts, &Device::Cpu)?)])

@@ -32,7 +32,7 @@ impl Replays {
     }
 
     /// Makes a step of each of `n` minibatches of raw rows for `trainer`, by the longest recordings
-    /// that fit. Before each, `load(first, rows, scale)` puts `scale · rows` where its steps read
+    /// that fit; rows of a minibatch may be none. Before each, `load(first, rows, scale)` puts `scale · rows` where its steps read
     /// them, from minibatch `first` of the recording on.
     pub fn run(
         &mut self,
@@ -50,7 +50,7 @@ impl Replays {
         for (of, replay) in &mut self.0 {
             let together = if scaled { *of } else { 1 };
             while n - done >= *of {
-                for first in (0..*of).step_by(together) {
+                for first in (0..*of).step_by(together).filter(|_| batch > 0) {
                     let rows = rows.narrow(0, (done + first) * batch, together * batch)?;
                     let (rows, scale) = to_load(trainer, preparation, &rows)?;
                     load(first, &rows, scale)?;

@@ -158,8 +158,12 @@ impl Group {
 
     /// This rank's part of `n` items in order; parts differ by one item at most.
     pub fn part(&self, n: usize) -> Range<usize> {
+        self.part_of(self.rank, n)
+    }
+
+    fn part_of(&self, rank: usize, n: usize) -> Range<usize> {
         let start = |rank: usize| n / self.world * rank + (n % self.world).min(rank);
-        start(self.rank)..start(self.rank + 1)
+        start(rank)..start(rank + 1)
     }
 
     /// This rank's rows of a minibatch of `n`; parts begin at multiples of 4 and differ by 4 rows at
@@ -169,7 +173,12 @@ impl Group {
     /// width of rows, a rank's begin with a block of their own, and each element gets the number that
     /// it would get with one rank.
     pub fn rows(&self, n: usize) -> Range<usize> {
-        let blocks = self.part(n.div_ceil(4));
+        self.rows_of(self.rank, n)
+    }
+
+    /// The rows of another rank.
+    pub fn rows_of(&self, rank: usize, n: usize) -> Range<usize> {
+        let blocks = self.part_of(rank, n.div_ceil(4));
         (4 * blocks.start).min(n)..(4 * blocks.end).min(n)
     }
 

@@ -36,11 +36,12 @@ use crate::losses::{LossSums, SinceReport};
 use crate::model::{Encode, Model};
 use crate::prepare::{check_inputs, prepared, to_load};
 use crate::replays::Replays;
+use crate::share::Share;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch, one_by_one};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
-use chandlery_ops::Philox;
+use chandlery_ops::{Group, Philox};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
@@ -130,8 +131,7 @@ impl DaeTrainer {
         let buffers = Buffers::new(lower, dae, &config, philox)?;
         let dae = buffers.dae(dae.config().clone())?;
         let device = dae.weight().device().clone();
-        let steps = buffers.clone();
-        let replays = Replays::new(&device, buffers.at_once(), move |n| steps.run(n));
+        let replays = replays(&buffers, &device);
         let losses = LossSums::new(&buffers.gathered);
         let targets = lower.is_empty() && dae.config().output == Activation::Sigmoid;
         let range = targets
@@ -155,6 +155,32 @@ impl DaeTrainer {
         };
         trainer.begin_epoch(0)?;
         Ok(trainer)
+    }
+
+    /// Trains with the other ranks of a group: each computes the gradient of its own rows of every
+    /// minibatch, [`Group::rows`], and all make the step of their sum, so that all have the same
+    /// parameters to the bit. They are those of one rank up to the order of sums, noise included, where
+    /// its products are f32 as well.
+    ///
+    /// All ranks begin with the parameters of rank 0, and make the same calls of
+    /// [`step`](MinibatchTrainer::step), each with all rows of the minibatch, of `check`, of `metrics`
+    /// and of `save`, which are of all rows. Steps are of the form with an op for each module, one at a
+    /// time. Cost: an all-reduce of 4 bytes a parameter each step.
+    ///
+    /// # Errors
+    /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
+    pub fn in_group(mut self, group: &Group) -> Result<Self> {
+        if group.is_single() {
+            return Ok(self);
+        }
+        Share::check("DaeTrainer", group, "batch", self.config.batch)?;
+        self.buffers = self.buffers.in_group(&self.config, self.philox, group)?;
+        self.dae = self.buffers.dae(self.dae.config().clone())?;
+        self.replays = replays(&self.buffers, self.dae.weight().device());
+        self.partial = None;
+        self.losses.in_group(group, &self.buffers.gathered)?;
+        self.buffers.set_rates(self.rates.0, self.rates.1)?;
+        Ok(self)
     }
 
     /// Takes the schedules of learning rate and momentum from `config`, from the next
@@ -191,11 +217,13 @@ impl DaeTrainer {
     /// Steps by recordings of several.
     fn recorded_steps_of(&mut self, rows: &Tensor, labels: Option<&Tensor>, n: usize) -> Result<()> {
         let batch = self.config.batch;
-        if n == 0 || rows.dims() != [n * batch, self.n_inputs] {
+        let apart = n > 1 && !self.buffers.share().group().is_single();
+        if n == 0 || apart || rows.dims() != [n * batch, self.n_inputs] {
             return one_by_one(self, rows, labels, n);
         }
         let Self { replays, preparation, buffers, range, .. } = self;
-        replays.run("DaeTrainer", n, rows, preparation, |first, rows, scale| {
+        let rows = if n == 1 { buffers.share().own(rows)? } else { rows.clone() };
+        replays.run("DaeTrainer", n, &rows, preparation, |first, rows, scale| {
             range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
             buffers.load(first, rows, scale)
         })?;
@@ -220,10 +248,13 @@ impl DaeTrainer {
                 let (x, scale) = to_read(&self.lower, &self.preparation, rows, n, self.range.as_mut())?;
                 buffers.run_in_one_op(&x, scale, self.rates.0)?;
             }
-            false => replays.run("DaeTrainer", 1, rows, &self.preparation, |first, rows, scale| {
-                self.range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
-                buffers.load(first, rows, scale)
-            })?,
+            false => {
+                let own = buffers.share().own(rows)?;
+                replays.run("DaeTrainer", 1, &own, &self.preparation, |first, rows, scale| {
+                    self.range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
+                    buffers.load(first, rows, scale)
+                })?;
+            }
         }
         self.losses.take_from(&buffers.gathered)?;
         self.losses.count(n);
@@ -257,6 +288,12 @@ impl DaeTrainer {
         self.steps = self.losses.restore(stored)?;
         Ok(())
     }
+}
+
+/// The steps of buffers.
+fn replays(buffers: &Buffers, device: &Device) -> Replays {
+    let steps = buffers.clone();
+    Replays::new(device, buffers.at_once(), move |n| steps.run(n))
 }
 
 /// What the autoencoder in training reads of raw rows, minibatches of `batch`, and a factor on it.
@@ -300,6 +337,14 @@ impl Trainer for DaeTrainer {
 
     fn steps(&self) -> u64 {
         self.steps
+    }
+
+    fn in_group(self, group: &Group) -> Result<Self> {
+        Self::in_group(self, group)
+    }
+
+    fn gather(&mut self) -> Result<()> {
+        self.losses.gather()
     }
 
     fn model(&self) -> Result<Dae> {

@@ -1,7 +1,9 @@
 //! What a trainer needs to go on as if it had not stopped.
+use super::coded::Quality;
 use super::online::{Gathered, report};
+use super::ranks::OfAll;
 use super::statistics::{Idle, Statistics};
-use super::train::{Previous, Quality};
+use super::train::Previous;
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration,
     OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, SparseCoder,
@@ -9,8 +11,8 @@ use super::{
 use crate::checkpoint::{self, Checkpoint};
 use crate::model::Model;
 use candle::{Device, Result, Tensor};
-use chandlery_ops::Philox;
 use chandlery_ops::codes::{AtomUses, ErrorTarget, SparseCodes};
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -59,15 +61,16 @@ impl DictionaryTrainer {
             ("figures".to_owned(), Tensor::new(&[rmse, coherence, best.rmse], &Device::Cpu)?),
             ("counts".to_owned(), Tensor::new(&[mean_count, best.mean_count], &Device::Cpu)?),
         ];
-        if let Some(Previous { codes, .. }) = &self.previous {
-            let SparseCodes { indices, values, count, .. } = codes;
+        let OfAll { previous, targets } = match &self.of_all {
+            Some(of_all) => of_all.clone(),
+            None => self.gathered()?,
+        };
+        if let Some(SparseCodes { indices, values, count, .. }) = previous {
             for (name, t) in [("indices", indices), ("values", values), ("count", count)] {
-                tensors.push((format!("previous.{name}"), t.clone()));
+                tensors.push((format!("previous.{name}"), t));
             }
         }
-        if let Some(ErrorTarget::PerSignal(targets)) = &self.coder.error {
-            tensors.push((TARGETS.to_owned(), targets.clone()));
-        }
+        tensors.extend(targets.map(|targets| (TARGETS.to_owned(), targets)));
         let notes = TrainNotes {
             config: self.current.config.clone(),
             training: self.config.clone(),
@@ -161,6 +164,7 @@ impl OnlineDictionaryTrainer {
             config: notes.training,
             coder,
             philox: notes.philox,
+            group: Group::single(),
             dictionary,
             statistics,
             idle: notes.idle,

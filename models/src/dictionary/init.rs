@@ -2,9 +2,10 @@
 use super::replace_atoms;
 use super::scaling::unit_rows;
 use crate::check::room_for;
+use crate::share::Share;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
+use chandlery_ops::{Group, Philox};
 use std::f64::consts::PI;
 
 /// The initial atoms.
@@ -87,7 +88,8 @@ pub(crate) fn drawn(n_features: usize) -> candle_nn::Init {
 /// When `signals` are not a matrix of at least one feature.
 pub fn distinct_signals(signals: &Tensor, n: usize, philox: Philox) -> Result<Tensor> {
     let (m, _) = shape_of("distinct_signals", signals)?;
-    replace_atoms::distinct(signals, &philox.permutation(m), n, MAX_COHERENCE, false)
+    let all = Share::new(&Group::single(), m);
+    replace_atoms::distinct(&all, signals, &philox.permutation(m), n, MAX_COHERENCE, false)
 }
 
 fn shape_of(op: &str, signals: &Tensor) -> Result<(usize, usize)> {

@@ -1,5 +1,7 @@
 //! The method of optimal directions: all atoms at once, by least squares.
+use super::statistics::Statistics;
 use candle::{DType, Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::codes::{AtomUses, SparseCodes, StatisticsStep, codes_statistics_};
 use nalgebra::{Cholesky, DMatrix, Dyn};
 
@@ -28,7 +30,7 @@ pub(crate) fn cholesky(op: &str, what: &str, matrix: &DMatrix<f64>) -> Result<Ch
 /// `D = (XᵀX)⁻¹ XᵀY` over the atoms that are used and not among the first `n_fixed`; the others
 /// stay. Rows have any length.
 ///
-/// Solved on the CPU in f64 by a Cholesky factorisation, `n³/3` FLOP; a ridge joins a singular
+/// `codes` and `signals` are those of this rank. Solved on the CPU in f64 by a Cholesky factorisation, `n³/3` FLOP; a ridge joins a singular
 /// `XᵀX`.
 ///
 /// Source: Engan, Aase and Hakon Husøy, "Method of optimal directions for frame design", ICASSP
@@ -39,13 +41,16 @@ pub(super) fn optimal_directions(
     uses: &AtomUses,
     signals: &Tensor,
     n_fixed: usize,
+    group: &Group,
 ) -> Result<Tensor> {
     let (n, p) = dictionary.dims2()?;
     let (dtype, device) = (dictionary.dtype(), dictionary.device());
-    let (a, b) = (Tensor::zeros((n, n), dtype, device)?, Tensor::zeros((n, p), dtype, device)?);
-    codes_statistics_(&a, &b, codes, uses, signals, StatisticsStep::default())?;
+    let sums = Statistics::none(n, p, dtype, device)?;
+    let Statistics { gram: a, signals: b } = &sums;
+    codes_statistics_(a, b, codes, uses, signals, StatisticsStep::default())?;
+    sums.sum_over(group)?;
     let read = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec2::<f64>();
-    let (a, b, mut d) = (read(&a)?, read(&b)?, read(dictionary)?);
+    let (a, b, mut d) = (read(a)?, read(b)?, read(dictionary)?);
     let free: Vec<usize> = (n_fixed.min(n)..n).filter(|&j| a[j][j] > 0.).collect();
     if free.is_empty() {
         return Ok(dictionary.clone());

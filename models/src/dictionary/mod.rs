@@ -64,6 +64,7 @@
 //! ```
 mod checkpoint;
 pub mod classify;
+mod coded;
 pub(crate) mod config;
 pub mod image;
 pub mod init;
@@ -73,6 +74,7 @@ mod nonnegative;
 pub mod online;
 pub mod pixels;
 pub mod pursuit;
+mod ranks;
 pub(crate) mod replace_atoms;
 mod scaling;
 pub(crate) mod statistics;

@@ -49,8 +49,8 @@ pub(super) fn start(op: &str, dictionary: &Dictionary, n_fixed: usize) -> Result
     unit_rows(&atoms.relu()?)
 }
 
-/// One sweep over the atoms from `n_fixed` on, `group` at a time from the same other atoms. Returns
-/// new atoms.
+/// One sweep over the atoms from `n_fixed` on, `group` at a time from the same other atoms, which
+/// are `project`ed or, where not, may be below 0. Returns new atoms.
 ///
 /// `atoms` and `b` are `[n_atoms, n_features]`, `a` is `[n_atoms, n_atoms]`; `penalty` is `γ` of `γ
 /// Σ_{i≠j} (d_i·d_j)²`. An atom stays if no signal uses it, or if nothing of its `g` is above 0.
@@ -65,6 +65,7 @@ pub(super) fn sweep(
     n_fixed: usize,
     group: usize,
     penalty: f64,
+    project: bool,
 ) -> Result<Tensor> {
     let n = atoms.dim(0)?;
     let identity = Tensor::eye(n, a.dtype(), a.device())?;
@@ -83,7 +84,8 @@ pub(super) fn sweep(
             let like = (old.matmul(&atoms.t()?)? * others)?;
             gradient = (gradient - (like.matmul(&atoms)? * (2. * penalty))?)?;
         }
-        let step = (gradient.broadcast_div(&of_group(&divisor)?)? + &old)?.relu()?;
+        let step = (gradient.broadcast_div(&of_group(&divisor)?)? + &old)?;
+        let step = if project { step.relu()? } else { step };
         let lengths = step.sqr()?.sum_keepdim(D::Minus1)?.sqrt()?;
         let is_good = (lengths.gt(f64::from(f32::MIN_POSITIVE))? * of_group(&used)?)?;
         let unit = step.broadcast_div(&lengths.maximum(f64::from(f32::MIN_POSITIVE))?)?;
@@ -119,7 +121,7 @@ mod tests {
         let mut d = unit_rows(&random(n, p, 3).relu().unwrap()).unwrap();
         let mut before = objective(&y, &x, &d);
         for _ in 0..20 {
-            d = sweep(&d, &a, &b, 1, 1, 0.).unwrap();
+            d = sweep(&d, &a, &b, 1, 1, 0., true).unwrap();
             let after = objective(&y, &x, &d);
             assert!(after <= before * (1. + 1e-12), "{after} after {before}");
             before = after;
@@ -146,7 +148,7 @@ mod tests {
         // pulled to the first axis.
         let a = Tensor::new(&[[0f32, 0., 0.], [0., 1., 0.], [0., 0., 1.]], &Cpu).unwrap();
         let b = Tensor::new(&[[5f32, 5.], [-3., -2.], [4., -1.]], &Cpu).unwrap();
-        let new = sweep(&d, &a, &b, 0, 3, 0.).unwrap().to_vec2::<f32>().unwrap();
+        let new = sweep(&d, &a, &b, 0, 3, 0., true).unwrap().to_vec2::<f32>().unwrap();
         assert_eq!(new, [[0.6, 0.8], [1., 0.], [1., 0.]]);
     }
 }

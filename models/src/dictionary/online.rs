@@ -44,13 +44,14 @@ use super::scaling::{longest, most_square, outgrows, scale_of, scaled};
 use super::statistics::{Idle, Statistics, kept};
 use super::{Dictionary, OnlineDictionaryTrainConfig, SparseCoder, nonnegative};
 use crate::model::Model;
+use crate::share::{Share, joined_, of_first};
 use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::Philox;
 use chandlery_ops::codes::{
     AtomLength, AtomUses, Bounds, FIGURE_PARTS, SparseCodes, StatisticsStep, atom_coherence_, code_figures_,
     codes_statistics_, descend_atoms_,
 };
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -61,6 +62,8 @@ pub struct OnlineDictionaryTrainer {
     /// How signals are coded.
     pub(super) coder: SparseCoder,
     pub(super) philox: Philox,
+    /// Ranks that have rows of each batch.
+    pub(super) group: Group,
     pub(super) dictionary: Dictionary,
     /// `A` and `B`.
     pub(super) statistics: Statistics,
@@ -144,6 +147,14 @@ struct Coded<'a> {
     uses: &'a AtomUses,
 }
 
+/// What was learned from a batch.
+struct Learned {
+    statistics: Statistics,
+    atoms: Tensor,
+    /// The report.
+    read: Vec<f64>,
+}
+
 impl OnlineDictionaryTrainer {
     /// Starts from a copy of `dictionary` with its atoms scaled to length 1. The configuration of
     /// the copy keeps its pursuit, unless [`OnlineDictionaryTrainConfig::coder`] is another.
@@ -164,6 +175,7 @@ impl OnlineDictionaryTrainer {
             config,
             coder,
             philox,
+            group: Group::single(),
             statistics: Statistics::none(n, atoms.dim(1)?, atoms.dtype(), atoms.device())?,
             idle: Idle::new(n),
             batches: 0,
@@ -172,6 +184,25 @@ impl OnlineDictionaryTrainer {
             gathered: Gathered::default(),
             dictionary: Dictionary { config: of_dictionary, atoms },
         })
+    }
+
+    /// Learns with the other ranks of a group: each codes its own rows of every batch,
+    /// [`Group::rows`], and all have the statistics of their sum, so that all have the same atoms to
+    /// the bit: those of one rank up to the order of sums.
+    ///
+    /// All ranks make the same trainer or load the same checkpoint, begin with the atoms and the
+    /// statistics of rank 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all
+    /// rows of the batch. Figures are those of all rows on each rank. A batch costs an all-reduce of
+    /// `n_atoms · (n_atoms + n_features)` numbers of the type of the atoms and an all-gather of `n_atoms + 257` f64 for
+    /// each rank; where atoms are replaced, also 8 bytes a row and the rows that may replace them.
+    ///
+    /// # Errors
+    /// When memory is short or a rank is gone.
+    pub fn in_group(mut self, group: &Group) -> Result<Self> {
+        self.dictionary.atoms = of_first(group, &self.dictionary.atoms)?;
+        self.statistics = self.statistics.of_first(group)?;
+        self.group = group.clone();
+        Ok(self)
     }
 
     /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the
@@ -188,14 +219,16 @@ impl OnlineDictionaryTrainer {
         const OP: &str = "OnlineDictionaryTrainer::partial_fit";
         let m = crate::check::batch_of(OP, "batch", batch, self.dictionary.config.n_inputs())?;
         crate::check::at_least_one(OP, "signals of a batch", m)?;
-        let batch = self.dictionary.prepare(batch)?.contiguous()?;
+        let share = Share::new(&self.group, m);
+        let batch = self.dictionary.prepare(&share.own(batch)?)?.contiguous()?;
         let (n, p) = self.statistics.signals.dims2()?;
         let t = self.batches + 1;
         let codes = self.coder.encode(&batch, &self.dictionary.atoms)?;
         let uses = AtomUses::of(&codes)?;
         let error = codes.residual(&batch, &self.dictionary.atoms)?;
-        let squares =
-            code_figures_(&self.report.narrow(0, 0, 2 * FIGURE_PARTS + n + 1)?, &error, &batch, &uses)?;
+        let of_codes = self.report.narrow(0, 0, 2 * FIGURE_PARTS + n + 1)?;
+        let squares = code_figures_(&of_codes, &error, &batch, &uses)?;
+        joined_(&self.group, &of_codes, FIGURE_PARTS..2 * FIGURE_PARTS)?;
         let rmse_of = |read: &[f64]| (read[..FIGURE_PARTS].iter().sum::<f64>() / (m * p) as f64).sqrt();
 
         let figures = self.report.narrow(0, 0, 2 * FIGURE_PARTS)?;
@@ -210,12 +243,12 @@ impl OnlineDictionaryTrainer {
         });
         let learned = match (self.scale, bounds) {
             (Some(scale), Some(bounds)) => {
-                let (atoms, read) = self.learn_from(&coded, scale, Some(bounds))?;
-                bounds.hold(&read).then_some((atoms, read))
+                let learned = self.learn_from(&coded, scale, Some(bounds))?;
+                bounds.hold(&learned.read).then_some(learned)
             }
             _ => None,
         };
-        let (atoms, read) = match learned {
+        let Learned { statistics, atoms, read } = match learned {
             Some(learned) => learned,
             None => {
                 let read = self.report.to_vec1::<f64>()?;
@@ -226,11 +259,12 @@ impl OnlineDictionaryTrainer {
                     )
                 }
                 let largest = read[FIGURE_PARTS..2 * FIGURE_PARTS].iter().fold(0., |a: f64, &b| a.max(b));
-                let scale = self.scale_for(longest(&batch, largest)?, batch.dtype())?;
+                let scale = self.scale_for(longest(&self.group, &batch, largest)?, batch.dtype())?;
                 self.learn_from(&coded, scale, None)?
             }
         };
 
+        self.statistics = statistics;
         let (offsets, like) = read[2 * FIGURE_PARTS..].split_at(n + 1);
         let used: Vec<bool> = offsets.windows(2).map(|o| o[1] > o[0]).collect();
         self.idle = self.idle.after(&used, m);
@@ -239,6 +273,7 @@ impl OnlineDictionaryTrainer {
             replace: self.config.replace,
             max_coherence: self.config.max_coherence,
             n_fixed: self.config.n_fixed,
+            share: &share,
             signals: &batch,
             squares: &squares,
             philox: draws_of_batch(self.philox, t as u64),
@@ -259,21 +294,20 @@ impl OnlineDictionaryTrainer {
     }
 
     /// Lets a batch join the statistics, where its figures are within the bounds, and moves the
-    /// atoms; gives the new atoms and the report, read back.
-    fn learn_from(
-        &self,
-        coded: &Coded<'_>,
-        scale: f64,
-        bounds: Option<Bounds<'_>>,
-    ) -> Result<(Tensor, Vec<f64>)> {
-        let step = StatisticsStep { beta: kept(coded.t, self.config.forgetting), scale, bounds };
-        let Statistics { gram, signals } = &self.statistics;
+    /// atoms. A lone rank's statistics are written where they are, those of several in a copy.
+    fn learn_from(&self, coded: &Coded<'_>, scale: f64, bounds: Option<Bounds<'_>>) -> Result<Learned> {
+        let beta = kept(&self.group, coded.t, self.config.forgetting);
+        let step = StatisticsStep { beta, scale, bounds };
+        let statistics =
+            if self.group.is_single() { self.statistics.clone() } else { self.statistics.copy()? };
+        let Statistics { gram, signals } = &statistics;
         codes_statistics_(gram, signals, coded.codes, coded.uses, coded.signals, step)?;
+        statistics.sum_over(&self.group)?;
         // Whoever has the dictionary of before keeps it.
         let mut atoms = self.dictionary.atoms.copy()?;
         for _ in 0..self.config.sweeps {
             match self.dictionary.config.nonnegative_atoms {
-                true => atoms = nonnegative::sweep(&atoms, gram, signals, self.config.n_fixed, 1, 0.)?,
+                true => atoms = nonnegative::sweep(&atoms, gram, signals, self.config.n_fixed, 1, 0., true)?,
                 false => descend_atoms_(&atoms, gram, signals, self.config.n_fixed, AtomLength::One)?,
             }
         }
@@ -281,7 +315,7 @@ impl OnlineDictionaryTrainer {
             let n = atoms.dim(0)?;
             atom_coherence_(&self.report.narrow(0, 2 * FIGURE_PARTS + n + 1, n)?, &atoms)?;
         }
-        Ok((atoms, self.report.to_vec1()?))
+        Ok(Learned { atoms, read: self.report.to_vec1()?, statistics })
     }
 
     /// The scale for statistics that signals of this length join; those so far are brought to it.
@@ -338,6 +372,10 @@ impl Trainer for OnlineDictionaryTrainer {
 
     fn steps(&self) -> u64 {
         self.batches as u64
+    }
+
+    fn in_group(self, group: &Group) -> Result<Self> {
+        Self::in_group(self, group)
     }
 
     fn model(&self) -> Result<Dictionary> {

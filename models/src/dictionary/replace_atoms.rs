@@ -2,6 +2,7 @@
 use super::Replace;
 use super::scaling::{level, unit_rows};
 use super::statistics::{Idle, Statistics};
+use crate::share::Share;
 use candle::{Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::elementwise::relu;
@@ -19,8 +20,9 @@ pub(super) fn largest(x: &[f64]) -> Result<f64> {
 
 /// The first `k` signals in the order of `order` that are neither zero nor like one before them, of
 /// length 1; fewer when there are not so many. `[≤ k, n_features]`. Where `nonnegative`, signals
-/// count with 0 for what is below it.
+/// count with 0 for what is below it. `signals` are those of this rank's share.
 pub(super) fn distinct(
+    share: &Share,
     signals: &Tensor,
     order: &[u32],
     k: usize,
@@ -36,7 +38,7 @@ pub(super) fn distinct(
     while !rest.is_empty() && kept.dim(0)? < k {
         let candidates;
         (candidates, rest) = rest.split_at(take.min(rest.len()));
-        let rows = gather_rows(&signals.contiguous()?, candidates)?;
+        let rows = share.rows_at(&signals.contiguous()?, candidates)?;
         let rows = level(&if nonnegative { relu(&rows)? } else { rows })?;
         let rows = Tensor::cat(&[kept, rows], 0)?;
         let squares = row_squares(&rows)?.to_vec1::<f64>()?;
@@ -61,7 +63,9 @@ pub(crate) struct Care<'a> {
     pub n_fixed: usize,
     /// Whether new atoms are at least 0.
     pub nonnegative: bool,
-    /// Where new atoms come from, `[n_samples, n_features]`.
+    /// What this rank has of the signals.
+    pub share: &'a Share,
+    /// Where new atoms come from, `[n_samples, n_features]`, this rank's.
     pub signals: &'a Tensor,
     /// The squared errors of their codes, f64 `[n_samples]`.
     pub squares: &'a Tensor,
@@ -148,7 +152,7 @@ impl Care<'_> {
 
     /// At most `k` atoms from signals; fewer when there are not so many distinct ones.
     fn new_atoms(&self, k: usize) -> Result<Tensor> {
-        let m = self.signals.dim(0)?;
+        let m = self.share.of();
         let limit = self.max_coherence.unwrap_or(DISTINCT);
         // Some are alike or zero: a few times as many as places, and all if those do not do.
         let mut wanted = 4 * k + 256;
@@ -156,9 +160,11 @@ impl Care<'_> {
             let order = match self.replace {
                 Replace::None => Vec::new(),
                 Replace::Random => self.random(wanted.min(m)),
-                Replace::WorstRepresented => worst(&self.squares.to_vec1()?, wanted.min(m)),
+                Replace::WorstRepresented => {
+                    worst(&self.share.gathered(self.squares)?.to_vec1()?, wanted.min(m))
+                }
             };
-            let rows = distinct(self.signals, &order, k, limit, self.nonnegative)?;
+            let rows = distinct(self.share, self.signals, &order, k, limit, self.nonnegative)?;
             if rows.dim(0)? == k || wanted >= m {
                 return Ok(rows);
             }
@@ -168,7 +174,7 @@ impl Care<'_> {
 
     /// So many draws of a signal; the same one twice is like itself.
     fn random(&self, wanted: usize) -> Vec<u32> {
-        let m = self.signals.dims()[0] as u64;
+        let m = self.share.of() as u64;
         (0..wanted as u64).map(|i| ((u64::from(self.philox.bits(i)) * m) >> 32) as u32).collect()
     }
 }

@@ -1,5 +1,7 @@
 //! Scaling of signals: training gives the same bits in any unit that differs by a power of two.
+use crate::share::joined_;
 use candle::{DType, Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::arrays::elementwise::{abs, add, div, equal, mul, sqr, sqrt};
 use chandlery_ops::codes::{SparseCodes, row_squares};
 
@@ -46,17 +48,28 @@ fn power(length: f64, dtype: DType) -> f64 {
 }
 
 /// The length of the longest signal, from the largest square of one. Where that overflowed, or came
-/// to 0, the largest number of the signals says about as much.
-pub(super) fn longest(signals: &Tensor, square: f64) -> Result<f64> {
+/// to 0, the largest number of the signals says about as much. `signals` are this rank's, `square` is
+/// of those of all ranks, as the answer is.
+pub(super) fn longest(group: &Group, signals: &Tensor, square: f64) -> Result<f64> {
     if square > 0. && square.is_finite() {
         return Ok(square.sqrt());
     }
-    abs(signals)?.flatten_all()?.max(0)?.to_dtype(DType::F64)?.to_scalar()
+    largest(group, &abs(signals)?.flatten_all()?.to_dtype(DType::F64)?)
 }
 
-/// The largest square of a signal, f64 without dimensions.
-pub(super) fn largest_square(signals: &Tensor) -> Result<Tensor> {
-    row_squares(signals)?.max(0)
+/// The largest square of a signal of all ranks.
+pub(super) fn largest_square(group: &Group, signals: &Tensor) -> Result<f64> {
+    largest(group, &row_squares(signals)?)
+}
+
+/// The largest number of all ranks, each of which has some, f64 `[n]`; 0 where there are none.
+fn largest(group: &Group, numbers: &Tensor) -> Result<f64> {
+    let own = match numbers.elem_count() {
+        0 => Tensor::zeros(1, DType::F64, numbers.device())?,
+        _ => numbers.max_keepdim(0)?,
+    };
+    joined_(group, &own, 0..1)?;
+    own.get(0)?.to_scalar()
 }
 
 /// What signals are multiplied by before their squares are summed, when the longest has this
@@ -121,7 +134,7 @@ mod tests {
             assert_eq!(scale.log2().fract(), 0.);
         }
         let huge = Tensor::new(&[[1e200f64, -3e200]], &Cpu).unwrap();
-        let square = largest_square(&huge).unwrap().to_scalar::<f64>().unwrap();
-        assert_eq!(longest(&huge, square).unwrap(), 3e200);
+        let square = largest_square(&Group::single(), &huge).unwrap();
+        assert_eq!(longest(&Group::single(), &huge, square).unwrap(), 3e200);
     }
 }

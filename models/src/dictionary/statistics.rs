@@ -1,10 +1,11 @@
 //! What learners from minibatches keep of all signals so far.
 use crate::check::batch_of;
 use crate::checkpoint::Checkpoint;
+use crate::share::of_first;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::Precision;
 use chandlery_ops::arrays::elementwise::{mul, sub};
 use chandlery_ops::layers::{Factors, gemm_};
+use chandlery_ops::{Group, Precision};
 
 /// `A = Σ aᵀa` and `S = Σ aᵀx` over signals `x` and their codes `a`, both rows: all that the best
 /// atoms for these codes depend on.
@@ -41,11 +42,33 @@ impl Statistics {
         let (n, p) = self.signals.dims2()?;
         batch_of("Statistics::after", "activations", activations, n)?;
         batch_of("Statistics::after", "signals", signals, p)?;
-        let after = Self { gram: self.gram.copy()?, signals: self.signals.copy()? };
+        let after = self.copy()?;
         let (a, factors) = (activations.t()?, Factors::Host { alpha: 1., beta });
         gemm_(&after.gram, &a, activations, factors, Precision::F32)?;
         gemm_(&after.signals, &a, signals, factors, Precision::F32)?;
         Ok(after)
+    }
+
+    /// Those of no signals, of the same sizes.
+    pub(crate) fn zeros_like(&self) -> Result<Self> {
+        Ok(Self { gram: self.gram.zeros_like()?, signals: self.signals.zeros_like()? })
+    }
+
+    /// The same in memory of their own.
+    pub(crate) fn copy(&self) -> Result<Self> {
+        Ok(Self { gram: self.gram.copy()?, signals: self.signals.copy()? })
+    }
+
+    /// The sum of what all ranks have, in place. Cost: an all-reduce of
+    /// `n_atoms · (n_atoms + n_features)` numbers.
+    pub(crate) fn sum_over(&self, group: &Group) -> Result<()> {
+        group.all_reduce_(&self.gram)?;
+        group.all_reduce_(&self.signals)
+    }
+
+    /// Those of the first rank.
+    pub(crate) fn of_first(&self, group: &Group) -> Result<Self> {
+        Ok(Self { gram: of_first(group, &self.gram)?, signals: of_first(group, &self.signals)? })
     }
 
     /// `½ tr(BᵀAB) − tr(BᵀS)`, in f64: half the squared error of the signals less `½ Σ ‖x‖²`. Waits
@@ -97,8 +120,9 @@ impl Statistics {
 }
 
 /// `(1 − 1/t)^ρ`: what statistics of the batches before batch `t`, counted from 1, weigh beside it.
-pub(crate) fn kept(t: usize, forgetting: f64) -> f64 {
-    (1. - 1. / t as f64).powf(forgetting)
+/// Where ranks [sum](Statistics::sum_over) theirs, all have those before, and the first adds them.
+pub(crate) fn kept(group: &Group, t: usize, forgetting: f64) -> f64 {
+    if group.rank() == 0 { (1. - 1. / t as f64).powf(forgetting) } else { 0. }
 }
 
 /// For each atom the signals since one used it.

@@ -52,7 +52,9 @@
 //! assert!((atoms[0][0] - 0.6).abs() < 1e-6 && (atoms[0][1] - 0.8).abs() < 1e-6);
 //! # Ok(()) }
 //! ```
+use super::coded::{Coded, Quality, code, without};
 use super::least_squares::optimal_directions;
+use super::ranks::OfAll;
 use super::replace_atoms::Care;
 use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
 use super::statistics::Statistics;
@@ -62,14 +64,13 @@ use super::{
 use crate::check::{at_least_one, batch_of};
 use crate::model::Model;
 use crate::prepare::prepared;
+use crate::share::Share;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
-use chandlery_ops::Philox;
-use chandlery_ops::arrays::elementwise::mul;
-use chandlery_ops::arrays::gather_rows_by;
 use chandlery_ops::codes::{
-    AtomUpdate, AtomUses, SparseCodes, StatisticsStep, codes_statistics_, row_squares, update_atoms,
+    AtomUpdate, AtomUses, SparseCodes, StatisticsStep, codes_statistics_, update_atoms,
 };
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -94,41 +95,6 @@ pub struct Iteration {
     pub coherence: f64,
 }
 
-/// Codes of the signals over a dictionary, and what an update reads of them.
-pub(super) struct Coded {
-    pub codes: SparseCodes,
-    uses: AtomUses,
-    counts: Vec<u32>,
-    error: Tensor,
-    squares: Tensor,
-    pub quality: Quality,
-}
-
-/// How good codes are, and with them the dictionary.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Quality {
-    pub rmse: f64,
-    pub mean_count: f64,
-}
-
-impl Quality {
-    /// Whether these are better than `others`: to an error target those of fewer atoms, else those
-    /// of the lower error.
-    fn beats(&self, others: &Self, to_error: bool) -> bool {
-        if to_error && self.mean_count != others.mean_count {
-            return self.mean_count < others.mean_count;
-        }
-        self.rmse < others.rmse
-    }
-}
-
-impl Coded {
-    /// Atoms that at least one signal uses.
-    fn used(&self) -> usize {
-        self.counts.iter().filter(|&&uses| uses > 0).count()
-    }
-}
-
 /// What NSGK remembers: the codes of the iteration before, sorted.
 pub(super) struct Previous {
     pub codes: SparseCodes,
@@ -141,6 +107,9 @@ pub struct DictionaryTrainer {
     /// How signals are coded.
     pub(super) coder: SparseCoder,
     pub(super) philox: Philox,
+    /// Which of the signals this rank has.
+    pub(super) share: Share,
+    /// Those, prepared.
     pub(super) signals: Tensor,
     /// What updates multiply signals and codes by, so that no sum of squares leaves the range of
     /// its type.
@@ -151,6 +120,8 @@ pub struct DictionaryTrainer {
     pub(super) coded: Coded,
     pub(super) previous: Option<Previous>,
     pub(super) last: Iteration,
+    /// What of all ranks a checkpoint holds, as it was gathered last.
+    pub(super) of_all: Option<OfAll>,
 }
 
 impl DictionaryTrainer {
@@ -209,8 +180,10 @@ impl DictionaryTrainer {
             candle::bail!("DictionaryTrainer: signals must be at least one, got none")
         }
         let signals = signals.contiguous()?;
-        let longest = longest(&signals, largest_square(&signals)?.to_scalar()?)?;
-        let coded = code(&coder, &signals, &dictionary.atoms, last.iteration)?;
+        let group = Group::single();
+        let longest = longest(&group, &signals, largest_square(&group, &signals)?)?;
+        let share = Share::new(&group, signals.dim(0)?);
+        let coded = code(&coder, &share, &signals, &dictionary.atoms, last.iteration)?;
         let (quality, used) = (coded.quality, coded.used());
         let Quality { rmse, mean_count } = quality;
         Ok(Self {
@@ -218,6 +191,7 @@ impl DictionaryTrainer {
             coder,
             philox,
             scale: scale_of(longest, signals.dtype()),
+            share,
             signals,
             best: dictionary.clone(),
             best_quality: quality,
@@ -225,6 +199,7 @@ impl DictionaryTrainer {
             coded,
             previous: None,
             last: Iteration { rmse, mean_count, used, ..last },
+            of_all: None,
         })
     }
 
@@ -237,6 +212,7 @@ impl DictionaryTrainer {
             replace: self.config.replace,
             max_coherence: self.config.max_coherence,
             n_fixed: self.config.n_fixed,
+            share: &self.share,
             signals: &self.signals,
             squares: &self.coded.squares,
             // Each iteration draws from a stretch of its own.
@@ -247,7 +223,7 @@ impl DictionaryTrainer {
         };
         let counts = &self.coded.counts;
         let cared_for = care.take(updated, |j| (counts[j] as usize) < self.config.min_uses)?;
-        let coded = code(&self.coder, &self.signals, &cared_for.atoms, iteration)?;
+        let coded = code(&self.coder, &self.share, &self.signals, &cared_for.atoms, iteration)?;
         let before = std::mem::replace(&mut self.coded, coded);
         if self.config.rule == UpdateRule::Nsgk {
             let codes = without(before.codes, &cared_for.replaced)?;
@@ -272,7 +248,7 @@ impl DictionaryTrainer {
     /// The atoms after the rule's update, of length 1.
     fn updated(&self) -> Result<Tensor> {
         let Self { config, coded, signals, scale, .. } = self;
-        let scale = *scale;
+        let (scale, group) = (*scale, self.share.group());
         let Coded { codes, uses, error, .. } = coded;
         let atoms = &self.current.atoms;
         let update = AtomUpdate {
@@ -288,7 +264,7 @@ impl DictionaryTrainer {
             UpdateRule::Sgk | UpdateRule::Nsgk => update,
             UpdateRule::Mod => {
                 let (codes, signals) = (scaled_codes(codes, scale)?, scaled(signals, scale)?);
-                let solved = optimal_directions(atoms, &codes, uses, &signals, config.n_fixed)?;
+                let solved = optimal_directions(atoms, &codes, uses, &signals, config.n_fixed, group)?;
                 return unit_rows(&solved);
             }
         };
@@ -297,14 +273,16 @@ impl DictionaryTrainer {
             _ => (codes, uses),
         };
         let (codes, error) = (scaled_codes(codes, scale)?, scaled(error, scale)?);
-        if self.current.config.nonnegative_atoms {
+        let nonnegative = self.current.config.nonnegative_atoms;
+        if nonnegative || !group.is_single() {
             // What the codes stand for and what they leave: Y for SGK, Z for NSGK.
             let wanted = (error + codes.reconstruct(atoms)?)?;
             let sums = Statistics::none(atoms.dim(0)?, atoms.dim(1)?, atoms.dtype(), atoms.device())?;
             let Statistics { gram, signals } = &sums;
             codes_statistics_(gram, signals, &codes, uses, &wanted, StatisticsStep::default())?;
-            let penalty = update.coherence_penalty;
-            return nonnegative::sweep(atoms, gram, signals, config.n_fixed, config.group, penalty);
+            sums.sum_over(group)?;
+            let (n_fixed, penalty) = (config.n_fixed, update.coherence_penalty);
+            return nonnegative::sweep(atoms, gram, signals, n_fixed, config.group, penalty, nonnegative);
         }
         Ok(update_atoms(atoms, &codes, uses, &error, &update)?.0)
     }
@@ -330,7 +308,7 @@ impl DictionaryTrainer {
         self.best_quality.mean_count
     }
 
-    /// The codes of the signals over the [current](Self::current) dictionary.
+    /// The codes of this rank's signals over the [current](Self::current) dictionary.
     pub fn codes(&self) -> &SparseCodes {
         &self.coded.codes
     }
@@ -366,6 +344,17 @@ impl Trainer for DictionaryTrainer {
         Ok(self.last)
     }
 
+    fn in_group(self, group: &Group) -> Result<Self> {
+        Self::in_group(self, group)
+    }
+
+    fn gather(&mut self) -> Result<()> {
+        if !self.share.group().is_single() {
+            self.of_all = Some(self.gathered()?);
+        }
+        Ok(())
+    }
+
     /// The [best](Self::best) dictionary so far.
     fn model(&self) -> Result<Dictionary> {
         Ok(self.best.clone())
@@ -388,6 +377,7 @@ impl FullBatchTrainer for DictionaryTrainer {
         if self.last.iteration >= self.config.iterations {
             return Ok(None);
         }
+        self.of_all = None;
         self.iterate().map(Some)
     }
 
@@ -444,33 +434,4 @@ impl Dictionary {
         trainer.fit()?;
         trainer.model()
     }
-}
-
-/// Codes in which these atoms have the coefficient 0: an atom that is new did not have those of the
-/// one before it.
-fn without(codes: SparseCodes, atoms: &[usize]) -> Result<SparseCodes> {
-    if atoms.is_empty() {
-        return Ok(codes);
-    }
-    let mut keep = vec![1f32; codes.n_atoms];
-    atoms.iter().for_each(|&j| keep[j] = 0.);
-    let keep = Tensor::new(keep, codes.values.device())?.to_dtype(codes.values.dtype())?;
-    let keep = gather_rows_by(&keep, &codes.indices.flatten_all()?)?.reshape(codes.indices.shape())?;
-    Ok(SparseCodes { values: mul(&codes.values, &keep)?, ..codes })
-}
-
-pub(super) fn code(coder: &SparseCoder, signals: &Tensor, atoms: &Tensor, iteration: usize) -> Result<Coded> {
-    let codes = coder.encode(signals, atoms)?;
-    let uses = AtomUses::of(&codes)?;
-    let error = codes.residual(signals, atoms)?;
-    let squares = row_squares(&error)?;
-    let rmse = (squares.sum_all()?.to_scalar::<f64>()? / error.elem_count() as f64).sqrt();
-    if !rmse.is_finite() {
-        candle::bail!(
-            "DictionaryTrainer: the RMSE became {rmse} in iteration {iteration}; signals must be finite and their squares too"
-        )
-    }
-    let counts = uses.counts()?;
-    let mean_count = counts.iter().map(|&uses| f64::from(uses)).sum::<f64>() / signals.dim(0)? as f64;
-    Ok(Coded { codes, uses, counts, error, squares, quality: Quality { rmse, mean_count } })
 }

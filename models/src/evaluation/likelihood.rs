@@ -31,8 +31,8 @@ use crate::model::Model;
 use crate::rbm::likelihood::{Ais, AisConfig, Estimate};
 use crate::rbm::{HiddenUnit, Rbm};
 use candle::{DType, Result, Tensor};
-use chandlery_ops::Philox;
 use chandlery_ops::core::bernoulli;
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 
 /// How `ln Z` of the top RBM is computed.
@@ -233,6 +233,23 @@ impl LikelihoodConfig {
         draws: Draws,
         progress: Progress<'_>,
     ) -> Result<Likelihood> {
+        self.measure_in_group(&Group::single(), dbn, test, train, draws, progress)
+    }
+
+    /// The same on every rank of a group, which divide the chains of annealing among them,
+    /// [`Ais::in_group`]; all make the same call.
+    ///
+    /// # Errors
+    /// As [`measure`](Self::measure), and when there are too few chains to give each rank some.
+    pub fn measure_in_group(
+        &self,
+        group: &Group,
+        dbn: &Dbn,
+        test: &Tensor,
+        train: Option<&Tensor>,
+        draws: Draws,
+        progress: Progress<'_>,
+    ) -> Result<Likelihood> {
         Self::check(dbn)?;
         let (top, below) = match dbn.layers() {
             [only] => (only, None),
@@ -248,7 +265,7 @@ impl LikelihoodConfig {
             Some(below) => below.sample_hidden(start, after(draws.rows, 2))?,
             None => start.clone(),
         };
-        let found = self.partition_function(top, &read_by_top, draws.annealing, progress)?;
+        let found = self.partition_function(group, top, &read_by_top, draws.annealing, progress)?;
         let (log_z, reverse) = match &found {
             LogZ::Exact { log_z } => (Estimate::exact(*log_z), None),
             LogZ::Ais { forward, reverse, .. } => (*forward, Some(*reverse)),
@@ -306,6 +323,7 @@ impl LikelihoodConfig {
 
     fn partition_function(
         &self,
+        group: &Group,
         top: &Rbm,
         rows: &Tensor,
         annealing: Philox,
@@ -323,7 +341,7 @@ impl LikelihoodConfig {
             burn_in: self.burn_in,
         };
         let mean = rows.to_dtype(DType::F64)?.mean(0)?.to_dtype(rows.dtype())?;
-        let ais = Ais::new(top, &top.base_rate_bias(&mean)?, config)?;
+        let ais = Ais::new(top, &top.base_rate_bias(&mean)?, config)?.in_group(group)?;
         let forward = ais.forward(annealing, &mut |done, total| progress(Stage::Annealing, done, total))?;
         let start = match self.back_from {
             BackFrom::Rows => rows,

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::conv_rbm::ConvGrid;
 use crate::model::Model;
+use crate::share::Share;
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::{Draws, advance_};
@@ -17,7 +18,6 @@ use chandlery_ops::layers::{
     output_loss_, sgd_step_, softmax_loss_,
 };
 use chandlery_ops::{Group, Philox};
-use std::ops::Range;
 
 /// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what
 /// products like best.
@@ -74,21 +74,6 @@ pub(super) struct Buffers {
     blocks: i64,
 }
 
-/// A rank's rows of a minibatch.
-#[derive(Clone)]
-struct Share {
-    group: Group,
-    rows: Range<usize>,
-    /// Rows of the minibatch, those of all ranks.
-    of: usize,
-}
-
-impl Share {
-    fn new(group: &Group, of: usize) -> Self {
-        Self { group: group.clone(), rows: group.rows(of), of }
-    }
-}
-
 /// What buffers for minibatches of any number of rows have in common; see [`Buffers`].
 struct Shared {
     params: Tensor,
@@ -127,12 +112,12 @@ impl Buffers {
     /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters and
     /// counters; `network` is the one that they are for.
     pub(super) fn of_fewer(&self, network: &Feedforward, philox: Philox, rows: usize) -> Result<Self> {
-        self.for_share(network, philox, Share::new(&self.share.group, rows))
+        self.for_share(network, philox, Share::new(self.share.group(), rows))
     }
 
     /// The same for this rank's rows of minibatches of as many, in a group.
     pub(super) fn in_group(&self, network: &Feedforward, philox: Philox, group: &Group) -> Result<Self> {
-        self.for_share(network, philox, Share::new(group, self.share.of))
+        self.for_share(network, philox, Share::new(group, self.share.of()))
     }
 
     fn for_share(&self, network: &Feedforward, philox: Philox, share: Share) -> Result<Self> {
@@ -148,7 +133,7 @@ impl Buffers {
         shared: Shared,
     ) -> Result<Self> {
         let Shared { params, scalars, steps, counter } = shared;
-        let (batch, device) = (share.rows.len(), network.device());
+        let (batch, device) = (share.rows().len(), network.device());
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
         let (places, n_weights, _) = places(network.config());
         let rows = zeros(&[batch, network.config().layers[0].n_inputs])?;
@@ -160,10 +145,10 @@ impl Buffers {
                 params.get(plane)?.narrow(0, start, shape.iter().product())?.reshape(shape)
             };
             let (shape, n_biases) = (layer.weight_shape(), layer.n_biases());
-            let first = at.advanced(share.rows.start * layer.n_inputs);
+            let first = at.advanced(share.rows().start * layer.n_inputs);
             let dropout = rate(i).map(|rate| (rate as f32, first));
             if dropout.is_some() {
-                at = at.advanced(share.of * layer.n_inputs);
+                at = at.advanced(share.of() * layer.n_inputs);
             }
             let own = Parameters {
                 weight: view(VALUES, place.weight, &shape)?,
@@ -222,12 +207,12 @@ impl Buffers {
 
     /// Rows of a minibatch, those of all ranks.
     pub(super) fn batch(&self) -> usize {
-        self.share.of
+        self.share.of()
     }
 
-    /// Where this rank's are among them.
-    pub(super) fn own_rows(&self) -> Range<usize> {
-        self.share.rows.clone()
+    /// This rank's share of them.
+    pub(super) fn share(&self) -> &Share {
+        &self.share
     }
 
     /// Loads the labels of this rank's rows, of all labels of a classifier's minibatch; returns them.
@@ -235,16 +220,18 @@ impl Buffers {
         const OP: &str = "FeedforwardTrainer::step";
         match (&self.labels, labels) {
             (None, _) => Ok(None),
-            (Some(to), Some(labels)) if labels.dims() == [self.share.of] && labels.dtype() == DType::U32 => {
-                let own = labels.narrow(0, self.share.rows.start, self.share.rows.len())?;
-                if !self.share.rows.is_empty() {
+            (Some(to), Some(labels))
+                if labels.dims() == [self.share.of()] && labels.dtype() == DType::U32 =>
+            {
+                let own = self.share.own(labels)?;
+                if !self.share.rows().is_empty() {
                     to.slice_set(&own, 0, 0)?;
                 }
                 Ok(Some(own))
             }
             (Some(_), Some(labels)) => candle::bail!(
                 "{OP}: labels must be u32 of shape {:?}, got {:?} {:?}",
-                [self.share.of],
+                [self.share.of()],
                 labels.dtype(),
                 labels.dims()
             ),
@@ -262,14 +249,14 @@ impl Buffers {
 
     /// One step from what was loaded to `rows` and `labels`.
     pub(super) fn run(&self) -> Result<()> {
-        if self.share.rows.is_empty() {
+        if self.share.rows().is_empty() {
             let gradient = self.params.get(GRADIENT)?;
             scale_into_(&gradient, &gradient.zeros_like()?, 1.)?;
         } else {
             self.forward()?;
             self.backward()?;
         }
-        self.share.group.all_reduce_(&self.params.get(GRADIENT)?)?;
+        self.share.group().all_reduce_(&self.params.get(GRADIENT)?)?;
         self.update()?;
         if self.blocks != 0 {
             advance_(&self.counter, self.blocks)?;
@@ -305,9 +292,9 @@ impl Buffers {
         };
         match (self.loss, &self.labels) {
             (Some(loss), _) => {
-                output_loss_(&top.output, bias, &self.rows, loss, self.share.of, &self.gathered)
+                output_loss_(&top.output, bias, &self.rows, loss, self.share.of(), &self.gathered)
             }
-            (None, Some(labels)) => softmax_loss_(&top.output, bias, labels, self.share.of, &self.gathered),
+            (None, Some(labels)) => softmax_loss_(&top.output, bias, labels, self.share.of(), &self.gathered),
             (None, None) => candle::bail!("FeedforwardTrainer: there is nothing to hold the outputs against"),
         }
     }

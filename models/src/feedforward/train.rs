@@ -30,6 +30,7 @@ use crate::losses::{LossSums, SinceReport};
 use crate::model::Decode;
 use crate::model::Model;
 use crate::prepare::to_load;
+use crate::share::Share;
 use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer, check_minibatch};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
@@ -341,14 +342,7 @@ impl Trainer for FeedforwardTrainer {
     /// # Errors
     /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
     fn in_group(mut self, group: &Group) -> Result<Self> {
-        let least = 4 * (group.world() - 1) + 1;
-        if self.config.batch < least {
-            candle::bail!(
-                "FeedforwardTrainer::in_group: batch must be at least {least} for {} ranks, got {}",
-                group.world(),
-                self.config.batch
-            )
-        }
+        Share::check("FeedforwardTrainer", group, "batch", self.config.batch)?;
         self.buffers = self.buffers.in_group(&self.model, self.philox, group)?;
         self.replay = replay(self.model.device(), &self.buffers, self.record);
         self.partial = None;
@@ -356,6 +350,10 @@ impl Trainer for FeedforwardTrainer {
         let b = &self.buffers;
         [&b.params, &b.steps, &b.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
         Ok(self)
+    }
+
+    fn gather(&mut self) -> Result<()> {
+        self.losses.gather()
     }
 
     fn model(&self) -> Result<Feedforward> {
@@ -415,9 +413,9 @@ impl MinibatchTrainer for FeedforwardTrainer {
         if let (Some(seen), Some(labels)) = (&self.labels, &labels) {
             seen.see("FeedforwardTrainer::step", labels)?;
         }
-        let own = buffers.own_rows();
-        if !own.is_empty() {
-            let rows = rows.narrow(0, own.start, own.len())?;
+        let share = buffers.share();
+        if !share.rows().is_empty() {
+            let rows = share.own(rows)?;
             let (rows, scale) = to_load("FeedforwardTrainer", &self.model.config().preparation, &rows)?;
             self.range.as_mut().map_or(Ok(()), |range| range.see(&rows, scale))?;
             buffers.load(&rows, scale)?;

@@ -497,6 +497,7 @@ impl MinibatchTrainer for RbmTrainer {
     /// the minibatch is full, nothing is allocated, copied or waited for.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
         let n = check_minibatch("RbmTrainer", rows, self.config.batch, self.n_inputs)?;
+        self.gathered_state = None;
         if n == self.config.batch {
             return self.steps_of(rows, None, 1);
         }
@@ -512,6 +513,7 @@ impl MinibatchTrainer for RbmTrainer {
         if n == 0 || rows.dims() != [n * batch, self.n_inputs] {
             return one_by_one(self, rows, labels, n);
         }
+        self.gathered_state = None;
         let Self { replays, preparation, buffers, range, .. } = self;
         replays.run("RbmTrainer", n, rows, preparation, |first, rows, scale| {
             range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;

@@ -13,19 +13,20 @@
 //! See the [module above](super) for the symbols. Rows come in chunks of `c`. With one chunk the
 //! features of the first pass serve in the second; with more they are computed again, so that the
 //! memory is that of one chunk. Within a chunk the deltas are `m/c` times as large, and what is
-//! added to the gradient has the factor `c/m`.
+//! added to the gradient has the factor `c/m`. The rows may be divided over the ranks of a group,
+//! [`Cost::in_group`], which sum `ρ̂` after the first pass, and errors and gradient after the second.
 //!
 //! f32 rows run on the ops that train the other models, those of small networks in one op,
 //! [`sparse_cost_`], if they are all on the device; f64 rows, for checks, have the products of the
 //! same crate and candle's elementwise ops. Costs are summed in f64. Nothing waits for the device.
 //!
 //! Cost: `10 m n_visible n_hidden` FLOP with one chunk, and 12 with more.
+use super::rows::Rows;
 use super::{CostConfig, Decoder, SparseAutoencoderConfig};
 use crate::check::at_least_one;
 use crate::prepare::prepared;
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
-use chandlery_ops::Precision;
 use chandlery_ops::arrays::elementwise::{add, at_least, equal, ln, mul, recip, sub};
 use chandlery_ops::arrays::{column_sums_, row_dots};
 use chandlery_ops::layers::{
@@ -33,6 +34,7 @@ use chandlery_ops::layers::{
     layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_, sparse_cost_,
     sparse_cost_fits,
 };
+use chandlery_ops::{Group, Precision};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
@@ -83,14 +85,6 @@ enum Place {
     HiddenDelta,
 }
 
-/// The rows, and how many at a time go to the device.
-enum Rows {
-    /// Prepared and on the device.
-    Resident(Tensor),
-    /// Raw, where the caller has them.
-    Chunked { raw: Tensor, chunk: usize },
-}
-
 /// The range of the rows of a model, where they are the targets of sigmoid outputs.
 pub(super) fn target_range(model: &SparseAutoencoderConfig, device: &Device) -> Result<Option<UnitRange>> {
     let sigmoid = model.decoder == Decoder::Sigmoid;
@@ -124,7 +118,8 @@ impl Cost {
         dtype: DType,
         device: &Device,
     ) -> Result<Self> {
-        let cost = Self::unchecked(model, config, rows, chunk, dtype, device)?;
+        let group = Group::single();
+        let cost = Self::unchecked(model, config, rows, &group, chunk, dtype, device)?;
         if let Some(mut range) = target_range(&cost.model, device)? {
             cost.see(&mut range)?;
             range.check("SparseAutoencoder")?;
@@ -137,11 +132,13 @@ impl Cost {
         self.each_chunk(|x| range.see(&x.to_dtype(DType::F32)?, 1.))
     }
 
-    /// The same without a look at the range of the rows, which waits for nothing.
+    /// The same for a rank of a group without a look at the range of the rows, which waits for
+    /// nothing. `rows` are those of all ranks.
     pub(super) fn unchecked(
         model: SparseAutoencoderConfig,
         config: CostConfig,
         rows: &Tensor,
+        group: &Group,
         chunk: Option<usize>,
         dtype: DType,
         device: &Device,
@@ -153,38 +150,45 @@ impl Cost {
             candle::bail!("{OP}: dtype must be f32 or f64, got {dtype:?}")
         }
         let n_inputs = model.n_inputs();
-        at_least_one(OP, "rows", crate::check::batch_of(OP, "rows", rows, n_inputs)?)?;
+        let m = crate::check::batch_of(OP, "rows", rows, n_inputs)?;
+        at_least_one(OP, "rows", m)?;
+        at_least_one(OP, "chunk", chunk.unwrap_or(1))?;
         let mut model = model;
         model.preparation = model.preparation.to_device(device).map_err(Error::wrap)?;
-        let mut cost = Self {
-            model,
-            config,
-            rows: Rows::Resident(rows.clone()),
-            dtype,
-            device: device.clone(),
-            small: None,
-            buffers: RefCell::default(),
-        };
-        let SparseAutoencoderConfig { n_visible, n_hidden, decoder, .. } = cost.model;
-        let takes_small = dtype == DType::F32 && chunk.is_none() && config.precision != Precision::Bf16;
-        if takes_small && sparse_cost_fits(device, n_visible, n_hidden)? {
-            cost.small = Some(SparseCost {
-                n_visible,
-                n_hidden,
-                decoder: decoder.into(),
-                weight_decay: config.weight_decay,
-                sparsity_weight: config.sparsity_weight,
-                sparsity_target: config.sparsity_target,
-            });
+        let SparseAutoencoderConfig { n_visible, n_hidden, decoder, .. } = model;
+        let takes_small = group.is_single()
+            && dtype == DType::F32
+            && chunk.is_none()
+            && config.precision != Precision::Bf16;
+        let small = takes_small && sparse_cost_fits(device, n_visible, n_hidden)?;
+        let small = small.then(|| SparseCost {
+            n_visible,
+            n_hidden,
+            decoder: decoder.into(),
+            weight_decay: config.weight_decay,
+            sparsity_weight: config.sparsity_weight,
+            sparsity_target: config.sparsity_target,
+        });
+        let rows = Rows::new(group, rows, chunk, |raw| of_raw(&model, raw, dtype, device))?;
+        let buffers = RefCell::default();
+        Ok(Self { model, config, rows, dtype, device: device.clone(), small, buffers })
+    }
+
+    /// The same cost of this rank's rows, [`Group::rows`], with those of the other ranks of a group:
+    /// each has the cost and the gradient of all rows, up to the order of sums, the same bits on all
+    /// ranks. They call [`evaluate`](Self::evaluate) and [`parts`](Self::parts) alike.
+    ///
+    /// An evaluation costs all-reduces of `n_hidden` f64, of the gradient, `n_parameters` numbers of
+    /// the type of the cost, and of one f64.
+    ///
+    /// # Errors
+    /// When the cost is in a group already, or memory is short.
+    pub fn in_group(mut self, group: &Group) -> Result<Self> {
+        self.rows = self.rows.in_group(group)?;
+        if !group.is_single() {
+            (self.small, self.buffers) = (None, RefCell::default());
         }
-        cost.rows = match chunk {
-            None => Rows::Resident(cost.prepared(rows)?),
-            Some(chunk) => {
-                at_least_one(OP, "chunk", chunk)?;
-                Rows::Chunked { raw: rows.clone(), chunk }
-            }
-        };
-        Ok(cost)
+        Ok(self)
     }
 
     /// `J` at `theta`, a scalar f64 on the device, and its gradient, `[n_parameters]` in the type
@@ -198,7 +202,10 @@ impl Cost {
         if let Some((figures, gradient)) = self.of_small(theta)? {
             return Ok((figures.get(0)?, gradient));
         }
-        let gradient = self.decay_gradient(theta)?;
+        let gradient = match self.rows.group().rank() {
+            0 => self.decay_gradient(theta)?,
+            _ => theta.zeros_like()?,
+        };
         let gathered = self.passes(theta, &views, Some(&gradient))?;
         Ok((gathered.value, gradient))
     }
@@ -223,13 +230,9 @@ impl Cost {
         Ok(CostParts { cost, squared_error, decay: 0.5 * self.config.weight_decay * weights, divergence })
     }
 
-    /// Rows that the cost is over.
+    /// Rows that the cost is over, those of all ranks.
     pub fn n_samples(&self) -> usize {
-        match &self.rows {
-            Rows::Resident(rows) | Rows::Chunked { raw: rows, .. } => {
-                rows.dims().first().copied().unwrap_or(0)
-            }
-        }
+        self.rows.of_all()
     }
 
     /// What the model is.
@@ -243,19 +246,12 @@ impl Cost {
     }
 
     fn prepared(&self, rows: &Tensor) -> Result<Tensor> {
-        prepared("SparseAutoencoder", &self.model.preparation, &rows.to_device(&self.device)?, self.dtype)?
-            .contiguous()
+        of_raw(&self.model, rows, self.dtype, &self.device)
     }
 
-    /// Calls `f` with each chunk of prepared rows.
-    fn each_chunk(&self, mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
-        match &self.rows {
-            Rows::Resident(rows) => f(rows),
-            Rows::Chunked { raw, chunk } => (0..self.n_samples()).step_by(*chunk).try_for_each(|start| {
-                let len = (*chunk).min(self.n_samples() - start);
-                f(&self.prepared(&raw.narrow(0, start, len)?)?)
-            }),
-        }
+    /// Calls `f` with each chunk of this rank's prepared rows.
+    fn each_chunk(&self, f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
+        self.rows.each_chunk(|raw| self.prepared(raw), f)
     }
 
     fn views(&self, theta: &Tensor) -> Result<[Tensor; 4]> {
@@ -273,7 +269,7 @@ impl Cost {
 
     /// `J` and its terms, `[4]` f64, and the gradient, where one op makes them.
     fn of_small(&self, theta: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
-        let (Some(cost), Rows::Resident(rows)) = (self.small, &self.rows) else { return Ok(None) };
+        let (Some(cost), Some(rows)) = (self.small, self.rows.resident()) else { return Ok(None) };
         let figures = Tensor::zeros(4, DType::F64, &self.device)?;
         let gradient = theta.zeros_like()?;
         sparse_cost_(&figures, &gradient, theta, rows, cost)?;
@@ -291,15 +287,16 @@ impl Cost {
     /// Both passes; the gradient of all but the decay is added to `gradient` where it is given.
     fn passes(&self, theta: &Tensor, views: &[Tensor; 4], gradient: Option<&Tensor>) -> Result<Gathered> {
         let [weight, _, bias, _] = views;
-        let n_samples = self.n_samples();
+        let (n_samples, group) = (self.n_samples(), self.rows.group());
         let mut kept = None;
         let mut sums = Tensor::zeros(self.model.n_hidden, DType::F64, &self.device)?;
         self.each_chunk(|x| {
             let a = self.features(x, weight, bias)?;
             sums = add(&sums, &self.column_sums(&a)?.to_dtype(DType::F64)?)?;
-            kept = (x.dim(0)? == n_samples).then_some(a);
+            kept = (x.dim(0)? == self.rows.own()).then_some(a);
             Ok(())
         })?;
+        group.all_reduce_(&sums)?;
         let mean = (sums / n_samples as f64)?;
         let (divergence, pull) = self.sparsity(&mean)?;
 
@@ -314,6 +311,8 @@ impl Cost {
             start += x.dim(0)?;
             Ok(())
         })?;
+        group.all_reduce_(&squares)?;
+        gradient.map_or(Ok(()), |gradient| group.all_reduce_(gradient))?;
         let squared = (squares / n_samples as f64)?;
         let weights = theta.narrow(0, 0, 2 * self.model.n_weights())?.unsqueeze(0)?;
         let weights = row_dots(&weights, &[0])?.reshape(())?;
@@ -436,6 +435,11 @@ impl Cost {
         let sum = add(&gradient.narrow(0, at, sums.elem_count())?, &(sums * alpha)?)?;
         gradient.slice_set(&sum, 0, at)
     }
+}
+
+/// What the model reads of raw rows.
+fn of_raw(model: &SparseAutoencoderConfig, rows: &Tensor, dtype: DType, device: &Device) -> Result<Tensor> {
+    prepared("SparseAutoencoder", &model.preparation, &rows.to_device(device)?, dtype)?.contiguous()
 }
 
 /// `[weight, decoder_weight, bias, visible_bias]` of one vector of all parameters, as views.

@@ -63,6 +63,7 @@
 mod config;
 pub mod cost;
 pub mod fit;
+mod rows;
 pub mod sae;
 pub mod serial;
 pub mod train;

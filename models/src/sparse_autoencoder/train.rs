@@ -11,9 +11,11 @@ use crate::check::{all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::feedforward::Optimizer;
 use crate::schedule::Schedule;
+use crate::share::of_first;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::core::{advance_, set_scalars_};
 use chandlery_ops::layers::{AdamStep, SgdStep, adam_step_, sgd_step_};
 use serde::{Deserialize, Serialize};
@@ -85,6 +87,8 @@ pub struct SparseAutoencoderTrainer {
     total: Tensor,
     steps: u64,
     reported: u64,
+    /// Ranks that have rows of each minibatch.
+    group: Group,
 }
 
 /// The name of the trainer in its checkpoints.
@@ -118,9 +122,26 @@ impl SparseAutoencoderTrainer {
             total: Tensor::zeros((), DType::F64, device)?,
             steps: 0,
             reported: 0,
+            group: Group::single(),
         };
         trainer.begin_epoch(0)?;
         Ok(trainer)
+    }
+
+    /// Trains with the other ranks of a group: each takes its own rows of every minibatch,
+    /// [`Group::rows`], see [`Cost::in_group`] for what a step costs. All make the same steps, so that
+    /// all have the same parameters to the bit: those of one rank up to the order of sums.
+    ///
+    /// All ranks make the same trainer or load the same checkpoint, begin with the parameters of rank
+    /// 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all rows of the
+    /// minibatch.
+    ///
+    /// # Errors
+    /// When memory is short or a rank is gone.
+    pub fn in_group(mut self, group: &Group) -> Result<Self> {
+        self.params = of_first(group, &self.params)?;
+        self.group = group.clone();
+        Ok(self)
     }
 
     /// How the model is trained.
@@ -169,6 +190,10 @@ impl Trainer for SparseAutoencoderTrainer {
         self.steps
     }
 
+    fn in_group(self, group: &Group) -> Result<Self> {
+        Self::in_group(self, group)
+    }
+
     fn model(&self) -> Result<SparseAutoencoder> {
         SparseAutoencoder::from_flat(self.model.clone(), &self.params.get(0)?.force_contiguous()?)
     }
@@ -197,7 +222,7 @@ impl MinibatchTrainer for SparseAutoencoderTrainer {
     fn step(&mut self, rows: &Tensor, _: Option<&Tensor>) -> Result<()> {
         check_minibatch("SparseAutoencoderTrainer", rows, self.config.batch, self.model.n_inputs())?;
         let (model, device) = (self.model.clone(), self.params.device());
-        let cost = Cost::unchecked(model, self.config.cost, rows, None, DType::F32, device)?;
+        let cost = Cost::unchecked(model, self.config.cost, rows, &self.group, None, DType::F32, device)?;
         self.range.as_mut().map_or(Ok(()), |range| cost.see(range))?;
         let (value, gradient) = cost.evaluate(&self.params.get(0)?)?;
         self.params.slice_set(&gradient.unsqueeze(0)?, 0, 1)?;

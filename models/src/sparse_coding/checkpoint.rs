@@ -5,7 +5,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::dictionary::Statistics;
 use crate::dictionary::statistics::Idle;
 use candle::{Device, Result};
-use chandlery_ops::Philox;
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -53,6 +53,7 @@ impl SparseCodingTrainer {
         let trainer = Self {
             config: notes.training,
             philox: notes.philox,
+            group: Group::single(),
             model,
             statistics: Statistics::load(&stored, &notes.idle, sizes)?,
             idle: notes.idle,

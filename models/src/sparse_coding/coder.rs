@@ -8,6 +8,7 @@ use chandlery_ops::arrays::elementwise::{abs, equal};
 use chandlery_ops::codes::row_squares;
 use chandlery_ops::layers::{Factors, gemm_};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Signals with their activations.
 pub(super) struct Coded {
@@ -21,21 +22,28 @@ pub(super) struct Coded {
 
 /// Numbers of a [report](Coded::report) before the uses of each atom.
 pub(super) const TOTALS: usize = 3;
+/// Those of them that are the largest of some; the others are sums.
+pub(super) const MOST: Range<usize> = 2..3;
 
 impl Coded {
-    /// Activations of the signals `x`, `[m, n_features]`, `m ≥ 1`, contiguous, and what they leave
-    /// of the signals.
+    /// Activations of the signals `x`, `[m, n_features]`, contiguous, and what they leave of the
+    /// signals.
     pub(super) fn of(model: &SparseCoding, x: &Tensor) -> Result<Self> {
         let Activations { dense: activations, gaps, .. } = model.activations_prepared(x)?;
         let (error, factors) = (x.copy()?, Factors::Host { alpha: -1., beta: 1. });
-        gemm_(&error, &activations, &model.basis, factors, Precision::F32)?;
+        if x.dim(0)? > 0 {
+            gemm_(&error, &activations, &model.basis, factors, Precision::F32)?;
+        }
         Ok(Self { activations, gaps, squares: row_squares(&error)? })
     }
 
     /// `Σ ‖x − a B‖²`, `Σ |a|` and the largest relative gap; then for each atom the signals that
     /// use it: f64 `[TOTALS + n_atoms]`, on the device.
     pub(super) fn report(&self) -> Result<Tensor> {
-        let (n, device) = (self.activations.dim(1)?, self.activations.device());
+        let ((m, n), device) = (self.activations.dims2()?, self.activations.device());
+        if m == 0 {
+            return Tensor::zeros(TOTALS + n, DType::F64, device);
+        }
         let wide = |t: Tensor| t.to_dtype(DType::F64)?.reshape(1);
         let magnitudes = abs(&self.activations)?.sum(1)?.to_dtype(DType::F64)?.sum_all()?;
         let uses = Tensor::zeros(n, DType::F32, device)?;

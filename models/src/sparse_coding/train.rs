@@ -32,7 +32,7 @@
 //! assert!((atom[0][0] - 0.6).abs() < 1e-5 && (atom[0][1] - 0.8).abs() < 1e-5);
 //! # Ok(()) }
 //! ```
-use super::coder::{Coded, Sums, TOTALS};
+use super::coder::{Coded, MOST, Sums, TOTALS};
 use super::{Figures, SparseCoding, SparseCodingConfig, SparseCodingTrainConfig};
 use crate::check::{at_least_one, batch_of};
 use crate::dictionary::replace_atoms::{Care, compares, draws_of_batch};
@@ -40,11 +40,12 @@ use crate::dictionary::statistics::{Idle, kept};
 use crate::dictionary::{Init, Statistics};
 use crate::model::Model;
 use crate::prepare::prepared;
+use crate::share::{Share, joined_, of_first};
 use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Feed;
-use chandlery_ops::Philox;
 use chandlery_ops::codes::{atom_coherence, row_squares};
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -53,6 +54,8 @@ use std::path::Path;
 pub struct SparseCodingTrainer {
     pub(super) config: SparseCodingTrainConfig,
     pub(super) philox: Philox,
+    /// Ranks that have rows of each batch.
+    pub(super) group: Group,
     pub(super) model: SparseCoding,
     pub(super) statistics: Statistics,
     pub(super) idle: Idle,
@@ -109,12 +112,32 @@ impl SparseCodingTrainer {
         Ok(Self {
             config,
             philox,
+            group: Group::single(),
             statistics: Statistics::none(n, p, basis.dtype(), basis.device())?,
             idle: Idle::new(n),
             batches: 0,
             gathered: Gathered::default(),
             model: SparseCoding { config: model.config.clone(), basis },
         })
+    }
+
+    /// Learns with the other ranks of a group: each codes its own rows of every batch,
+    /// [`Group::rows`], and all have the statistics of their sum, so that all have the same basis to
+    /// the bit: that of one rank up to the order of sums.
+    ///
+    /// All ranks make the same trainer or load the same checkpoint, begin with the basis and the
+    /// statistics of rank 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all
+    /// rows of the batch. Figures are those of all rows on each rank. A batch costs an all-reduce of
+    /// `n_atoms · (n_atoms + n_features)` numbers of the type of the basis and an all-gather of `3 + n_atoms` f64 for
+    /// each rank; where atoms are replaced, also 8 bytes a row and the rows that may replace them.
+    ///
+    /// # Errors
+    /// When memory is short or a rank is gone.
+    pub fn in_group(mut self, group: &Group) -> Result<Self> {
+        self.model.basis = of_first(group, &self.model.basis)?;
+        self.statistics = self.statistics.of_first(group)?;
+        self.group = group.clone();
+        Ok(self)
     }
 
     /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the type of
@@ -131,16 +154,23 @@ impl SparseCodingTrainer {
         const OP: &str = "SparseCodingTrainer::partial_fit";
         let m = batch_of(OP, "batch", batch, self.model.config.n_inputs())?;
         at_least_one(OP, "signals of a batch", m)?;
-        let x = self.model.prepare(batch)?.contiguous()?;
+        let share = Share::new(&self.group, m);
+        let x = self.model.prepare(&share.own(batch)?)?.contiguous()?;
         let t = self.batches + 1;
         let coded = Coded::of(&self.model, &x).map_err(|e| e.context(format!("{OP}: batch {t}")))?;
-        let beta = kept(t as usize, self.config.forgetting);
-        let statistics = self.statistics.after(&coded.activations, &x, beta)?;
+        let beta = kept(&self.group, t as usize, self.config.forgetting);
+        let statistics = match share.rows().is_empty() {
+            true => self.statistics.zeros_like()?,
+            false => self.statistics.after(&coded.activations, &x, beta)?,
+        };
+        statistics.sum_over(&self.group)?;
+        let figures = coded.report()?;
+        joined_(&self.group, &figures, MOST)?;
         let basis = self.config.basis.apply(&self.model.basis, &statistics)?;
 
         let n = basis.dim(0)?;
         let size = row_squares(&basis)?.sum_keepdim(0)?;
-        let mut report = vec![coded.report()?, size];
+        let mut report = vec![figures, size];
         if compares(self.config.replace, self.config.max_coherence) {
             report.push(atom_coherence(&basis)?);
         }
@@ -161,6 +191,7 @@ impl SparseCodingTrainer {
             replace: self.config.replace,
             max_coherence: self.config.max_coherence,
             n_fixed: 0,
+            share: &share,
             signals: &x,
             squares: &coded.squares,
             philox: draws_of_batch(self.philox, t),
@@ -253,6 +284,10 @@ impl Trainer for SparseCodingTrainer {
 
     fn steps(&self) -> u64 {
         self.batches
+    }
+
+    fn in_group(self, group: &Group) -> Result<Self> {
+        Self::in_group(self, group)
     }
 
     fn model(&self) -> Result<SparseCoding> {

@@ -1,11 +1,12 @@
 //! Steps on f32 parameters in one flat buffer, by an op for each module or by one op for many
 //! steps.
-use super::{GRADIENT, Parameters, VALUES, blocks, flat_shape, is_the_papers, parameters};
+use super::{GRADIENT, Parameters, VALUES, blocks_of, flat_shape, is_the_papers, parameters};
 use crate::dae::{DaeConfig, DaeTrainConfig};
 use crate::feedforward::ReconstructionLoss;
 use crate::schedule::Schedule;
+use crate::share::Share;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::arrays::column_sums_;
+use chandlery_ops::arrays::{column_sums_, scale_into_};
 use chandlery_ops::core::{Draws, advance_, set_scalars_};
 use chandlery_ops::layers::{
     Activation, DENOISING_FIGURES, DenoisingParams, DenoisingSteps, Factors, OutputLoss, SgdStep, corrupt_,
@@ -17,6 +18,7 @@ use chandlery_ops::{Philox, Precision};
 #[derive(Clone)]
 pub(super) struct Flat {
     config: DaeTrainConfig,
+    share: Share,
     hidden_activation: Activation,
     loss: OutputLoss,
     philox: Philox,
@@ -54,21 +56,24 @@ pub(super) struct FlatShared {
 }
 
 impl FlatShared {
+    /// These parameters.
+    pub(super) fn with(params: Tensor) -> Result<Self> {
+        let scalars = Tensor::zeros(2, DType::F32, params.device())?;
+        Ok(Self { params, scalars })
+    }
+
     pub(super) fn new(of: &DaeConfig, device: &Device) -> Result<Self> {
         let (shape, _) = flat_shape(of);
-        Ok(Self {
-            params: Tensor::zeros(&shape, DType::F32, device)?,
-            scalars: Tensor::zeros(2, DType::F32, device)?,
-        })
+        Self::with(Tensor::zeros(&shape, DType::F32, device)?)
     }
 }
 
 impl Flat {
-    /// The same for minibatches of `config.batch` rows, on the same parameters.
-    pub(super) fn of_fewer(&self, of: &DaeConfig, config: &DaeTrainConfig) -> Result<Self> {
-        let in_one_op = fits_one_op(of, config, self.params.device())?;
+    /// The same for a share of minibatches of `config.batch` rows, on the same parameters.
+    pub(super) fn of_fewer(&self, of: &DaeConfig, config: &DaeTrainConfig, share: Share) -> Result<Self> {
+        let in_one_op = share.group().is_single() && fits_one_op(of, config, self.params.device())?;
         let shared = FlatShared { params: self.params.clone(), scalars: self.scalars.clone() };
-        Self::new(of, config, self.philox, in_one_op, shared)
+        Self::new(of, config, self.philox, in_one_op, share, shared)
     }
 
     pub(super) fn new(
@@ -76,11 +81,12 @@ impl Flat {
         config: &DaeTrainConfig,
         philox: Philox,
         in_one_op: bool,
+        share: Share,
         shared: FlatShared,
     ) -> Result<Self> {
         let FlatShared { params, scalars } = shared;
         let (device, (_, n_weights)) = (params.device(), flat_shape(of));
-        let zeros = |n: usize| Tensor::zeros((config.batch, n), DType::F32, device);
+        let zeros = |n: usize| Tensor::zeros((share.rows().len(), n), DType::F32, device);
         Ok(Self {
             config: config.clone(),
             hidden_activation: of.hidden.into(),
@@ -99,12 +105,13 @@ impl Flat {
             hidden_delta: zeros(of.n_hidden)?,
             scalars: scalars.clone(),
             in_one_op,
+            share,
         })
     }
 
     /// Places of the sums of loss and squared error, see [`output_loss_`] and [`denoising_steps_`].
     pub(super) fn places(&self) -> usize {
-        if self.in_one_op { DENOISING_FIGURES } else { self.config.batch }
+        if self.in_one_op { DENOISING_FIGURES } else { self.share.rows().len() }
     }
 
     pub(super) fn set_rates(&self, rate: f32, momentum: f32) -> Result<()> {
@@ -113,13 +120,20 @@ impl Flat {
 
     /// One step from `x`; the counter is left to the caller.
     pub(super) fn run(&self, x: &Tensor, gathered: &Tensor, counter: &Tensor) -> Result<()> {
-        let draws = Draws::Counter { philox: self.philox, counter };
-        corrupt_(&self.corrupted, x, self.config.corruption, draws, 0)?;
-        self.hidden()?;
-        self.reconstruct(x, gathered)?;
-        self.visible_bias()?;
-        self.hidden_bias()?;
-        self.weights()?;
+        if self.share.rows().is_empty() {
+            let gradient = self.params.get(GRADIENT)?;
+            scale_into_(&gradient, &gradient.zeros_like()?, 1.)?;
+        } else {
+            let (draws, n_visible) = (Draws::Counter { philox: self.philox, counter }, x.dim(1)?);
+            let first = self.share.rows().start * n_visible;
+            corrupt_(&self.corrupted, x, self.config.corruption, draws, first)?;
+            self.hidden()?;
+            self.reconstruct(x, gathered)?;
+            self.visible_bias()?;
+            self.hidden_bias()?;
+            self.weights()?;
+        }
+        self.share.group().all_reduce_(&self.params.get(GRADIENT)?)?;
         let decay = SgdStep { weight_decay: self.config.weight_decay as f32 };
         sgd_step_(&self.params, &self.scalars, decay, self.n_weights)
     }
@@ -152,7 +166,7 @@ impl Flat {
         let draws = Draws::Counter { philox: self.philox, counter };
         denoising_steps_(params, x, gathered, steps, draws)?;
         let minibatches = (x.dim(0)? / self.config.batch) as i64;
-        advance_(counter, minibatches * blocks(&self.corrupted))
+        advance_(counter, minibatches * blocks_of(self.config.batch, weight.1))
     }
 
     /// `y = f(x̃ Wᵀ + b)`
@@ -165,7 +179,7 @@ impl Flat {
     /// `z = g(y V + b')`, and in its place `−LN/B`.
     fn reconstruct(&self, x: &Tensor, gathered: &Tensor) -> Result<()> {
         gemm_(&self.output, &self.hidden, &self.decoder()?, Factors::OVERWRITE, self.config.precision)?;
-        output_loss_(&self.output, &self.values.visible_bias, x, self.loss, x.dim(0)?, gathered)
+        output_loss_(&self.output, &self.values.visible_bias, x, self.loss, self.share.of(), gathered)
     }
 
     /// `V`, `[n_hidden, n_visible]`.

@@ -15,11 +15,12 @@ mod parts;
 use super::{Dae, DaeConfig, DaeTrainConfig};
 use crate::feedforward::{Activation as UnitActivation, ReconstructionLoss};
 use crate::model::Model;
+use crate::share::Share;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::advance_;
 use chandlery_ops::layers::{Activation, Factors, gemm_, layer_forward_};
-use chandlery_ops::{Philox, Precision};
+use chandlery_ops::{Group, Philox, Precision};
 use flat::{Flat, FlatShared};
 use parts::Parts;
 
@@ -57,10 +58,11 @@ pub(super) struct Buffers {
     of: DaeConfig,
     precision: Precision,
     lower: Vec<LowerLayer>,
-    /// Where prepared rows are loaded to: what the lowest autoencoder reads,
-    /// `[at_once · batch, n_visible]` of it.
+    /// Where this rank's prepared rows are loaded to: what the lowest autoencoder reads,
+    /// `[at_once · rows, n_visible]` of it.
     input: Tensor,
-    batch: usize,
+    /// This rank's share of a minibatch.
+    share: Share,
     /// `[2, n]` f64: sums of the loss and of the squared error, in as many parts as the form has
     /// places for.
     pub(super) gathered: Tensor,
@@ -96,6 +98,7 @@ impl Form {
 impl Buffers {
     pub(super) fn new(lower: &[Dae], dae: &Dae, config: &DaeTrainConfig, philox: Philox) -> Result<Self> {
         let (of, device, batch) = (dae.config(), dae.weight().device(), config.batch);
+        let share = Share::new(&Group::single(), batch);
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
         let mut layers = Vec::with_capacity(lower.len());
         for layer in lower {
@@ -114,7 +117,7 @@ impl Buffers {
             true => Form::Parts(Parts::new(of, config, philox, at_once, device)?),
             false => {
                 let shared = FlatShared::new(of, device)?;
-                Form::Flat(Flat::new(of, config, philox, in_one_op, shared)?)
+                Form::Flat(Flat::new(of, config, philox, in_one_op, share.clone(), shared)?)
             }
         };
         let n_inputs = lower.first().unwrap_or(dae).config().n_visible;
@@ -123,7 +126,7 @@ impl Buffers {
             precision: config.precision,
             lower: layers,
             input: zeros(&[form.at_once() * batch, n_inputs])?,
-            batch,
+            share,
             gathered: Tensor::zeros((2, form.places()?), DType::F64, device)?,
             counter: Tensor::new(&[0i64], device)?,
             form,
@@ -140,19 +143,33 @@ impl Buffers {
     /// Buffers for one minibatch of `config.batch` rows, fewer than these have, on the same
     /// parameters and counter; `config` is otherwise theirs. What they gather lies apart.
     pub(super) fn of_fewer(&self, config: &DaeTrainConfig) -> Result<Self> {
-        let batch = config.batch;
+        let share = Share::new(self.share.group(), config.batch);
         let form = match &self.form {
-            Form::Flat(flat) => Form::Flat(flat.of_fewer(&self.of, config)?),
+            Form::Flat(flat) => Form::Flat(flat.of_fewer(&self.of, config, share.clone())?),
             Form::Parts(parts) => Form::Parts(parts.of_fewer(&self.of, config)?),
         };
-        let hidden = |layer: &LowerLayer| {
-            let hidden = layer.hidden.narrow(0, 0, batch)?;
-            Ok(LowerLayer { hidden, ..layer.clone() })
-        };
+        self.with(form, share)
+    }
+
+    /// Buffers for this rank's share of minibatches of as many rows, on parameters and a counter that
+    /// are those of the first rank: in the form that has a gradient to sum.
+    pub(super) fn in_group(&self, config: &DaeTrainConfig, philox: Philox, group: &Group) -> Result<Self> {
+        let (share, params) = (Share::new(group, self.share.of()), self.params()?);
+        [&params, &self.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
+        let shared = FlatShared::with(params)?;
+        let form = Form::Flat(Flat::new(&self.of, config, philox, false, share.clone(), shared)?);
+        self.with(form, share)
+    }
+
+    /// The same for one minibatch in another form, and its share. What is gathered lies apart.
+    fn with(&self, form: Form, share: Share) -> Result<Self> {
+        let rows = share.rows().len();
+        let zeros = |like: &Tensor| Tensor::zeros((rows, like.dim(1)?), DType::F32, like.device());
+        let hidden = |layer: &LowerLayer| Ok(LowerLayer { hidden: zeros(&layer.hidden)?, ..layer.clone() });
         Ok(Self {
             lower: self.lower.iter().map(hidden).collect::<Result<_>>()?,
-            input: self.input.narrow(0, 0, batch)?,
-            batch,
+            input: zeros(&self.input)?,
+            share,
             gathered: Tensor::zeros((2, form.places()?), DType::F64, self.counter.device())?,
             form,
             ..self.clone()
@@ -161,7 +178,12 @@ impl Buffers {
 
     /// Rows of a minibatch.
     pub(super) fn batch(&self) -> usize {
-        self.batch
+        self.share.of()
+    }
+
+    /// This rank's share of them.
+    pub(super) fn share(&self) -> &Share {
+        &self.share
     }
 
     fn values(&self) -> &Parameters {
@@ -185,14 +207,14 @@ impl Buffers {
         }
     }
 
-    /// Loads `scale · rows`, of one minibatch or several, from minibatch `first` on.
+    /// Loads `scale · rows` of this rank, of one minibatch or several, from minibatch `first` on.
     pub(super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
-        scale_into_(&self.input.narrow(0, first * self.batch, rows.dim(0)?)?, rows, scale)
+        scale_into_(&self.input.narrow(0, first * self.share.rows().len(), rows.dim(0)?)?, rows, scale)
     }
 
     /// The rows of so many minibatches.
     fn input(&self, minibatches: usize) -> Result<Tensor> {
-        self.input.narrow(0, 0, minibatches * self.batch)
+        self.input.narrow(0, 0, minibatches * self.share.rows().len())
     }
 
     /// A step for each of so many minibatches that are loaded, at most [`at_once`](Self::at_once):
@@ -202,7 +224,7 @@ impl Buffers {
         match &self.form {
             Form::Flat(flat) => {
                 flat.run(&x, &self.gathered, &self.counter)?;
-                advance_(&self.counter, blocks(&x))
+                advance_(&self.counter, blocks_of(self.share.of(), x.dim(1)?))
             }
             Form::Parts(parts) => parts.run(&x, &self.gathered, &self.counter),
         }
@@ -231,6 +253,10 @@ impl Buffers {
     fn rows(&self, minibatches: usize) -> Result<Tensor> {
         let mut x = self.input(minibatches)?;
         for LowerLayer { weight, bias, activation, hidden } in &self.lower {
+            if self.share.rows().is_empty() {
+                x = hidden.clone();
+                continue;
+            }
             gemm_(hidden, &x, &weight.t()?, Factors::OVERWRITE, self.precision)?;
             layer_forward_(hidden, Some(bias), *activation, None)?;
             x = hidden.clone();
@@ -266,9 +292,9 @@ fn is_the_papers(of: &DaeConfig) -> bool {
     of.tied && (of.hidden, of.output) == (sigmoid, sigmoid) && of.loss == ReconstructionLoss::CrossEntropy
 }
 
-/// Blocks of random draws for the noise on `x`.
-fn blocks(x: &Tensor) -> i64 {
-    x.elem_count().div_ceil(4) as i64
+/// Blocks of random draws for the noise on a minibatch.
+fn blocks_of(batch: usize, n_visible: usize) -> i64 {
+    (batch * n_visible).div_ceil(4) as i64
 }
 
 fn copied(t: &Tensor) -> Result<Tensor> {

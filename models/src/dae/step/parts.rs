@@ -10,7 +10,7 @@
 //!
 //! which is that of contrastive learning, [`cd_update_`]. Only the gradients of the biases
 //! differ.
-use super::{Parameters, VALUES, VELOCITY, blocks, flat_shape, is_the_papers, parameters};
+use super::{Parameters, VALUES, VELOCITY, blocks_of, flat_shape, is_the_papers, parameters};
 use crate::dae::{DaeConfig, DaeTrainConfig};
 use crate::rbm::F16_WEIGHT_SCALE as WEIGHT_SCALE;
 use candle::{DType, Device, Result, Tensor};
@@ -227,7 +227,7 @@ impl Parts {
             self.hidden(i)?;
             self.reconstruct(i, &x, gathered)?;
             self.deltas(i)?;
-            self.update(i, blocks(&x), counter)?;
+            self.update(i, blocks_of(batch, n_visible), counter)?;
         }
         Ok(())
     }

@@ -51,6 +51,7 @@ use super::method::Method;
 use super::state::State;
 use crate::check::{at_least_one, room_for};
 use candle::{DType, Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::arrays::{moved_along, put_difference_};
 use std::ops::ControlFlow;
 
@@ -91,6 +92,12 @@ impl Descent {
         let state = State::new(method.slots());
         let rows = Tensor::zeros((2 * method.slots() + 2, n), x.dtype(), x.device())?;
         Ok(Self { method, x: x.contiguous()?.copy()?, rows, state })
+    }
+
+    /// The place and the rows of the first rank of a group, whose ranks have the same run.
+    pub(crate) fn begin_as_first(&self, group: &Group) -> Result<()> {
+        group.broadcast_(&self.x, 0)?;
+        group.broadcast_(&self.rows, 0)
     }
 
     /// Runs to the end. `objective` gives the value at `x` and the gradient, which it may write to

@@ -26,9 +26,10 @@ use super::path::Path;
 use super::{Estimate, Progress};
 use crate::check::{at_least_one, batch_of};
 use crate::rbm::{Rbm, RbmConfig};
+use crate::share::Share;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::Philox;
 use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 
 /// The shares of Salakhutdinov and Murray's 14,500 temperatures, and where each ends.
@@ -170,7 +171,22 @@ impl Ais {
         if base.dims() != [rbm.config.n_visible] {
             candle::bail!("Ais: base must have shape {:?}, got {:?}", [rbm.config.n_visible], base.dims())
         }
-        Ok(Self { path: Path::new(rbm, base)?, config })
+        Ok(Self { path: Path::new(rbm, base, config.n_chains)?, config })
+    }
+
+    /// Anneals with the other ranks of a group, each its own chains, [`Group::rows`], with the draws
+    /// that one rank makes for them: every rank gets the results of one, up to the rounding of products
+    /// of other sizes.
+    ///
+    /// All ranks make the same calls with the same arguments. A run exchanges nothing before its end,
+    /// then 8 bytes a chain and `8 · n_chains · n_visible` bytes of states.
+    ///
+    /// # Errors
+    /// When there are too few chains to give each rank some.
+    pub fn in_group(mut self, group: &Group) -> Result<Self> {
+        Share::check("Ais", group, "n_chains", self.config.n_chains)?;
+        self.path.share = Share::new(group, self.config.n_chains);
+        Ok(self)
     }
 
     /// Anneals from the independent units to the RBM. The estimate of `ln Z` tends to be too low;
@@ -180,7 +196,7 @@ impl Ais {
     /// When a weight is not finite, or memory is short.
     pub fn forward(&self, philox: Philox, progress: Progress<'_>) -> Result<AisRun> {
         let mut at = philox;
-        let start = self.path.start(self.config.n_chains, &mut at)?;
+        let start = self.path.start(&mut at)?;
         let betas = self.config.betas();
         let n = betas.len() - 1;
         let (ends, log_weights) = self.walk(start, &betas, &mut at, &mut |done| progress(done, n))?;
@@ -189,7 +205,7 @@ impl Ais {
         Ok(AisRun {
             log_z: log_mean.shifted(self.path.log_z_base),
             effective_chains,
-            states: gather_rows(&ends, &chosen)?,
+            states: self.path.share.rows_at(&ends, &chosen)?,
         })
     }
 
@@ -208,7 +224,7 @@ impl Ais {
         const OP: &str = "Ais::reverse";
         let rows = batch_of(OP, "start", start, self.path.rbm().config.n_visible)?;
         at_least_one(OP, "rows of start", rows)?;
-        let turns: Vec<u32> = (0..self.config.n_chains).map(|i| (i % rows) as u32).collect();
+        let turns: Vec<u32> = self.path.share.rows().map(|i| (i % rows) as u32).collect();
         let device = self.path.rbm().weight.device();
         let mut states =
             gather_rows(&start.contiguous()?, &turns)?.to_dtype(DType::F64)?.to_device(device)?;
@@ -224,11 +240,12 @@ impl Ais {
         let (states, log_weights) =
             self.walk(states, &betas, &mut at, &mut |done| progress(burn_in + done, n))?;
         let (log_mean, effective_chains) = log_mean(&log_weights);
+        let states = self.path.share.gathered(&states)?;
         Ok(AisRun { log_z: log_mean.subtracted_from(self.path.log_z_base), effective_chains, states })
     }
 
-    /// Takes every chain from the first of `betas` to the last: where it ends and `ln w`. `at`
-    /// moves on.
+    /// Takes every chain of this rank from the first of `betas` to the last: where it ends, and `ln w`
+    /// of the chains of all ranks. `at` moves on.
     fn walk(
         &self,
         start: Tensor,
@@ -237,7 +254,7 @@ impl Ais {
         progress: &mut dyn FnMut(usize),
     ) -> Result<(Tensor, Vec<f64>)> {
         let mut v = start;
-        let mut log_weights = Tensor::zeros(self.config.n_chains, DType::F64, v.device())?;
+        let mut log_weights = Tensor::zeros(v.dim(0)?, DType::F64, v.device())?;
         for (i, pair) in betas.windows(2).enumerate() {
             let (from, to) = (pair[0], pair[1]);
             let x = self.path.hidden_input(&v)?;
@@ -245,7 +262,7 @@ impl Ais {
             v = self.path.transition(&x, to, at)?;
             progress(i + 1);
         }
-        let log_weights = log_weights.to_vec1::<f64>()?;
+        let log_weights = self.path.share.gathered(&log_weights)?.to_vec1::<f64>()?;
         if let Some(bad) = log_weights.iter().find(|w| !w.is_finite()) {
             candle::bail!(
                 "Ais: the weights of all chains must be finite, got ln w = {bad}; are the parameters?"

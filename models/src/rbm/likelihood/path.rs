@@ -18,10 +18,11 @@ use super::exact::log_volume;
 use crate::model::Model;
 use crate::rbm::energy::softplus;
 use crate::rbm::{Rbm, VisibleUnit, draw};
+use crate::share::Share;
 use candle::{D, DType, Result, Tensor};
 use candle_nn::ops::sigmoid;
-use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
+use chandlery_ops::{Group, Philox};
 
 /// An RBM, the independent units at the start of its path, and what the steps between them need.
 /// All f64.
@@ -34,15 +35,19 @@ pub(super) struct Path {
     offset: f64,
     /// `σ`, for real-valued units.
     stdev: Option<Tensor>,
+    /// Which of the chains this rank has: all the states here are of its own, and its draws those that
+    /// one rank makes for them.
+    pub(super) share: Share,
     /// `ln Z_A`
     pub(super) log_z_base: f64,
 }
 
 impl Path {
-    pub(super) fn new(rbm: &Rbm, base: &Tensor) -> Result<Self> {
+    pub(super) fn new(rbm: &Rbm, base: &Tensor, n_chains: usize) -> Result<Self> {
         let rbm = rbm.dense()?.to(DType::F64, rbm.weight.device())?;
         let base = base.to_dtype(DType::F64)?.to_device(rbm.weight.device())?;
         let shift = (&rbm.visible_bias - &base)?;
+        let share = Share::new(&Group::single(), n_chains);
         let n_hidden = rbm.config.n_hidden as f64;
         let of_hidden = n_hidden * std::f64::consts::LN_2;
         let number = |t: Tensor| t.sum_all()?.to_scalar::<f64>();
@@ -52,6 +57,7 @@ impl Path {
                 slope: shift.unsqueeze(1)?,
                 offset: 0.,
                 stdev: None,
+                share,
                 log_z_base: of_hidden + number(softplus(&base)?)?,
                 rbm,
                 base,
@@ -70,6 +76,7 @@ impl Path {
             slope: (&shift * &precision)?.unsqueeze(1)?,
             offset: number((squares * &precision)?)? / 2.,
             stdev: Some((&log_variance * 0.5)?.exp()?),
+            share,
             log_z_base: of_hidden + log_volume(&log_variance)?,
             rbm,
             base,
@@ -95,29 +102,35 @@ impl Path {
     /// Hidden and then visible units drawn at `β`, which leaves `p_β` as it is; `x` is the hidden
     /// input of the visible units as they were. `at` moves on.
     pub(super) fn transition(&self, x: &Tensor, beta: f64, at: &mut Philox) -> Result<Tensor> {
-        let h = draw(&sigmoid(&(x * beta)?)?, *at)?;
-        *at = at.advanced(x.elem_count());
+        let h = draw(&sigmoid(&(x * beta)?)?, self.take(x, at)?)?;
         let mean = ((&self.shift * beta)? + &self.base)?;
         let input = (h.matmul(&self.rbm.weight)? * beta)?.broadcast_add(&mean)?;
         self.draw_visible(&input, at)
     }
 
+    /// Where the draws for such states of this rank's chains begin. `at` moves on beyond those of all.
+    fn take(&self, states: &Tensor, at: &mut Philox) -> Result<Philox> {
+        let n = states.dim(1)?;
+        let own = at.advanced(self.share.rows().start * n);
+        *at = at.advanced(self.share.of() * n);
+        Ok(own)
+    }
+
     /// Draws of the independent units at `β = 0`, `[n_chains, n_visible]`. `at` moves on.
-    pub(super) fn start(&self, n_chains: usize, at: &mut Philox) -> Result<Tensor> {
-        let shape = (n_chains, self.rbm.config.n_visible);
+    pub(super) fn start(&self, at: &mut Philox) -> Result<Tensor> {
+        let shape = (self.share.rows().len(), self.rbm.config.n_visible);
         self.draw_visible(&self.base.broadcast_as(shape)?.contiguous()?, at)
     }
 
     fn draw_visible(&self, input: &Tensor, at: &mut Philox) -> Result<Tensor> {
-        let v = match &self.stdev {
-            None => draw(&sigmoid(input)?, *at)?,
+        let own = self.take(input, at)?;
+        match &self.stdev {
+            None => draw(&sigmoid(input)?, own),
             Some(stdev) => {
-                let noise = normal(input.shape(), input.device(), *at)?.to_dtype(DType::F64)?;
-                (input + noise.broadcast_mul(stdev)?)?
+                let noise = normal(input.shape(), input.device(), own)?.to_dtype(DType::F64)?;
+                input + noise.broadcast_mul(stdev)?
             }
-        };
-        *at = at.advanced(input.elem_count());
-        Ok(v)
+        }
     }
 
     pub(super) fn rbm(&self) -> &Rbm {
@@ -146,7 +159,7 @@ mod tests {
             let rbm = machine(draw((3, 4), 0)?, flat(3, 1)?, flat(4, 2)?)?;
             let base = flat(4, 4)?;
             let independent = machine(rbm.weight.zeros_like()?, rbm.bias.zeros_like()?, base.clone())?;
-            let path = Path::new(&rbm, &base)?;
+            let path = Path::new(&rbm, &base, 9)?;
             let v = draw((9, 4), 5)?;
             let x = path.hidden_input(&v)?;
             let mut sum = Tensor::zeros(9, DType::F64, &Cpu)?;

@@ -4,7 +4,9 @@ use super::loss_config::{LossConfig, Moment};
 use super::pass::{Block, LENGTHS, Terms, column_sums, pass};
 use super::{Kind, Sae, auxiliary, gated, jump_relu, matryoshka, relu, top_k};
 use crate::check::batch_of;
+use crate::share::Share;
 use candle::{DType, Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::codes::{
     AtomUses, CodeWidth, LatentGradients, SparseCodes, latent_gradients, row_squares, stacked_entries,
     use_sums,
@@ -15,7 +17,7 @@ use chandlery_ops::codes::{
 pub struct Gradients {
     /// The loss: a mean over rows, f64 scalar.
     pub loss: Tensor,
-    /// What the codes leave of the targets, `[batch, n_targets]`.
+    /// What the codes leave of the targets, `[batch, n_targets]`, of a rank's own rows.
     pub residual: Tensor,
     /// `Σ` of squares of the residual, f64 scalar.
     pub squared_error: Tensor,
@@ -40,13 +42,18 @@ pub struct Gradients {
 
 /// `Σ_rows ‖t − t̄‖²` of targets, from `y`, the targets less what is beside codes, where that is
 /// one point: `Σ ‖y‖² − m ‖ȳ‖²`, in f64.
-fn spread(sae: &Sae, of_y: &Tensor, y: &Tensor, targets: &Tensor) -> Result<Tensor> {
+fn spread(sae: &Sae, share: &Share, of_y: &Tensor, y: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let (squares, y) = match sae.config.skip {
-        true => (row_squares(targets)?.sum_all()?, targets),
+        true => {
+            let squares = row_squares(targets)?.sum_all()?;
+            share.group().all_reduce_(&squares)?;
+            (squares, targets)
+        }
         false => (of_y.clone(), y),
     };
-    let about = column_sums(y)?.to_dtype(DType::F64)?.sqr()?.sum_all()?;
-    squares - (about / y.dim(0)? as f64)?
+    let sums = column_sums(y)?.to_dtype(DType::F64)?;
+    share.group().all_reduce_(&sums)?;
+    squares - (sums.sqr()?.sum_all()? / share.of() as f64)?
 }
 
 impl Gradients {
@@ -60,6 +67,21 @@ impl Gradients {
         sae: &Sae,
         config: &LossConfig,
         moment: Moment,
+        rows: [&Tensor; 2],
+        dead: Option<&Tensor>,
+        width: Option<&mut CodeWidth>,
+    ) -> Result<Self> {
+        let share = Share::new(&Group::single(), rows[0].dim(0)?);
+        Self::of_share(sae, config, moment, &share, rows, dead, width)
+    }
+
+    /// The same of a minibatch of which this rank has a share, as all ranks have, who get the same
+    /// bits; with `width` for a lone rank.
+    pub(super) fn of_share(
+        sae: &Sae,
+        config: &LossConfig,
+        moment: Moment,
+        share: &Share,
         [x, targets]: [&Tensor; 2],
         dead: Option<&Tensor>,
         width: Option<&mut CodeWidth>,
@@ -71,7 +93,7 @@ impl Gradients {
                 x.dim(0)?
             )
         }
-        let pass = pass(sae, config, moment, [x, targets], width)?;
+        let pass = pass(sae, config, moment, share, [x, targets], width)?;
         let mut terms = match &sae.config.kind {
             Kind::Relu => relu::terms(&pass),
             Kind::TopK { .. } => top_k::of_rows(&pass),
@@ -83,14 +105,15 @@ impl Gradients {
         if let Some(dead) = dead {
             auxiliary::add(&pass, &mut terms, dead)?;
         }
-        let spread = spread(sae, &terms.squares[1], &pass.y, targets)?;
-        let narrow = pass.narrow;
-        Self::summed(sae, config, terms, x, narrow, spread)
+        let terms = terms.of_all(&pass)?;
+        let spread = spread(sae, share, &terms.squares[1], &pass.y, targets)?;
+        Self::summed(sae, config, share, terms, x, share.gathered(&pass.narrow)?, spread)
     }
 
     fn summed(
         sae: &Sae,
         config: &LossConfig,
+        share: &Share,
         terms: Terms,
         x: &Tensor,
         narrow: Tensor,
@@ -133,13 +156,16 @@ impl Gradients {
             if name == LENGTHS { lengths = Some(sum) } else { others.push((name, sum)) }
         }
         let mut bias = column_sums(&beside)?;
+        share.group().all_reduce_(&bias)?;
         if sae.config.subtract_bias {
             let through = at_products.unsqueeze(0)?.to_dtype(sae.encoder.dtype())?.matmul(&sae.encoder)?;
             bias = (bias - through.squeeze(0)?.to_dtype(at_products.dtype())?)?;
         }
         others.push((DECODER_BIAS, bias));
         if sae.config.skip {
-            others.push((SKIP, beside.to_dtype(x.dtype())?.t()?.contiguous()?.matmul(x)?));
+            let skip = beside.to_dtype(x.dtype())?.t()?.contiguous()?.matmul(x)?;
+            share.group().all_reduce_(&skip)?;
+            others.push((SKIP, skip));
         }
         let errors = blocks.iter().map(|block| &block.errors).collect::<Vec<_>>();
         Ok(Self {

@@ -51,6 +51,7 @@
 //! ```
 mod auxiliary;
 mod config;
+mod exchange;
 pub mod files;
 mod gated;
 mod jump_relu;

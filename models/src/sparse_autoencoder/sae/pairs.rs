@@ -2,6 +2,7 @@
 use super::{Metrics, Sae, SaeTrainer};
 use crate::trainer::{MinibatchTrainer, Trainer};
 use candle::{Device, Result, Tensor};
+use chandlery_ops::Group;
 use serde_json::Value;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -13,6 +14,16 @@ pub struct PairTrainer(SaeTrainer);
 impl From<SaeTrainer> for PairTrainer {
     fn from(trainer: SaeTrainer) -> Self {
         Self(trainer)
+    }
+}
+
+impl PairTrainer {
+    /// See [`SaeTrainer::in_group`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn in_group(self, group: &Group) -> Result<Self> {
+        Ok(Self(self.0.in_group(group)?))
     }
 }
 
@@ -44,6 +55,10 @@ impl Trainer for PairTrainer {
 
     fn metrics(&mut self) -> Result<Metrics> {
         self.0.metrics()
+    }
+
+    fn in_group(self, group: &Group) -> Result<Self> {
+        Self::in_group(self, group)
     }
 
     fn model(&self) -> Result<Sae> {

@@ -1,8 +1,9 @@
 //! What the kinds have in common in a pass over a minibatch.
 use super::{LossConfig, Moment, Sae};
+use crate::share::Share;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::{column_sums_, elementwise::sub};
-use chandlery_ops::codes::{CodeErrors, CodeWidth, SparseCodes, active, batch_top_k, code_dots, code_errors};
+use chandlery_ops::codes::{CodeErrors, CodeWidth, SparseCodes, active, code_dots, code_errors};
 use std::cell::RefCell;
 
 /// A minibatch on its way through a model.
@@ -10,6 +11,8 @@ pub(super) struct Pass<'a> {
     pub sae: &'a Sae,
     pub config: &'a LossConfig,
     pub moment: Moment,
+    /// Which rows of the minibatch this rank has.
+    pub share: &'a Share,
     /// What the encoder reads, `[batch, n_visible]`, of the type of values.
     pub x: Tensor,
     /// The same in the type of the encoder.
@@ -96,8 +99,9 @@ pub(super) fn squares(t: &Tensor) -> Result<Tensor> {
 }
 
 impl Pass<'_> {
+    /// Rows of the minibatch, those of all ranks.
     pub(super) fn batch(&self) -> f64 {
-        self.x.dims()[0] as f64
+        self.share.of() as f64
     }
 
     /// The pre-activations' bias.
@@ -141,15 +145,6 @@ impl Pass<'_> {
         }
     }
 
-    /// Codes of the `k` largest a row of the minibatch, and the least of them.
-    pub(super) fn largest_of_batch(&self) -> Result<(SparseCodes, Tensor)> {
-        let count = self.moment.k * self.products.dim(0)?;
-        match &mut *self.width.borrow_mut() {
-            Some(width) => width.batch_top_k(&self.products, self.bias()?, count),
-            None => batch_top_k(&self.products, self.bias()?, count),
-        }
-    }
-
     /// Entries of a vector over latents at those of codes.
     pub(super) fn at(&self, of_latents: &Tensor, codes: &SparseCodes) -> Result<Tensor> {
         of_latents.index_select(&codes.indices.flatten_all()?, 0)?.reshape(codes.indices.shape())
@@ -182,6 +177,7 @@ pub(super) fn pass<'a>(
     sae: &'a Sae,
     config: &'a LossConfig,
     moment: Moment,
+    share: &'a Share,
     [x, targets]: [&Tensor; 2],
     width: Option<&'a mut CodeWidth>,
 ) -> Result<Pass<'a>> {
@@ -191,5 +187,5 @@ pub(super) fn pass<'a>(
         _ => sub(targets, &sae.beside_codes(x)?)?,
     };
     let (products, width) = (sae.products(&narrow)?, RefCell::new(width));
-    Ok(Pass { products, sae, config, moment, x: centred, narrow, y, width })
+    Ok(Pass { products, sae, config, moment, share, x: centred, narrow, y, width })
 }

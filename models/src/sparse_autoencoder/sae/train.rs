@@ -15,12 +15,13 @@ use crate::check::{all_finite, at_least_one, batch_of};
 use crate::checkpoint::{self, Checkpoint, place, put_back};
 use crate::model::Model;
 use crate::prepare::prepared;
+use crate::share::Share;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::Philox;
 use chandlery_ops::codes::{CodeWidth, LatentState, batch_threshold, latent_step_};
 use chandlery_ops::core::{advance_, set_scalars_};
 use chandlery_ops::layers::{AdamStep, Precision, adam_step_};
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -72,6 +73,8 @@ pub struct SaeTrainer {
     reported: u64,
     /// Rows since the last report.
     rows: u64,
+    /// Ranks that have rows of each minibatch.
+    group: Group,
 }
 
 /// Every so many steps the latents that are dead are listed, which waits for the device.
@@ -125,6 +128,7 @@ impl SaeTrainer {
             steps: 0,
             reported: 0,
             rows: 0,
+            group: Group::single(),
             model: of.clone(),
             config,
             philox,
@@ -143,6 +147,36 @@ impl SaeTrainer {
             Precision::F32 | Precision::Tf32 => None,
         };
         Ok(())
+    }
+
+    /// Trains with the other ranks of a group: each passes its own rows of every minibatch,
+    /// [`Group::rows`], through the model, and all make the step of all rows, so that all have the same
+    /// parameters to the bit: those of one rank up to the order of sums.
+    ///
+    /// All ranks make the same trainer or load the same checkpoint, begin with the parameters of rank
+    /// 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all rows of the
+    /// minibatch. Each rank sums the gradients of the weights from what all ranks gather: for each row
+    /// what the encoder read and the gradient at the reconstruction, `n_visible + n_targets` numbers of
+    /// the precision's type (for each prefix of Matryoshka once), and 12 bytes for each entry of its
+    /// codes; with a penalty, for each entry 4 to 16 more. The gradients would be
+    /// `4 n_latents (n_visible + n_targets)` bytes. BatchTopK and Matryoshka gather the values of the
+    /// largest `k · batch` of each rank besides, and kinds other than TopK wait for the device. Where a
+    /// minibatch has too few rows to give each rank some, each makes all of it.
+    ///
+    /// # Errors
+    /// When memory is short or a rank is gone.
+    pub fn in_group(mut self, group: &Group) -> Result<Self> {
+        let of_first = |(_, state): (_, &Tensor)| group.broadcast_(state, 0);
+        self.state().into_iter().chain([("idle", &self.idle)]).try_for_each(of_first)?;
+        self.round()?;
+        self.group = group.clone();
+        Ok(self)
+    }
+
+    /// This rank's share of a minibatch.
+    fn share(&self, batch: usize) -> Share {
+        let all_have = !self.group.rows_of(self.group.world() - 1, batch).is_empty();
+        if all_have { Share::new(&self.group, batch) } else { Share::new(&Group::single(), batch) }
     }
 
     /// How the model is trained.
@@ -178,8 +212,15 @@ impl SaeTrainer {
         if batch_of(OP, "targets", targets, self.model.n_outputs())? != batch {
             candle::bail!("{OP}::step_to: targets must be as many as rows, {batch}, got {}", targets.dim(0)?)
         }
-        let x = prepared(OP, &self.model.preparation, rows, DType::F32)?.contiguous()?;
-        self.learn(&x, &targets.to_dtype(DType::F32)?.contiguous()?)
+        let share = self.share(batch);
+        let x = self.own(&share, rows)?;
+        let targets = share.own(targets)?.to_dtype(DType::F32)?.contiguous()?;
+        self.learn(&share, &x, &targets)
+    }
+
+    /// What the encoder reads of this rank's rows.
+    fn own(&self, share: &Share, rows: &Tensor) -> Result<Tensor> {
+        prepared(OP, &self.model.preparation, &share.own(rows)?, DType::F32)?.contiguous()
     }
 
     /// Where a parameter beside the weights lies in `others`.
@@ -226,14 +267,14 @@ impl SaeTrainer {
         idle as u64 >= self.config.dead_rows
     }
 
-    fn learn(&mut self, x: &Tensor, targets: &Tensor) -> Result<()> {
+    fn learn(&mut self, share: &Share, x: &Tensor, targets: &Tensor) -> Result<()> {
         if self.steps == 0 && self.config.start_at_median {
-            self.set(DECODER_BIAS, &geometric_median(targets)?)?;
+            self.set(DECODER_BIAS, &geometric_median(&share.gathered(targets)?)?)?;
         }
         if self.steps == 0 && self.model.kind == Kind::JumpRelu {
-            self.start_thresholds(x)?;
+            self.start_thresholds(&share.gathered(x)?)?;
         }
-        let batch = x.dim(0)?;
+        let batch = share.of();
         let sae = self.view(self.config.precision)?;
         let moment = self.config.moment(self.steps, &self.model.kind);
         if self.config.loss.aux_k > 0 && self.steps.is_multiple_of(LISTED) {
@@ -242,9 +283,15 @@ impl SaeTrainer {
         }
         let dead = self.dead.as_ref();
         let (loss, rows) = (&self.config.loss, [x, targets]);
-        let mut gradients = Gradients::of(&sae, loss, moment, rows, dead, Some(&mut self.width))?;
-        if !self.width.fits()? {
-            gradients = Gradients::of(&sae, loss, moment, rows, dead, Some(&mut self.width))?;
+        // A guess that does not fit would be made again by one rank alone.
+        let mut width = share.group().is_single().then_some(&mut self.width);
+        let of =
+            |width: Option<&mut CodeWidth>| Gradients::of_share(&sae, loss, moment, share, rows, dead, width);
+        let mut gradients = of(width.as_deref_mut())?;
+        if let Some(width) = width
+            && !width.fits()?
+        {
+            gradients = of(Some(width))?;
         }
         if self.model.kind == Kind::JumpRelu {
             for (name, gradient) in &mut gradients.others {
@@ -276,7 +323,7 @@ impl SaeTrainer {
         self.steps += 1;
         self.rows += batch as u64;
         if is_due(self.config.resampling, self.steps) {
-            self.resample(&gradients.residual)?;
+            self.resample(&share.gathered(&gradients.residual)?)?;
         }
         Ok(())
     }
@@ -442,6 +489,10 @@ impl Trainer for SaeTrainer {
         self.steps
     }
 
+    fn in_group(self, group: &Group) -> Result<Self> {
+        Self::in_group(self, group)
+    }
+
     fn model(&self) -> Result<Sae> {
         self.view(Precision::F32)?.to_device(self.device())
     }
@@ -474,12 +525,13 @@ impl Trainer for SaeTrainer {
 impl MinibatchTrainer for SaeTrainer {
     /// Of a transcoder, refused: see [`step_to`](SaeTrainer::step_to).
     fn step(&mut self, rows: &Tensor, _: Option<&Tensor>) -> Result<()> {
-        check_minibatch(OP, rows, self.config.batch, self.model.n_inputs())?;
+        let batch = check_minibatch(OP, rows, self.config.batch, self.model.n_inputs())?;
         if self.model.n_targets.is_some() {
             candle::bail!("{OP}::step: a transcoder must have targets; give them to step_to")
         }
-        let x = prepared(OP, &self.model.preparation, rows, DType::F32)?.contiguous()?;
-        self.learn(&x, &x)
+        let share = self.share(batch);
+        let x = self.own(&share, rows)?;
+        self.learn(&share, &x, &x)
     }
 
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {

@@ -1,6 +1,6 @@
 //! Ranks that share the hidden units of RBMs reach what one rank reaches, up to the order of sums.
-#![allow(clippy::unwrap_used)]
-use candle::{Device, Result, Tensor};
+use super::{CPU, each};
+use candle::{Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::rbm::{
     HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig, VisibleUnit, WeightStorage,
@@ -10,16 +10,11 @@ use chandlery_ops::core::uniform;
 use chandlery_ops::{Group, Philox};
 use serde_json::Value;
 
-const CPU: Device = Device::Cpu;
 /// Rows of full minibatches, and of one that is not full.
 const SIZES: [usize; 4] = [10, 10, 7, 10];
 const VISIBLE: usize = 18;
 /// Divides into parts of 16 for one rank only: by fours into 5 and 4, or 3 each, or 3, 2, 2 and 2.
 const HIDDEN: usize = 36;
-
-fn each<T: Send>(world: usize, of_rank: impl Fn(&Group) -> Result<T> + Sync) -> Result<Vec<T>> {
-    Group::on_threads(Group::threads(world), of_rank).into_iter().collect()
-}
 
 fn minibatches() -> Result<Vec<Tensor>> {
     (0u64..).zip(SIZES).map(|(i, n)| uniform((n, VISIBLE), &CPU, Philox::new(2, i))).collect()

@@ -1,7 +1,6 @@
-//! Ranks that train together reach what one rank reaches: up to the order of sums, and each the same
-//! bits as the others.
-#![allow(clippy::unwrap_used)]
-use candle::{Device, Result, Tensor};
+//! Networks: dropout, every optimiser, full minibatches and others.
+use super::{BATCH, CPU, SIZES, close, each};
+use candle::{Result, Tensor};
 use chandlery::conv_rbm::ConvGrid;
 use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::feedforward::{
@@ -12,15 +11,6 @@ use chandlery::rbm::RbmConfig;
 use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::core::uniform;
 use chandlery_ops::{Group, Philox};
-
-const CPU: Device = Device::Cpu;
-/// Rows of a minibatch; no number of ranks divides it into equal parts of whole blocks of draws.
-const BATCH: usize = 22;
-
-/// What each of so many ranks makes of its seat.
-fn each<T: Send>(world: usize, of_rank: impl Fn(&Group) -> Result<T> + Sync) -> Result<Vec<T>> {
-    Group::on_threads(Group::threads(world), of_rank).into_iter().collect()
-}
 
 /// A network, how it is trained, and the classes of its labels.
 struct Case {
@@ -61,9 +51,6 @@ fn cases() -> Result<Vec<Case>> {
     ])
 }
 
-/// Minibatches of an epoch: full ones, one that is not, and one of which most ranks have no row.
-const SIZES: [usize; 5] = [BATCH, BATCH, 9, 3, BATCH];
-
 struct Made {
     parameters: Vec<f32>,
     metrics: Vec<Metrics>,
@@ -91,10 +78,6 @@ fn trained(
     let tensors = trainer.model()?.tensors();
     let values = tensors.iter().map(|(_, t)| t.flatten_all()?.to_vec1::<f32>());
     Ok(Made { parameters: values.collect::<Result<Vec<_>>>()?.concat(), metrics })
-}
-
-fn close(what: &str, a: f64, b: f64, most: f64) {
-    assert!((a - b).abs() <= most * (1. + a.abs()), "{what}: {a} and {b}");
 }
 
 #[test]
