@@ -254,7 +254,8 @@ impl<R: Run> Asked<R> {
                 if ranks.is_first() {
                     RunFolder::check(args.out.as_deref(), existing)?;
                 }
-                let trainer = new(&settings, &device)?.in_group(&group)?;
+                let mut trainer = new(&settings, &device)?.in_group(&group)?;
+                trainer.gather()?;
                 let info = RunInfo {
                     kind: R::KIND.command.to_owned(),
                     version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -305,7 +306,8 @@ impl<R: Run> Asked<R> {
                     || checkpoints::read(&folder, &report, load),
                     || load(&folder.join(checkpoints::CHECKPOINT)),
                 )?;
-                let trainer = trainer.in_group(&group)?;
+                let mut trainer = trainer.in_group(&group)?;
+                trainer.gather()?;
                 ensure!(
                     !(extended && place.converging.converged()),
                     "--epochs: this run must not have been ended by --tolerance, and it was after {}; start a new run with a smaller --tolerance",
@@ -355,14 +357,14 @@ fn asked_for<R: Run>(
     resumes: bool,
 ) -> Result<String> {
     let mut lines = format!("version: {}\ncommand: {}\n", env!("CARGO_PKG_VERSION"), R::KIND.command);
-    lines += &format!("--resume: {resumes}\nrows: {} of {}\n", rows.n, rows.data);
-    lines += &format!("content of the data: {}\n", serde_json::to_string(&rows.fingerprint)?);
     for (of, value) in
         [("input", serde_json::to_value(input)?), ("settings", serde_json::to_value(settings)?)]
     {
         let fields = value.as_object().into_iter().flatten();
         fields.for_each(|(name, value)| lines += &format!("{of} {name}: {value}\n"));
     }
+    lines += &format!("--resume: {resumes}\nrows: {} of {}\n", rows.n, rows.data);
+    lines += &format!("content of the data: {}\n", serde_json::to_string(&rows.fingerprint)?);
     Ok(lines)
 }
 

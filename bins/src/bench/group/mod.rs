@@ -1,4 +1,6 @@
-//! Ranks that compute together: collectives by size, and networks of one rank and of several.
+//! Ranks that compute together: collectives by size, and each family on one rank and on several.
+mod families;
+
 use super::common::TimingArgs;
 use super::table::{Column, Table, or_dash};
 use crate::device;
@@ -6,23 +8,15 @@ use crate::numbers::at_least_one;
 use crate::report::Report;
 use anyhow::{Context, Result, anyhow};
 use candle::{DType, Device, Tensor};
-use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
-use chandlery::{MinibatchTrainer, Trainer};
-use chandlery_ops::core::uniform;
-use chandlery_ops::{Group, Philox, Precision};
+use chandlery_ops::{Group, Precision};
 use clap::{Args, ValueEnum};
+use families::Case;
 use serde::Serialize;
 use std::time::Instant;
 
 /// Bytes of the tensors that are summed and gathered.
 const BYTES: [usize; 9] =
     [4_000, 64_000, 1_000_000, 1_800_000, 4_000_000, 16_000_000, 74_000_000, 147_000_000, 600_000_000];
-/// Layers of the network that is trained: 9.6 million weights.
-const LAYERS: [usize; 5] = [784, 2000, 2000, 2000, 10];
-/// Rows of a minibatch: of each rank, and of all ranks.
-const WEAK: [usize; 3] = [192, 1024, 4096];
-const STRONG: [usize; 2] = [192, 4096];
-
 /// Options of `bench group`.
 #[derive(Debug, Args)]
 pub struct GroupArgs {
@@ -50,8 +44,22 @@ pub struct GroupArgs {
 enum What {
     /// Sums, scattered sums and gathers by size.
     Collectives,
-    /// Steps of a network of 9.6 million weights, by one rank and by all.
+    /// Steps of a network of 9.6 million weights.
     Network,
+    /// Steps of restricted Boltzmann machines.
+    Rbm,
+    /// Steps of a denoising autoencoder.
+    Dae,
+    /// Steps of a sparse autoencoder with latents.
+    Latents,
+    /// Evaluations of a sparse autoencoder over all rows.
+    SparseAutoencoder,
+    /// Minibatches of sparse coding.
+    SparseCoding,
+    /// Minibatches of online dictionary learning.
+    Dictionary,
+    /// Codes of all rows by a pursuit.
+    Pursuit,
 }
 
 /// One line of the table of collectives.
@@ -75,9 +83,11 @@ const EXCHANGES: &[Column<Exchange>] = &[
     Column("bus GB/s", 9, |row| format!("{:.1}", row.bus_gigabytes)),
 ];
 
-/// One line of the table of networks.
+/// One line of the table of families.
 #[derive(Debug, Serialize)]
 struct Steps {
+    family: &'static str,
+    size: &'static str,
     scaling: &'static str,
     ranks: usize,
     /// Rows of a minibatch, those of all ranks.
@@ -92,6 +102,8 @@ struct Steps {
 }
 
 const STEPS: &[Column<Steps>] = &[
+    Column("family", -18, |row| row.family.to_owned()),
+    Column("size", -16, |row| row.size.to_owned()),
     Column("scaling", -8, |row| row.scaling.to_owned()),
     Column("ranks", 5, |row| row.ranks.to_string()),
     Column("rows", 6, |row| row.batch.to_string()),
@@ -121,9 +133,10 @@ pub(super) fn run(args: &GroupArgs) -> Result<()> {
     if asked(What::Collectives) {
         tables.exchanges = exchanges(args, &devices, &report)?;
     }
-    if asked(What::Network) {
-        report.line(&format!("network {LAYERS:?}, products in {}", args.precision.name()))?;
-        tables.steps = steps(args, &devices, &report)?;
+    let cases: Vec<_> = families::ALL.iter().filter(|case| asked(case.what)).collect();
+    if !cases.is_empty() {
+        report.line(&format!("products in {} where a family has a choice", args.precision.name()))?;
+        tables.steps = steps(args, &cases, &devices, &report)?;
     }
     report.finish_as_is(&tables)
 }
@@ -208,25 +221,29 @@ fn exchanges(args: &GroupArgs, devices: &[Device], report: &Report) -> Result<Ve
     Ok(table.into_rows())
 }
 
-fn steps(args: &GroupArgs, devices: &[Device], report: &Report) -> Result<Vec<Steps>> {
+fn steps(args: &GroupArgs, cases: &[&Case], devices: &[Device], report: &Report) -> Result<Vec<Steps>> {
     let world = devices.len();
     let mut table = Table::new(report, STEPS)?;
-    let sizes = WEAK.map(|rows| ("weak", rows, rows * world)).into_iter();
-    for (scaling, of_one, of_all) in sizes.chain(STRONG.map(|rows| ("strong", rows, rows))) {
+    for Case { family, size, rows, is_weak, seconds, .. } in cases {
         let mut alone = None;
-        for (devices, batch) in [(&devices[..1], of_one), (devices, of_all)] {
-            if devices.len() == world && world == 1 && alone.is_some() {
+        let of_all = if *is_weak { rows * world } else { *rows };
+        for (devices, batch) in [(&devices[..1], *rows), (devices, of_all)] {
+            let ranks = devices.len();
+            if ranks == 1 && alone.is_some() {
                 continue;
             }
-            let of_ranks = each(devices, |group, device| step_seconds(args, group, device, batch))?;
-            let [median, least, most] = of_ranks.into_iter().next().unwrap_or([f64::NAN; 3]);
+            let made = each(devices, |group, device| seconds(args, group, device, batch));
+            let made = made.with_context(|| format!("{family} {size} on {ranks} ranks"))?;
+            let [median, least, most] = made.into_iter().next().unwrap_or([f64::NAN; 3]);
             let rows_per_second = batch as f64 / median;
-            let ideal = if scaling == "weak" { devices.len() as f64 } else { 1. };
+            let ideal = if *is_weak { ranks as f64 } else { 1. };
             let gain = alone.map(|alone: f64| rows_per_second / alone / ideal);
             alone = alone.or(Some(rows_per_second));
             let [milliseconds, milliseconds_min, milliseconds_max] = [median, least, most].map(|s| 1e3 * s);
-            let ranks = devices.len();
+            let scaling = if *is_weak { "weak" } else { "strong" };
             table.add(Steps {
+                family,
+                size,
                 scaling,
                 ranks,
                 batch,
@@ -239,18 +256,4 @@ fn steps(args: &GroupArgs, devices: &[Device], report: &Report) -> Result<Vec<St
         }
     }
     Ok(table.into_rows())
-}
-
-/// Seconds of a step of all ranks on so many rows.
-fn step_seconds(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
-    let network = Feedforward::init(FeedforwardConfig::classifier(&LAYERS), Philox::new(0, 0), device)?;
-    let training =
-        FeedforwardTrainConfig { batch, precision: args.precision, ..FeedforwardTrainConfig::default() };
-    let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(0, 1))?.in_group(group)?;
-    let rows = uniform((batch, LAYERS[0]), device, Philox::new(0, 2))?;
-    let classes = LAYERS[LAYERS.len() - 1] as u32;
-    let labels = Tensor::from_vec((0..batch as u32).map(|i| i % classes).collect(), batch, device)?;
-    let seconds = timed(args, device, || Ok(trainer.step(&rows, Some(&labels))?))?;
-    trainer.check()?;
-    Ok(seconds)
 }

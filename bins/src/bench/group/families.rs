@@ -1,0 +1,166 @@
+//! What is timed of each family: a step, or all that is done with so many rows.
+use super::{GroupArgs, What, timed};
+use anyhow::Result;
+use candle::{Device, Tensor};
+use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
+use chandlery::dictionary::{
+    Dictionary, DictionaryConfig, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer,
+};
+use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
+use chandlery::sparse_autoencoder::sae::{Kind, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
+use chandlery::sparse_autoencoder::{
+    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer,
+};
+use chandlery::sparse_coding::{
+    SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
+};
+use chandlery::{Encode, FullBatchTrainer, MinibatchTrainer, Model, Share, Trainer};
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::{Group, Philox};
+
+/// Seconds on so many rows: those of all ranks.
+type Seconds = fn(&GroupArgs, &Group, &Device, usize) -> Result<[f64; 3]>;
+
+/// A line of the table.
+pub(super) struct Case {
+    pub what: What,
+    pub family: &'static str,
+    pub size: &'static str,
+    /// Of one rank (weak scaling), or of all (strong).
+    pub rows: usize,
+    pub is_weak: bool,
+    pub seconds: Seconds,
+}
+
+const fn weak(what: What, family: &'static str, size: &'static str, rows: usize, seconds: Seconds) -> Case {
+    Case { what, family, size, rows, is_weak: true, seconds }
+}
+
+const fn strong(what: What, family: &'static str, size: &'static str, rows: usize, seconds: Seconds) -> Case {
+    Case { is_weak: false, ..weak(what, family, size, rows, seconds) }
+}
+
+/// Layers of the network: 9.6 million weights.
+const LAYERS: [usize; 5] = [784, 2000, 2000, 2000, 10];
+
+/// All of them.
+pub(super) const ALL: &[Case] = &[
+    weak(What::Network, "network", "9.6 million", 192, network),
+    weak(What::Network, "network", "9.6 million", 1024, network),
+    weak(What::Network, "network", "9.6 million", 4096, network),
+    strong(What::Network, "network", "9.6 million", 192, network),
+    strong(What::Network, "network", "9.6 million", 4096, network),
+    strong(What::Rbm, "rbm", "2304x16000", 192, rbm::<2304, 16000>),
+    strong(What::Rbm, "rbm", "4096x11008", 192, rbm::<4096, 11008>),
+    strong(What::Rbm, "rbm", "4096x65536", 192, rbm::<4096, 65536>),
+    weak(What::Dae, "dae", "4096x4096", 1024, dae),
+    weak(What::Latents, "top-k latents", "1024x16384 of 32", 8192, latents),
+    weak(What::SparseAutoencoder, "sparse autoencoder", "784x196", 60_000, all_rows),
+    weak(What::SparseCoding, "sparse coding", "196x512", 4000, sparse_coding),
+    weak(What::Dictionary, "online dictionary", "64x256 of 8", 4096, dictionary),
+    weak(What::Pursuit, "batch-omp", "64x256 of 8", 65_536, pursuit),
+];
+
+/// Seconds of a step on the same rows.
+fn step<T: MinibatchTrainer>(
+    args: &GroupArgs,
+    mut trainer: T,
+    rows: &Tensor,
+    labels: Option<&Tensor>,
+) -> Result<[f64; 3]> {
+    let device = rows.device();
+    let seconds = timed(args, device, || Ok(trainer.step(rows, labels)?))?;
+    trainer.check()?;
+    Ok(seconds)
+}
+
+fn network(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
+    let network = Feedforward::init(FeedforwardConfig::classifier(&LAYERS), Philox::new(0, 0), device)?;
+    let config =
+        FeedforwardTrainConfig { batch, precision: args.precision, ..FeedforwardTrainConfig::default() };
+    let trainer = FeedforwardTrainer::new(&network, config, Philox::new(0, 1))?.in_group(group)?;
+    let rows = uniform((batch, LAYERS[0]), device, Philox::new(0, 2))?;
+    let classes = LAYERS[LAYERS.len() - 1] as u32;
+    let labels = Tensor::from_vec((0..batch as u32).map(|i| i % classes).collect(), batch, device)?;
+    step(args, trainer, &rows, Some(&labels))
+}
+
+fn rbm<const VISIBLE: usize, const HIDDEN: usize>(
+    args: &GroupArgs,
+    group: &Group,
+    device: &Device,
+    batch: usize,
+) -> Result<[f64; 3]> {
+    let rbm = Rbm::init(RbmConfig::new(VISIBLE, HIDDEN), Philox::new(0, 0), device)?;
+    let config = RbmTrainConfig { batch, precision: args.precision, ..RbmTrainConfig::default() };
+    let trainer = RbmTrainer::new(&rbm, config, Philox::new(0, 1))?;
+    drop(rbm);
+    step(args, trainer.in_group(group)?, &uniform((batch, VISIBLE), device, Philox::new(0, 2))?, None)
+}
+
+fn dae(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
+    let dae = Dae::init(DaeConfig::new(4096, 4096), Philox::new(0, 0), device)?;
+    let config = DaeTrainConfig { batch, precision: args.precision, ..DaeTrainConfig::default() };
+    let trainer = DaeTrainer::new(&dae, config, Philox::new(0, 1))?.in_group(group)?;
+    step(args, trainer, &uniform((batch, 4096), device, Philox::new(0, 2))?, None)
+}
+
+fn latents(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
+    let (inputs, latents) = (1024, 16_384);
+    let first = Sae::init(SaeConfig::new(inputs, latents, Kind::TopK { k: 32 }), Philox::new(0, 1), device)?;
+    let config = SaeTrainConfig {
+        precision: args.precision,
+        batch,
+        start_at_median: false,
+        learning_rate: Some(1e-5),
+        ..SaeTrainConfig::default()
+    };
+    let trainer = SaeTrainer::new(&first, config, Philox::new(0, 2))?.in_group(group)?;
+    step(args, trainer, &normal((batch, inputs), device, Philox::new(0, 3))?, None)
+}
+
+/// An iteration of L-BFGS.
+fn all_rows(args: &GroupArgs, group: &Group, device: &Device, n: usize) -> Result<[f64; 3]> {
+    let config = SparseAutoencoderConfig::new(784, 196);
+    let first = SparseAutoencoder::init(config, Philox::new(0, 0), device)?;
+    let rows = (uniform((n, 784), device, Philox::new(0, 1))? * 0.8)?;
+    let rows = (rows + 0.1)?;
+    // Iterations enough for all timed runs.
+    let fit = SparseAutoencoderLbfgsTrainConfig {
+        iterations: 1_000_000,
+        ..SparseAutoencoderLbfgsTrainConfig::default()
+    };
+    let mut trainer = SparseAutoencoderLbfgsTrainer::new(&first, fit, &rows)?.in_group(group)?;
+    timed(args, device, || Ok(trainer.step().map(drop)?))
+}
+
+fn sparse_coding(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
+    let (features, atoms) = (196, 512);
+    let basis = normal((atoms, features), device, Philox::new(0, 0))?;
+    let basis = basis.broadcast_div(&basis.sqr()?.sum_keepdim(1)?.sqrt()?)?;
+    let model = SparseCoding::from_tensor(SparseCodingConfig::new(atoms, features, 1.), basis)?;
+    let trainer = SparseCodingTrainer::new(&model, SparseCodingTrainConfig::default(), Philox::new(0, 1))?;
+    step(args, trainer.in_group(group)?, &normal((batch, features), device, Philox::new(0, 2))?, None)
+}
+
+/// Atoms of length 1, and the dictionary of them.
+fn atoms(device: &Device) -> Result<Dictionary> {
+    let (n, p, nonzeros) = (256, 64, 8);
+    let atoms = normal((n, p), device, Philox::new(0, 0))?;
+    let atoms = atoms.broadcast_div(&atoms.sqr()?.sum_keepdim(1)?.sqrt()?)?;
+    Ok(Dictionary::from_tensor(DictionaryConfig::new(n, p, nonzeros), atoms)?)
+}
+
+fn dictionary(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
+    let config = OnlineDictionaryTrainConfig::default();
+    let trainer = OnlineDictionaryTrainer::new(atoms(device)?, config, Philox::new(0, 1))?;
+    step(args, trainer.in_group(group)?, &normal((batch, 64), device, Philox::new(0, 2))?, None)
+}
+
+fn pursuit(args: &GroupArgs, group: &Group, device: &Device, n: usize) -> Result<[f64; 3]> {
+    let (dictionary, share) = (atoms(device)?, Share::new(group, n));
+    let own = normal((share.rows().len(), 64), device, Philox::new(0, 2))?;
+    timed(args, device, || Ok(share.gathered_codes(&dictionary.encode_prepared(&own)?).map(drop)?))
+}
