@@ -1,6 +1,7 @@
 //! Rows that must lie between 0 and 1: states or probabilities of Bernoulli units, and targets of
 //! sigmoid outputs.
 use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::arrays::extend_range_;
 
 /// How far beyond 0 and 1 rounding may bring a value.
@@ -23,12 +24,19 @@ pub(crate) struct UnitRange {
     seen: Tensor,
     /// What bytes and floats are multiplied by.
     scales: [f32; 2],
+    /// Ranks whose rows count, each having seen its own.
+    group: Group,
 }
 
 impl UnitRange {
     pub(crate) fn new(needs: &'static str, instead: &'static str, device: &Device) -> Result<Self> {
         let seen = Tensor::new(&[[f32::INFINITY, f32::NEG_INFINITY]; 2], device)?;
-        Ok(Self { needs, instead, seen, scales: [1.; 2] })
+        Ok(Self { needs, instead, seen, scales: [1.; 2], group: Group::single() })
+    }
+
+    /// Refuses what any rank of a group has seen, on all of them.
+    pub(crate) fn in_group(&mut self, group: &Group) {
+        self.group = group.clone();
     }
 
     /// Adds rows as [`to_load`](crate::prepare::to_load) gives them, and the factor above 0 that
@@ -44,14 +52,18 @@ impl UnitRange {
         extend_range_(&self.seen.get(kind)?, rows)
     }
 
-    /// Waits for the device.
+    /// Waits for the device. All ranks make the call.
     ///
     /// # Errors
     /// When a value lay outside 0 to 1.
     pub(crate) fn check(&self, op: &str) -> Result<()> {
-        let seen = self.seen.to_vec2::<f32>()?;
+        let all = Tensor::zeros((self.group.world(), 2, 2), DType::F32, self.seen.device())?;
+        self.group.all_gather_(&all, &self.seen)?;
+        let seen = all.flatten_to(1)?.to_vec2::<f32>()?;
         let (mut least, mut most) = (f32::INFINITY, f32::NEG_INFINITY);
-        for (range, scale) in seen.iter().zip(self.scales).filter(|(range, _)| range[0] <= range[1]) {
+        for (range, scale) in
+            seen.iter().zip(self.scales.into_iter().cycle()).filter(|(range, _)| range[0] <= range[1])
+        {
             (least, most) = (least.min(range[0] * scale), most.max(range[1] * scale));
         }
         if least <= most && !in_unit_interval(least, most) {

@@ -41,6 +41,7 @@ mod threads;
 mod training;
 mod tsne;
 mod two_gpus;
+mod two_gpus_families;
 mod units;
 mod up_down;
 mod value_range;

@@ -11,7 +11,7 @@ use chandlery_ops::layers::{Factors, gemm_};
 use chandlery_ops::{Group, Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits};
 
-fn both() -> Result<[Device; 2]> {
+pub(super) fn both() -> Result<[Device; 2]> {
     Ok([chandlery_ops::core::cuda_device(0)?, chandlery_ops::core::cuda_device(1)?])
 }
 
@@ -95,7 +95,7 @@ fn two_gpus_train_at_once_in_two_threads_and_in_turn_in_one() -> Result<()> {
 }
 
 /// What each rank makes of its seat and its device.
-fn each<T: Send>(
+pub(super) fn each<T: Send>(
     seats: Vec<Group>,
     devices: &[Device],
     of_rank: impl Fn(&Group, &Device) -> Result<T> + Sync,

@@ -179,6 +179,7 @@ impl DaeTrainer {
         self.replays = replays(&self.buffers, self.dae.weight().device());
         self.partial = None;
         self.losses.in_group(group, &self.buffers.gathered)?;
+        self.range.iter_mut().for_each(|range| range.in_group(group));
         self.buffers.set_rates(self.rates.0, self.rates.1)?;
         Ok(self)
     }

@@ -347,6 +347,7 @@ impl Trainer for FeedforwardTrainer {
         self.replay = replay(self.model.device(), &self.buffers, self.record);
         self.partial = None;
         self.losses.in_group(group, &self.buffers.gathered)?;
+        self.range.iter_mut().for_each(|range| range.in_group(group));
         let b = &self.buffers;
         [&b.params, &b.steps, &b.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
         Ok(self)

@@ -140,6 +140,7 @@ impl SparseAutoencoderTrainer {
     /// When memory is short or a rank is gone.
     pub fn in_group(mut self, group: &Group) -> Result<Self> {
         self.params = of_first(group, &self.params)?;
+        self.range.iter_mut().for_each(|range| range.in_group(group));
         self.group = group.clone();
         Ok(self)
     }

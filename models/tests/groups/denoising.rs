@@ -3,6 +3,7 @@ use super::{BATCH, CPU, each, minibatches, several_are_one};
 use candle::Result;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::feedforward::{Activation, ReconstructionLoss};
+use chandlery::{MinibatchTrainer, Trainer};
 use chandlery_ops::Philox;
 use chandlery_ops::layers::Corruption;
 
@@ -61,5 +62,22 @@ fn minibatches_too_small_for_the_ranks_are_refused() -> Result<()> {
     })?;
     let first = said[0].lines().next().unwrap_or_default();
     assert_eq!(first, "DaeTrainer::in_group: batch must be at least 9 for 3 ranks, got 8");
+    Ok(())
+}
+
+#[test]
+fn rows_that_one_rank_may_not_have_are_refused_on_all_of_them() -> Result<()> {
+    let dae = Dae::init(DaeConfig::new(VISIBLE, 5), Philox::new(1, 0), &CPU)?;
+    let training = DaeTrainConfig { batch: BATCH, ..DaeTrainConfig::default() };
+    let rows = minibatches(VISIBLE)?[0].clone();
+    // The last row, which is the last rank's.
+    rows.slice_set(&(rows.narrow(0, BATCH - 1, 1)? + 2.)?, 0, BATCH - 1)?;
+    let said = each(3, |group| {
+        let mut trainer = DaeTrainer::new(&dae, training.clone(), Philox::new(1, 1))?.in_group(group)?;
+        trainer.step(&rows, None)?;
+        Ok(trainer.check().unwrap_err().to_string())
+    })?;
+    let want = "DaeTrainer: prepared rows must lie between 0 and 1 for sigmoid outputs, got";
+    assert!(said.iter().all(|said| said.starts_with(want)), "{said:?}");
     Ok(())
 }

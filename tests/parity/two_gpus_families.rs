@@ -1,0 +1,165 @@
+//! Families divided over two GPUs against one: `cargo test --features cuda --test parity -- --ignored
+//! two_gpus`, on a machine that has them.
+#![cfg(feature = "cuda")]
+use super::two_gpus::{both, each};
+use candle::{DType, Device, Result, Tensor};
+use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
+use chandlery::dictionary::{
+    Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineDictionaryTrainConfig,
+    OnlineDictionaryTrainer, UpdateRule,
+};
+use chandlery::rbm::likelihood::{Ais, AisConfig};
+use chandlery::rbm::{Rbm, RbmConfig};
+use chandlery::sparse_autoencoder::sae::{Kind, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
+use chandlery::sparse_autoencoder::{
+    SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
+    SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
+};
+use chandlery::sparse_coding::{
+    SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
+};
+use chandlery::{Encode, FullBatchTrainer, MinibatchTrainer, Model, Share, Trainer};
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::{Group, Philox};
+use chandlery_tests::{assert_close, assert_same_bits};
+
+/// Rows of a minibatch and their width.
+const BATCH: usize = 100;
+const WIDTH: usize = 50;
+
+/// Parameters of a model, on the CPU.
+fn parameters<M: Model>(model: &M) -> Result<Vec<Tensor>> {
+    model.tensors().into_iter().map(|(_, t)| t.to_device(&Device::Cpu)).collect()
+}
+
+/// Steps enough to record one; some minibatches are not full, and of some one rank has no row.
+fn trained<T>(mut trainer: T) -> Result<Vec<Tensor>>
+where
+    T: MinibatchTrainer,
+    T::Model: Model,
+{
+    for i in 0..20 {
+        let n = [BATCH, BATCH, BATCH, 37, 3][i % 5];
+        let rows = uniform((n, WIDTH), trainer.device(), Philox::new(2, i as u64))?;
+        trainer.step(&rows, None)?;
+    }
+    trainer.check()?;
+    trainer.metrics()?;
+    parameters(&trainer.model()?)
+}
+
+/// Holds what two GPUs make against what one makes, within a share of `most`.
+fn held(what: &str, most: f32, made: impl Fn(&Group, &Device) -> Result<Vec<Tensor>> + Sync) -> Result<()> {
+    let devices = both()?;
+    let alone = made(&Group::single(), &devices[0])?;
+    let first = each(Group::on_gpus(&devices)?, &devices, &made)?;
+    let again = each(Group::on_gpus(&devices)?, &devices, &made)?;
+    for (i, want) in alone.iter().enumerate() {
+        assert_close(what, &first[0][i], want, most, most)?;
+        assert_same_bits(&format!("{what}, the other rank"), &first[1][i], &first[0][i])?;
+        assert_same_bits(&format!("{what}, another run"), &again[0][i], &first[0][i])?;
+    }
+    Ok(())
+}
+
+/// Atoms of which one is 0, so that it is replaced.
+fn atoms(device: &Device) -> Result<Tensor> {
+    let atoms = normal((70, WIDTH), device, Philox::new(1, 0))?;
+    atoms.slice_set(&atoms.narrow(0, 5, 1)?.zeros_like()?, 0, 5)?;
+    Ok(atoms)
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn two_gpus_learn_the_dictionaries_of_one() -> Result<()> {
+    held("online dictionary", 1e-4, |group, device| {
+        let dictionary = Dictionary::from_tensor(DictionaryConfig::new(70, WIDTH, 4), atoms(device)?)?;
+        let config = OnlineDictionaryTrainConfig { max_idle: 200, ..OnlineDictionaryTrainConfig::default() };
+        trained(OnlineDictionaryTrainer::new(dictionary, config, Philox::new(1, 1))?.in_group(group)?)
+    })?;
+    held("sparse coding", 1e-3, |group, device| {
+        let config = SparseCodingConfig { tolerance: 1e-7, ..SparseCodingConfig::new(70, WIDTH, 0.3) };
+        let config = (SparseCoding::from_tensor(config, atoms(device)?)?, SparseCodingTrainConfig::default());
+        trained(SparseCodingTrainer::new(&config.0, config.1, Philox::new(1, 1))?.in_group(group)?)
+    })?;
+    for rule in [UpdateRule::AkSvd, UpdateRule::Nsgk, UpdateRule::Mod] {
+        held(rule.name(), 1e-3, |group, device| {
+            let signals = uniform((1003, WIDTH), device, Philox::new(2, 0))?;
+            let dictionary = Dictionary::from_tensor(DictionaryConfig::new(70, WIDTH, 4), atoms(device)?)?;
+            let config = DictionaryTrainConfig { rule, ..DictionaryTrainConfig::default() };
+            let trainer = DictionaryTrainer::new(dictionary, &signals, config, Philox::new(1, 1))?;
+            let mut trainer = trainer.in_group(group)?;
+            for _ in 0..5 {
+                trainer.step()?;
+            }
+            parameters(trainer.current())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn two_gpus_learn_the_autoencoders_of_one() -> Result<()> {
+    held("denoising autoencoder", 1e-4, |group, device| {
+        let dae = Dae::init(DaeConfig::new(WIDTH, 40), Philox::new(1, 0), device)?;
+        let config = DaeTrainConfig { batch: BATCH, momentum: 0.5.into(), ..DaeTrainConfig::default() };
+        trained(DaeTrainer::new(&dae, config, Philox::new(1, 1))?.in_group(group)?)
+    })?;
+    let model = |device: &Device| {
+        SparseAutoencoder::init(SparseAutoencoderConfig::new(WIDTH, 40), Philox::new(1, 0), device)
+    };
+    held("sparse autoencoder by minibatches", 1e-4, |group, device| {
+        let config = SparseAutoencoderTrainConfig { batch: BATCH, ..SparseAutoencoderTrainConfig::default() };
+        trained(SparseAutoencoderTrainer::new(&model(device)?, config)?.in_group(group)?)
+    })?;
+    held("sparse autoencoder by L-BFGS", 1e-7, |group, device| {
+        let rows = uniform((1003, WIDTH), device, Philox::new(2, 0))?;
+        let config = SparseAutoencoderLbfgsTrainConfig {
+            double: true,
+            chunk: Some(300),
+            ..SparseAutoencoderLbfgsTrainConfig::default()
+        };
+        let run = SparseAutoencoderLbfgsTrainer::new(&model(device)?, config, &rows)?;
+        let mut run = run.in_group(group)?;
+        for _ in 0..10 {
+            run.step()?;
+        }
+        parameters(&run.model()?)
+    })
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn two_gpus_learn_the_latents_of_one() -> Result<()> {
+    for kind in [Kind::TopK { k: 4 }, Kind::BatchTopK { k: 4 }, Kind::JumpRelu, Kind::matryoshka(4, 256)] {
+        held(&format!("{kind:?}"), 2e-3, |group, device| {
+            let model = Sae::init(SaeConfig::new(WIDTH, 256, kind.clone()), Philox::new(1, 0), device)?;
+            let config = SaeTrainConfig { batch: BATCH, dead_rows: 300, ..SaeTrainConfig::default() };
+            trained(SaeTrainer::new(&model, config, Philox::new(1, 1))?.in_group(group)?)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn two_gpus_anneal_and_encode_as_one() -> Result<()> {
+    held("annealing", 1e-9, |group, device| {
+        let rbm = Rbm::init(RbmConfig::new(WIDTH, 40), Philox::new(1, 0), device)?;
+        let config = AisConfig { n_chains: 503, stages: AisConfig::stages(100), ..AisConfig::default() };
+        let ais = Ais::new(&rbm, &Tensor::zeros(WIDTH, DType::F32, device)?, config)?.in_group(group)?;
+        let run = ais.forward(Philox::new(2, 0), &mut |_, _| {})?;
+        Ok(vec![Tensor::new(&[run.log_z.value], &Device::Cpu)?, run.states.to_device(&Device::Cpu)?])
+    })?;
+    held("codes", 1e-5, |group, device| {
+        let dictionary = Dictionary::from_tensor(DictionaryConfig::new(70, WIDTH, 4), atoms(device)?)?;
+        // One rank has no row of the last.
+        let of = |n: usize| {
+            let (rows, share) = (uniform((n, WIDTH), device, Philox::new(2, 0))?, Share::new(group, n));
+            let codes = share.gathered_codes(&dictionary.encode(&share.own(&rows)?)?)?;
+            codes.to_dense()?.to_device(&Device::Cpu)
+        };
+        Ok(vec![of(1003)?, of(3)?])
+    })
+}
