@@ -280,16 +280,14 @@ impl Ranks {
         Ok(processes.exchange(vec![u8::from(stop | due)])?.concat().contains(&1))
     }
 
-    /// Ranks other than 0 end here, when rank 0 is done with what it does alone.
-    pub fn only_first_goes_on(&self) {
-        let Some(processes) = self.processes.as_ref().filter(|_| !self.is_first()) else { return };
-        match processes.wait_for_first() {
-            Ok(()) => {
-                interrupt::take_words();
-                interrupt::end_now(0)
-            }
-            Err(_) => end(None),
+    /// Ends the process of a rank other than 0 when rank 0 is done with what it does alone.
+    pub fn wait_for_first(&self) -> ! {
+        interrupt::take_words();
+        let ended = self.processes.as_ref().map_or(Ok(()), |processes| processes.wait_for_first());
+        if ended.is_err() {
+            end(None);
         }
+        interrupt::end_now(i32::from(ended.is_err()))
     }
 }
 

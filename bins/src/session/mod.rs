@@ -434,8 +434,12 @@ impl<R: Run> Session<R> {
     /// Ends the training: the trainer, whose memory the caller can free, and what is left of the
     /// session. Of several processes rank 0 goes on alone, and the others wait for it.
     pub fn trained(self) -> (R::Trainer, Trained<R>) {
-        self.watch.ranks.only_first_goes_on();
         let Self { report, device, folder, info, trainer, mut place, earlier, watch, .. } = self;
+        if !watch.ranks.is_first() {
+            // Communicators are destroyed by all ranks together.
+            drop(trainer);
+            watch.ranks.wait_for_first()
+        }
         place.run_seconds = watch.run_seconds();
         stages::from_here_on(Stage::Measures);
         (trainer, Trained { report, device, folder, info, place, earlier })
