@@ -319,6 +319,10 @@ fn rows_outside_0_to_1_are_refused_by_name() -> Result<()> {
     let mut trainer = RbmTrainer::new(&rbm, config.clone(), Philox::new(6, 3))?;
     trainer.step(&bytes()?.narrow(0, 0, 8)?, None)?;
     assert!(first_line(trainer.check().expect_err("bytes of 255")).contains("for Bernoulli visible units"));
+    let any = RbmTrainConfig { any_range: true, ..config.clone() };
+    let mut trainer = RbmTrainer::new(&rbm, any, Philox::new(6, 3))?;
+    trainer.step(&bytes()?.narrow(0, 0, 8)?, None)?;
+    trainer.check()?;
     // Units and outputs that take any value.
     let gaussian = RbmConfig { visible: VisibleUnit::Gaussian, ..RbmConfig::new(N, 4) };
     let rows = normal((8, N), &CPU, Philox::new(6, 4))?;

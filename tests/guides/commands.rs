@@ -3,8 +3,8 @@ use chandlery_bins::programs;
 use std::path::Path;
 
 /// Commands of other programs, which are not read.
-const OTHERS: [&str; 8] =
-    ["bash", "cargo build", "cargo clippy", "cargo install", "cd", "git", "pip", "head"];
+const OTHERS: [&str; 10] =
+    ["bash", "cargo build", "cargo clippy", "cargo install", "cd", "git", "head", "maturin", "pip", "pytest"];
 
 fn is_ours(word: &str) -> bool {
     word == "chandlery" || programs::commands().iter().any(|of| of.get_name() == word)

@@ -13,7 +13,7 @@ use module::{Crate, Place};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-const CRATES: [&str; 4] = ["custom-ops", "datasets", "models", "bins"];
+const CRATES: [&str; 5] = ["custom-ops", "datasets", "models", "bins", "bins/python"];
 
 /// Files that lie on one circle, by Tarjan's algorithm: the components of more than one file.
 fn circles(arrows: &BTreeMap<Place, BTreeMap<Place, Vec<String>>>) -> Vec<Vec<Place>> {
@@ -75,7 +75,7 @@ fn no_file_needs_one_that_needs_it() {
     for name in CRATES {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
         let read = Crate::read(&root);
-        assert!(read.arrows().len() > 10, "{name}: {} files with arrows", read.arrows().len());
+        assert!(read.arrows().len() > 5, "{name}: {} files with arrows", read.arrows().len());
         found.extend(words(&read).into_iter().map(|circle| format!("{name}:\n{circle}")));
     }
     assert!(found.is_empty(), "{} circles of files\n{}", found.len(), found.join("\n"));

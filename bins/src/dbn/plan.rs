@@ -208,6 +208,7 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<RbmTrain
             .filter(|(_, weight)| *weight > 0.)
             .map(|(target, cost)| SparsityConfig { target, cost, decay: 0.9 }),
         binarize: settings.binarize,
+        any_range: false,
         precision: precision.products,
         weights: precision.weights,
     })

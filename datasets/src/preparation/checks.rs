@@ -14,9 +14,14 @@ pub(super) fn rows_of(
     checked_rows(at, name, rows, n_features, &[DType::F32])
 }
 
-/// The check of rows that a step is applied to: `name` must be `[n, n_features]` of f32 or f64.
-pub(super) fn applied_rows(at: &str, name: &str, rows: &Tensor, n_features: Option<usize>) -> Result<()> {
-    checked_rows(at, name, rows, n_features, &[DType::F32, DType::F64]).map(drop)
+/// The same of f32 or f64: of rows that a step is applied to, or that are summed in f64.
+pub(super) fn applied_rows(
+    at: &str,
+    name: &str,
+    rows: &Tensor,
+    n_features: Option<usize>,
+) -> Result<(usize, usize)> {
+    checked_rows(at, name, rows, n_features, &[DType::F32, DType::F64])
 }
 
 fn checked_rows(

@@ -7,7 +7,7 @@
 //! The join of Chan, Golub & LeVeque ("Updating formulae and a pairwise algorithm for computing
 //! sample variances", 1979) has no cancellation between large sums, so that the result does not
 //! depend on how far the data lie from 0.
-use super::checks::rows_of;
+use super::checks::applied_rows;
 use crate::{Error, Result};
 use candle::{DType, Device, Tensor};
 
@@ -42,14 +42,14 @@ impl Moments {
         })
     }
 
-    /// Adds `rows`, `[n, n_features]` f32 on the same device; `n·n_features²` multiplications in
+    /// Adds `rows`, `[n, n_features]` f32 or f64 on the same device; `n·n_features²` multiplications in
     /// f64.
     ///
     /// # Errors
     /// When `rows` has another shape or type, or holds a NaN or an infinity; then nothing was
     /// added.
     pub fn add(&mut self, rows: &Tensor) -> Result<()> {
-        let (n, _) = rows_of("Moments.add", "rows", rows, Some(self.n_features))?;
+        let (n, _) = applied_rows("Moments.add", "rows", rows, Some(self.n_features))?;
         let mut sum = self.clone();
         for start in (0..n).step_by(BLOCK_ROWS) {
             let block = rows.narrow(0, start, BLOCK_ROWS.min(n - start))?;
@@ -109,13 +109,13 @@ fn centre(block: &Tensor, first_row: usize) -> Result<(Tensor, Tensor)> {
     let mean = values.mean(0)?;
     if mean.to_vec1::<f64>()?.iter().any(|m| !m.is_finite()) {
         let n_features = block.dim(1)?;
-        let values = block.flatten_all()?.to_vec1::<f32>()?;
+        let values = values.flatten_all()?.to_vec1::<f64>()?;
         if let Some(i) = values.iter().position(|v| !v.is_finite()) {
             return Err(Error::NotFinite {
                 at: "Moments.add".to_owned(),
                 row: first_row + i / n_features,
                 column: i % n_features,
-                value: values[i],
+                value: values[i] as f32,
             });
         }
     }

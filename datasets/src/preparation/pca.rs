@@ -30,7 +30,7 @@
 //! # Ok(()) }
 //! ```
 use super::applied::Applied;
-use super::checks::{applied_rows, rows_of, stored, stored_number};
+use super::checks::{applied_rows, stored, stored_number};
 use super::krylov::{self, symmetric_eigen};
 use super::moments::Moments;
 use crate::{Error, Result};
@@ -78,6 +78,11 @@ impl Principal {
         let n_features = moments.n_features();
         check_components("Pca", n_components, n_features)?;
         let covariance = moments.covariance()?.to_device(&Device::Cpu)?;
+        if !covariance.sum_all()?.to_scalar::<f64>()?.is_finite() {
+            return Err(Error::Argument(
+                "Pca: the covariance of the rows must be finite; scale the rows down".to_owned(),
+            ));
+        }
         let k = n_components.unwrap_or(n_features);
         let mean = moments.mean().to_device(&Device::Cpu)?;
         if krylov::is_faster(n_features, k) {
@@ -94,10 +99,10 @@ impl Principal {
         Self::found(mean, variance, components, total)
     }
 
-    /// The `n_components` directions of most variance of `rows`, `[n_samples, n_features]` f32, or
-    /// all; `at` asks.
+    /// The `n_components` directions of most variance of `rows`, `[n_samples, n_features]` f32 or
+    /// f64, or all; `at` asks.
     pub(super) fn fit(at: &str, rows: &Tensor, n_components: Option<usize>) -> Result<Self> {
-        let (n_samples, n_features) = rows_of(at, "rows", rows, None)?;
+        let (n_samples, n_features) = applied_rows(at, "rows", rows, None)?;
         check_components("Pca", n_components, n_features)?;
         let k = n_components.unwrap_or(n_features);
         if !by_rows(n_samples, n_features, k) {
@@ -239,7 +244,7 @@ pub struct Pca {
 }
 
 impl Pca {
-    /// Fits to `rows`, `[n_samples, n_features]` f32, and stays on their device; keeps the
+    /// Fits to `rows`, `[n_samples, n_features]` f32 or f64, and stays on their device; keeps the
     /// `n_components` directions of most variance, or all.
     ///
     /// `n_samples·n_features²` multiplications for the covariance, and some `10·n_features³` for

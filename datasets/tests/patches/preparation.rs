@@ -305,6 +305,16 @@ fn principal_components_are_those_of_a_covariance_known_by_hand() -> Result<()> 
         message(Pca::fit(&rows, Some(3))),
         "Pca: n_components must be between 1 and n_features = 2, got 3"
     );
+
+    // f32 has no numbers between 1e8 and 1e8 + 8.
+    let far = (rows.to_dtype(DType::F64)? + 1e8)?;
+    assert_close("variance far from 0", &values(Pca::fit(&far, None)?.variance()), &[3., 1.], 1e-6);
+    assert_eq!(values(Pca::fit(&far.to_dtype(DType::F32)?, None)?.variance()), [0., 0.]);
+    let huge = (rows.to_dtype(DType::F64)? * 1e300)?;
+    assert_eq!(
+        message(Pca::fit(&huge, None)),
+        "Pca: the covariance of the rows must be finite; scale the rows down"
+    );
     Ok(())
 }
 

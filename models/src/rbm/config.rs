@@ -392,6 +392,10 @@ pub struct RbmTrainConfig {
     /// RBM learns the distribution of binary rows, to which a likelihood refers. Default `false`:
     /// grey levels stand for states (section 3.1).
     pub binarize: bool,
+    /// Whether Bernoulli visible units take rows beyond 0 and 1, which are neither states nor
+    /// probabilities, as other libraries do. Default `false`: such rows are refused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub any_range: bool,
     /// Of the matrix products.
     #[serde(with = "precision_name")]
     pub precision: Precision,
@@ -414,6 +418,7 @@ impl Default for RbmTrainConfig {
             max_norm: None,
             sparsity: None,
             binarize: false,
+            any_range: false,
             precision: Precision::F32,
             weights: WeightStorage::F32,
         }

@@ -81,7 +81,7 @@ pub struct RbmTrainer {
     gathered_state: Option<Vec<(&'static str, Tensor)>>,
     /// For a minibatch that is not full, once there was one.
     partial: Option<Partial>,
-    /// Of the rows, where the lowest visible units are Bernoulli.
+    /// Of the rows, where the lowest visible units are Bernoulli and want rows from 0 to 1.
     range: Option<UnitRange>,
     lower: Vec<Rbm>,
     preparation: Preparation,
@@ -182,7 +182,7 @@ impl RbmTrainer {
         let device = rbm.weight().device();
         let replays = replays_of(&buffers, device);
         let bernoulli = lowest.config().visible == VisibleUnit::Bernoulli;
-        let range = bernoulli
+        let range = (bernoulli && !config.any_range)
             .then(|| UnitRange::new("Bernoulli visible units", "gaussian ones", device))
             .transpose()?;
         let (lower, own) = (lower.to_vec(), own.config().clone());

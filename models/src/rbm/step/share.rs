@@ -28,7 +28,8 @@ impl HiddenShare {
     /// When units do not divide so.
     pub fn of(group: &Group, rbm: &RbmConfig) -> Result<Self> {
         let of = rbm.n_hidden;
-        let Some(block) = BLOCKS.into_iter().find(|block| of % block == 0 && of / block >= group.world())
+        let Some(block) =
+            BLOCKS.into_iter().find(|block| of.is_multiple_of(*block) && of / block >= group.world())
         else {
             candle::bail!(
                 "RbmTrainer: hidden units must be a multiple of 4, and 4 for each of {} ranks, got {of}",

@@ -1,0 +1,90 @@
+//! NumPy arrays as tensors, and back.
+use crate::errors::exception;
+use candle::{DType, Device, Shape, Tensor, WithDType};
+use half::f16;
+use numpy::{Element, PyArray1, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+/// The values of a NumPy array of any strides, f64, f32, f16, u8, u32 or i64, copied once.
+///
+/// # Errors
+/// `TypeError` for what is no such array.
+pub fn tensor(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let untyped = array.cast::<PyUntypedArray>().map_err(|_| {
+        let got = array.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("chandlery: arrays must be NumPy arrays, got {got}"))
+    })?;
+    let aligned = match array.getattr("flags")?.getattr("aligned")?.is_truthy()? {
+        true => array.clone(),
+        false => array.call_method0("copy")?,
+    };
+    let copies = [copied::<f64>, copied::<f32>, copied::<f16>, copied::<u8>, copied::<u32>, copied::<i64>];
+    copies.into_iter().find_map(|copied| copied(&aligned)).unwrap_or_else(|| {
+        let dtype = untyped.dtype();
+        Err(PyTypeError::new_err(format!(
+            "chandlery: arrays must be float64, float32, float16 or uint8 in the byte order of this machine, got {dtype}"
+        )))
+    })
+}
+
+fn copied<T: Element + WithDType>(array: &Bound<'_, PyAny>) -> Option<PyResult<Tensor>> {
+    let array = array.cast::<PyArrayDyn<T>>().ok()?;
+    Some(array.try_readonly().map_err(|e| PyValueError::new_err(e.to_string())).and_then(|array| {
+        let view = array.as_array();
+        let values = view.as_slice().map_or_else(|| view.iter().copied().collect(), <[T]>::to_vec);
+        Tensor::from_vec(values, Shape::from(view.shape()), &Device::Cpu).map_err(|e| exception(&e))
+    }))
+}
+
+/// The tensor as a NumPy array of its type and shape; of bf16 one of f32.
+///
+/// # Errors
+/// When memory is short.
+pub fn array<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    match t.dtype() {
+        DType::F64 => typed::<f64>(py, t),
+        DType::F32 => typed::<f32>(py, t),
+        DType::F16 => typed::<f16>(py, t),
+        DType::U8 => typed::<u8>(py, t),
+        DType::U32 => typed::<u32>(py, t),
+        DType::I64 => typed::<i64>(py, t),
+        _ => typed::<f32>(py, &t.to_dtype(DType::F32).map_err(|e| exception(&e))?),
+    }
+}
+
+fn typed<'py, T: Element + WithDType>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let values = t.flatten_all().and_then(|t| t.to_vec1::<T>()).map_err(|e| exception(&e))?;
+    Ok(PyArray1::from_vec(py, values).reshape(t.dims())?.into_any())
+}
+
+/// The device of a name: `cpu`, `cuda` or `cuda:N`.
+///
+/// # Errors
+/// `ValueError` for another name, `RuntimeError` where there is no such GPU.
+pub fn device(name: &str) -> PyResult<Device> {
+    let ordinal = match name {
+        "cpu" => return Ok(Device::Cpu),
+        "cuda" => Some(0),
+        other => other.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
+    };
+    let Some(ordinal) = ordinal else {
+        return Err(PyValueError::new_err(format!("device: must be cpu, cuda or cuda:N, got {name}")));
+    };
+    if !cfg!(feature = "cuda") {
+        return Err(pyo3::exceptions::PyRuntimeError::new_err(format!(
+            "device: this build has no CUDA, got {name}; build it with `maturin build --features cuda`, or use cpu"
+        )));
+    }
+    chandlery_ops::core::cuda_device(ordinal).map_err(|e| {
+        pyo3::exceptions::PyRuntimeError::new_err(format!("device: {name}: {e}; see `nvidia-smi`"))
+    })
+}
+
+/// The name of a device as [`device`] takes it.
+pub fn device_name(device: &Device) -> String {
+    match device.location() {
+        candle::DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),
+        _ => "cpu".to_owned(),
+    }
+}
