@@ -35,15 +35,21 @@ pub fn main<C: Parser>(
 /// The exit code of this outcome; an error is printed.
 pub(crate) fn ended(bin: &str, outcome: Result<Outcome>) -> ExitCode {
     let failed = outcome.as_ref().err().map(one_line);
-    ranks::end(failed.as_deref());
-    match outcome {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Interrupted) => ExitCode::from(interrupt::exit_code()),
-        Err(_) => {
-            complain(&format!("{bin}: {}", failed.unwrap_or_default()));
-            ExitCode::FAILURE
-        }
+    ranks::wait_if_lost();
+    if let Some(why) = &failed {
+        complain(&format!("{bin}: {why}"));
     }
+    let code = match outcome {
+        Ok(Outcome::Done) => 0,
+        Ok(Outcome::Interrupted) => interrupt::exit_code(),
+        Err(_) => 1,
+    };
+    if ranks::end(failed.as_deref()) {
+        // What libraries do at the end of a process may wait for the others.
+        interrupt::take_words();
+        interrupt::end_now(code.into())
+    }
+    ExitCode::from(code)
 }
 
 /// Which model a folder or a repository of the hub holds.

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long the processes that this one started may take to end after it.
-const LEAVE: Duration = Duration::from_secs(15);
+const LEAVE: Duration = Duration::from_secs(8);
 
 /// How many GPUs of this host: a number, or all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,20 +176,25 @@ fn on_loss() -> OnLoss {
     })
 }
 
-/// The end of a process that joined others: says to them whether it failed, and waits for those that
-/// it started.
-pub fn end(failed: Option<&str>) {
+/// Waits for the end of the process where a rank is gone, which another thread brings about and has
+/// said.
+pub fn wait_if_lost() {
+    if JOINED.get().is_some_and(|processes| processes.is_lost()) {
+        thread::sleep(LEAVE + LEAVE);
+    }
+}
+
+/// The end of a process: where it joined others, says to them whether it failed, and waits for those
+/// that it started. Returns whether there were others.
+pub fn end(failed: Option<&str>) -> bool {
     if let Some(processes) = JOINED.get() {
-        if processes.is_lost() {
-            // The process is being ended, and that it is has been said.
-            thread::sleep(LEAVE);
-        }
         match failed {
             Some(why) => processes.fail(why),
             None => processes.leave(),
         }
     }
     leave(failed.is_none());
+    JOINED.get().is_some()
 }
 
 /// Waits for the processes that this one started, and ends those that do not.
@@ -284,9 +289,7 @@ impl Ranks {
     pub fn wait_for_first(&self) -> ! {
         interrupt::take_words();
         let ended = self.processes.as_ref().map_or(Ok(()), |processes| processes.wait_for_first());
-        if ended.is_err() {
-            end(None);
-        }
+        wait_if_lost();
         interrupt::end_now(i32::from(ended.is_err()))
     }
 }

@@ -10,6 +10,14 @@ use chandlery_ops::core::{ChunkUpload, normal, uniform};
 use chandlery_ops::layers::{Factors, gemm_};
 use chandlery_ops::{Group, Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Tests that exchange between GPUs take turns: groups of one process on the same GPUs wait for each
+/// other for ever where they do not.
+pub(super) fn in_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub(super) fn both() -> Result<[Device; 2]> {
     Ok([chandlery_ops::core::cuda_device(0)?, chandlery_ops::core::cuda_device(1)?])
@@ -126,6 +134,7 @@ fn collectives_of_gpus_are_those_of_threads_on_the_cpu() -> Result<()> {
         }
         made.into_iter().map(|t| t.to_device(&Device::Cpu)).collect()
     };
+    let _turn = in_turn();
     let on_gpus = each(Group::on_gpus(&devices)?, &devices, made)?;
     let on_cpu = each(Group::threads(2), &[Device::Cpu, Device::Cpu], made)?;
     for (got, want) in on_gpus.iter().flatten().zip(on_cpu.iter().flatten()) {
@@ -162,6 +171,7 @@ fn a_network_of_two_gpus_is_that_of_one_and_the_same_bits_when_repeated() -> Res
         parameters.chain([Ok(loss)]).collect()
     };
     let alone = trained(&Group::single(), &devices[0])?;
+    let _turn = in_turn();
     let first = each(Group::on_gpus(&devices)?, &devices, trained)?;
     let again = each(Group::on_gpus(&devices)?, &devices, trained)?;
     for (i, want) in alone.iter().enumerate() {

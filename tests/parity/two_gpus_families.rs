@@ -1,7 +1,7 @@
 //! Families divided over two GPUs against one: `cargo test --features cuda --test parity -- --ignored
 //! two_gpus`, on a machine that has them.
 #![cfg(feature = "cuda")]
-use super::two_gpus::{both, each};
+use super::two_gpus::{both, each, in_turn};
 use candle::{DType, Device, Result, Tensor};
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::dictionary::{
@@ -62,6 +62,7 @@ where
 fn held(what: &str, most: f32, made: impl Fn(&Group, &Device) -> Result<Vec<Tensor>> + Sync) -> Result<()> {
     let devices = both()?;
     let alone = made(&Group::single(), &devices[0])?;
+    let _turn = in_turn();
     let first = each(Group::on_gpus(&devices)?, &devices, &made)?;
     let again = each(Group::on_gpus(&devices)?, &devices, &made)?;
     for (i, want) in alone.iter().enumerate() {

@@ -436,8 +436,6 @@ impl<R: Run> Session<R> {
     pub fn trained(self) -> (R::Trainer, Trained<R>) {
         let Self { report, device, folder, info, trainer, mut place, earlier, watch, .. } = self;
         if !watch.ranks.is_first() {
-            // Communicators are destroyed by all ranks together.
-            drop(trainer);
             watch.ranks.wait_for_first()
         }
         place.run_seconds = watch.run_seconds();

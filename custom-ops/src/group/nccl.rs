@@ -129,6 +129,8 @@ fn number_of(dtype: DType) -> Result<c_int> {
 pub(super) struct Communicator {
     raw: Mutex<Raw>,
     device: Device,
+    /// Whether the other ranks are of this process, too.
+    is_local: bool,
 }
 
 #[derive(Debug)]
@@ -180,6 +182,7 @@ pub(super) fn of_one_process(devices: &[Device]) -> Result<Vec<Communicator>> {
         let of = |(raw, device): (Comm, &Device)| Communicator {
             raw: Mutex::new(Raw(raw)),
             device: device.clone(),
+            is_local: true,
         };
         Ok(raw.into_iter().zip(devices).map(of).collect())
     })
@@ -210,7 +213,7 @@ pub(super) fn of_processes(processes: &Processes, device: &Device) -> Result<Com
         gpu_of(device)?;
         let mut raw = std::ptr::null_mut();
         nccl.check(CALL, init_rank(nccl, &mut raw, world, &id, rank))?;
-        Ok(Communicator { raw: Mutex::new(Raw(raw)), device: device.clone() })
+        Ok(Communicator { raw: Mutex::new(Raw(raw)), device: device.clone(), is_local: false })
     })
 }
 
@@ -223,6 +226,11 @@ fn init_rank(nccl: &Nccl, comm: &mut Comm, world: usize, id: &[u8; ID_BYTES], ra
 
 impl Drop for Communicator {
     fn drop(&mut self) {
+        // To end it, NCCL waits for the processes of other ranks, which may be gone. It ends with this
+        // process.
+        if !self.is_local {
+            return;
+        }
         let raw = self.raw.get_mut().unwrap_or_else(PoisonError::into_inner).0;
         if let (Ok(nccl), Ok(gpu)) = (Nccl::get(), gpu_of(&self.device)) {
             // What is queued must be done; a graph that holds collectives is gone by now, since it

@@ -9,46 +9,12 @@
 //! network that you trust.
 use super::environment::Place;
 use super::frames::{Frame, Kind, Link};
+pub use super::shared::{OnLoss, SILENCE, Wish};
 use super::shared::{Shared, State};
 use candle::Result;
 use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
-
-/// After so long without a word a process counts as gone.
-pub const SILENCE: Duration = Duration::from_secs(10);
-/// What the ranks are to do together at one of their [turns](Processes::turn).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// Write a checkpoint.
-    pub save: bool,
-    /// Stop, with a checkpoint.
-    pub stop: bool,
-}
-
-impl Wish {
-    /// Whether there is nothing to do.
-    pub fn is_none(self) -> bool {
-        self == Self::default()
-    }
-
-    pub(super) fn and(self, other: Self) -> Self {
-        Self { save: self.save | other.save, stop: self.stop | other.stop }
-    }
-
-    pub(super) fn byte(self) -> u8 {
-        u8::from(self.save) | u8::from(self.stop) << 1
-    }
-
-    pub(super) fn of(bytes: &[u8]) -> Self {
-        let bits = bytes.first().copied().unwrap_or(0);
-        Self { save: bits & 1 != 0, stop: bits & 2 != 0 }
-    }
-}
-
-/// What is called when a rank is gone, with a text that names it.
-pub type OnLoss = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The processes that compute together, as one of them sees them.
 ///

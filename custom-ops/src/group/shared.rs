@@ -1,7 +1,6 @@
 //! What the threads of one process do for its group: one listens to each other rank, one says that
 //! this one is alive, and the others wait for what these hear.
 use super::frames::{Frame, Kind, Link};
-use super::processes::{OnLoss, SILENCE, Wish};
 use candle::Result;
 use std::collections::HashMap;
 use std::fmt;
@@ -9,6 +8,40 @@ use std::net::TcpStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+/// After so long without a word a process counts as gone.
+pub const SILENCE: Duration = Duration::from_secs(10);
+/// What the ranks are to do together at one of their [turns](super::Processes::turn).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Write a checkpoint.
+    pub save: bool,
+    /// Stop, with a checkpoint.
+    pub stop: bool,
+}
+
+impl Wish {
+    /// Whether there is nothing to do.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { save: self.save | other.save, stop: self.stop | other.stop }
+    }
+
+    fn byte(self) -> u8 {
+        u8::from(self.save) | u8::from(self.stop) << 1
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        let bits = bytes.first().copied().unwrap_or(0);
+        Self { save: bits & 1 != 0, stop: bits & 2 != 0 }
+    }
+}
+
+/// What is called when a rank is gone, with a text that names it.
+pub type OnLoss = Box<dyn Fn(&str) + Send + Sync>;
 
 /// How often each says that it is alive.
 const BEAT: Duration = Duration::from_secs(1);

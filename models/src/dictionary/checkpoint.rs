@@ -1,9 +1,8 @@
 //! What a trainer needs to go on as if it had not stopped.
 use super::coded::Quality;
 use super::online::{Gathered, report};
-use super::ranks::OfAll;
 use super::statistics::{Idle, Statistics};
-use super::train::Previous;
+use super::train::{OfAll, Previous};
 use super::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, Iteration,
     OnlineDictionaryTrainConfig, OnlineDictionaryTrainer, SparseCoder,

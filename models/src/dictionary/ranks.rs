@@ -1,6 +1,6 @@
 //! Signals of a [`DictionaryTrainer`] divided over the ranks of a group.
 use super::coded::Coded;
-use super::train::Previous;
+use super::train::{OfAll, Previous};
 use super::{DictionaryTrainer, UpdateRule};
 use crate::share::{Share, of_first};
 use candle::{Result, Tensor};
@@ -72,15 +72,6 @@ impl DictionaryTrainer {
         };
         Ok(OfAll { previous: previous.transpose()?, targets })
     }
-}
-
-/// What a checkpoint holds of each signal.
-#[derive(Clone)]
-pub(super) struct OfAll {
-    /// Codes that NSGK remembers of the iteration before.
-    pub previous: Option<SparseCodes>,
-    /// Error targets.
-    pub targets: Option<Tensor>,
 }
 
 /// A rank's own codes, and their uses.

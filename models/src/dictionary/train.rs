@@ -54,7 +54,6 @@
 //! ```
 use super::coded::{Coded, Quality, code, without};
 use super::least_squares::optimal_directions;
-use super::ranks::OfAll;
 use super::replace_atoms::Care;
 use super::scaling::{largest_square, longest, scale_of, scaled, scaled_codes, unit_rows};
 use super::statistics::Statistics;
@@ -122,6 +121,15 @@ pub struct DictionaryTrainer {
     pub(super) last: Iteration,
     /// What of all ranks a checkpoint holds, as it was gathered last.
     pub(super) of_all: Option<OfAll>,
+}
+
+/// What a checkpoint holds of each signal.
+#[derive(Clone)]
+pub(super) struct OfAll {
+    /// Codes that NSGK remembers of the iteration before.
+    pub previous: Option<SparseCodes>,
+    /// Error targets.
+    pub targets: Option<Tensor>,
 }
 
 impl DictionaryTrainer {

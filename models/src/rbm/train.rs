@@ -32,8 +32,10 @@
 //! gradient of both phases, and one pass for each of units, weights and biases. Everything is
 //! allocated in [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of
 //! `n_visible · n_hidden · batch` FLOP.
+mod ranks;
+
 use super::step::{Buffers, H_DRAWN, HiddenShare};
-use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit, WeightStorage};
+use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
 use crate::check::{all_finite, at_least_one, other_place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
@@ -109,15 +111,6 @@ fn replays_of(buffers: &Buffers, device: &Device) -> Replays {
         // Learned variances are rare and small: their update is written with candle's ops, which
         // allocate.
         Some(_) => Replays::unrecorded(device, move |n| step.run(n)),
-    }
-}
-
-/// Which dimension of a tensor of the state is that of hidden units.
-fn hidden_dim(name: &str) -> Option<usize> {
-    match name {
-        "params" | "hidden_state" | "chain" => Some(1),
-        "velocity" => Some(0),
-        _ => None,
     }
 }
 
@@ -317,17 +310,6 @@ impl RbmTrainer {
         self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
     }
 
-    /// The same of the state that was gathered.
-    fn gathered_rbm(&self) -> Result<Rbm> {
-        let state = self.state()?;
-        let first = |wanted: &str| match state.iter().find(|(name, _)| *name == wanted) {
-            Some((_, t)) => t.get(0),
-            None => candle::bail!("RbmTrainer: the state has no {wanted}"),
-        };
-        let [weight, hidden, visible] = [first("params")?, first("hidden_state")?, first("visible_state")?];
-        Rbm::from_tensors(self.own.clone(), weight, hidden, visible, None)
-    }
-
     /// The RBMs below as steps take them.
     fn below(&self) -> Result<Vec<Rbm>> {
         let mut lower = self.lower.clone();
@@ -398,57 +380,12 @@ impl Trainer for RbmTrainer {
     /// # Errors
     /// Also when there are fewer than 4 hidden units a rank or their number is no multiple of 4; for
     /// patches, filters, learned variances and bf16 weights without f32 ones, which train on one rank.
-    fn in_group(mut self, group: &Group) -> Result<Self> {
-        if group.is_single() {
-            return Ok(self);
-        }
-        let is_plain = self.own.patch_grid().is_none()
-            && self.own.filter_grid().is_none()
-            && self.own.visible != VisibleUnit::GaussianLearned
-            && self.config.weights != WeightStorage::Bf16Stochastic;
-        if !is_plain {
-            candle::bail!(
-                "RbmTrainer: several ranks need a layer of dense weights with f32 copies and without learned variances; train this one on one rank"
-            )
-        }
-        let share = HiddenShare::of(group, &self.own)?;
-        let whole = self.own_state()?;
-        whole.iter().try_for_each(|(_, t)| group.broadcast_(t, 0))?;
-        let part = |name: &str| match whole.iter().find(|(of, _)| *of == name) {
-            Some((_, t)) => hidden_dim(name).map_or(Ok(t.clone()), |dim| share.part(t, dim)),
-            None => candle::bail!("RbmTrainer: the state has no {name}"),
-        };
-        let rbm = Rbm::from_tensors(
-            share.config(&self.own),
-            part("params")?.get(0)?,
-            part("hidden_state")?.get(0)?,
-            part("visible_state")?.get(0)?,
-            None,
-        )?;
-        let buffers = Buffers::new(
-            &self.below()?,
-            &rbm,
-            self.buffers.lowest_cells(),
-            &self.config,
-            self.buffers.philox,
-            share.clone(),
-        )?;
-        self.replays = replays_of(&buffers, rbm.weight().device());
-        (self.buffers, self.partial) = (buffers, None);
-        self.put_back(part)?;
-        self.buffers.set_rates(self.rates.0, self.rates.1)?;
-        Ok(self)
+    fn in_group(self, group: &Group) -> Result<Self> {
+        if group.is_single() { Ok(self) } else { self.sharing(group) }
     }
 
     fn gather(&mut self) -> Result<()> {
-        let share = &self.buffers.share;
-        if share.group.is_single() {
-            return Ok(());
-        }
-        let of_all = |(name, t): (&'static str, Tensor)| {
-            Ok((name, hidden_dim(name).map_or(Ok(t.clone()), |dim| share.gathered(&t, dim))?))
-        };
-        self.gathered_state = Some(self.own_state()?.into_iter().map(of_all).collect::<Result<_>>()?);
+        self.gathered_state = self.gathered()?;
         Ok(())
     }
 
