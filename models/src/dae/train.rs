@@ -157,33 +157,6 @@ impl DaeTrainer {
         Ok(trainer)
     }
 
-    /// Trains with the other ranks of a group: each computes the gradient of its own rows of every
-    /// minibatch, [`Group::rows`], and all make the step of their sum, so that all have the same
-    /// parameters to the bit. They are those of one rank up to the order of sums, noise included, where
-    /// its products are f32 as well.
-    ///
-    /// All ranks begin with the parameters of rank 0, and make the same calls of
-    /// [`step`](MinibatchTrainer::step), each with all rows of the minibatch, of `check`, of `metrics`
-    /// and of `save`, which are of all rows. Steps are of the form with an op for each module, one at a
-    /// time. Cost: an all-reduce of 4 bytes a parameter each step.
-    ///
-    /// # Errors
-    /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
-    pub fn in_group(mut self, group: &Group) -> Result<Self> {
-        if group.is_single() {
-            return Ok(self);
-        }
-        Share::check("DaeTrainer", group, "batch", self.config.batch)?;
-        self.buffers = self.buffers.in_group(&self.config, self.philox, group)?;
-        self.dae = self.buffers.dae(self.dae.config().clone())?;
-        self.replays = replays(&self.buffers, self.dae.weight().device());
-        self.partial = None;
-        self.losses.in_group(group, &self.buffers.gathered)?;
-        self.range.iter_mut().for_each(|range| range.in_group(group));
-        self.buffers.set_rates(self.rates.0, self.rates.1)?;
-        Ok(self)
-    }
-
     /// Takes the schedules of learning rate and momentum from `config`, from the next
     /// [`begin_epoch`](MinibatchTrainer::begin_epoch) on; everything else stays as it was.
     ///
@@ -340,8 +313,31 @@ impl Trainer for DaeTrainer {
         self.steps
     }
 
-    fn in_group(self, group: &Group) -> Result<Self> {
-        Self::in_group(self, group)
+    /// Trains with the other ranks of a group: each computes the gradient of its own rows of every
+    /// minibatch, [`Group::rows`], and all make the step of their sum, so that all have the same
+    /// parameters to the bit. They are those of one rank up to the order of sums, noise included, where
+    /// its products are f32 as well.
+    ///
+    /// All ranks begin with the parameters of rank 0, and make the same calls of
+    /// [`step`](MinibatchTrainer::step), each with all rows of the minibatch, of `check`, of `metrics`
+    /// and of `save`, which are of all rows. Steps are of the form with an op for each module, one at a
+    /// time. Cost: an all-reduce of 4 bytes a parameter each step.
+    ///
+    /// # Errors
+    /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
+    fn in_group(mut self, group: &Group) -> Result<Self> {
+        if group.is_single() {
+            return Ok(self);
+        }
+        Share::check("DaeTrainer", group, "batch", self.config.batch)?;
+        self.buffers = self.buffers.in_group(&self.config, self.philox, group)?;
+        self.dae = self.buffers.dae(self.dae.config().clone())?;
+        self.replays = replays(&self.buffers, self.dae.weight().device());
+        self.partial = None;
+        self.losses.in_group(group, &self.buffers.gathered)?;
+        self.range.iter_mut().for_each(|range| range.in_group(group));
+        self.buffers.set_rates(self.rates.0, self.rates.1)?;
+        Ok(self)
     }
 
     fn gather(&mut self) -> Result<()> {

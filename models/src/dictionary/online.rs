@@ -186,25 +186,6 @@ impl OnlineDictionaryTrainer {
         })
     }
 
-    /// Learns with the other ranks of a group: each codes its own rows of every batch,
-    /// [`Group::rows`], and all have the statistics of their sum, so that all have the same atoms to
-    /// the bit: those of one rank up to the order of sums.
-    ///
-    /// All ranks make the same trainer or load the same checkpoint, begin with the atoms and the
-    /// statistics of rank 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all
-    /// rows of the batch. Figures are those of all rows on each rank. A batch costs an all-reduce of
-    /// `n_atoms · (n_atoms + n_features)` numbers of the type of the atoms and an all-gather of `n_atoms + 257` f64 for
-    /// each rank; where atoms are replaced, also 8 bytes a row and the rows that may replace them.
-    ///
-    /// # Errors
-    /// When memory is short or a rank is gone.
-    pub fn in_group(mut self, group: &Group) -> Result<Self> {
-        self.dictionary.atoms = of_first(group, &self.dictionary.atoms)?;
-        self.statistics = self.statistics.of_first(group)?;
-        self.group = group.clone();
-        Ok(self)
-    }
-
     /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the
     /// dictionary's type, on its device.
     ///
@@ -374,8 +355,23 @@ impl Trainer for OnlineDictionaryTrainer {
         self.batches as u64
     }
 
-    fn in_group(self, group: &Group) -> Result<Self> {
-        Self::in_group(self, group)
+    /// Learns with the other ranks of a group: each codes its own rows of every batch,
+    /// [`Group::rows`], and all have the statistics of their sum, so that all have the same atoms to
+    /// the bit: those of one rank up to the order of sums.
+    ///
+    /// All ranks make the same trainer or load the same checkpoint, begin with the atoms and the
+    /// statistics of rank 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all
+    /// rows of the batch. Figures are those of all rows on each rank. A batch costs an all-reduce of
+    /// `n_atoms · (n_atoms + n_features)` numbers of the type of the atoms and an all-gather of `n_atoms + 257` f64 for
+    /// each rank; where atoms are replaced, also 8 bytes a row and the rows that may replace them.
+    ///
+    /// # Errors
+    /// When memory is short or a rank is gone.
+    fn in_group(mut self, group: &Group) -> Result<Self> {
+        self.dictionary.atoms = of_first(group, &self.dictionary.atoms)?;
+        self.statistics = self.statistics.of_first(group)?;
+        self.group = group.clone();
+        Ok(self)
     }
 
     fn model(&self) -> Result<Dictionary> {

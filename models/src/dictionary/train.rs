@@ -352,8 +352,24 @@ impl Trainer for DictionaryTrainer {
         Ok(self.last)
     }
 
+    /// Learns with the other ranks of a group, each from its own signals, [`Group::rows`]: it codes
+    /// them, and all update the atoms from sums over all signals, so that all have the same atoms to
+    /// the bit: those of one rank up to the order of sums. Figures are those of all signals.
+    ///
+    /// All ranks make the same trainer, each with all rows, or load the same checkpoint with them; they
+    /// have coded all of them once by then. Afterwards they make the same calls of
+    /// [`step`](crate::FullBatchTrainer::step), and of `gather` before `save`.
+    ///
+    /// An iteration costs an all-reduce of `n_atoms · (n_atoms + n_features)` numbers of the type of
+    /// the atoms and of `4 n_atoms` bytes, and an all-gather of 8 bytes a signal; where atoms are
+    /// replaced, also of these bytes once more and of the signals that may replace them.
+    ///
+    /// # Errors
+    /// For the rules K-SVD, and AK-SVD in groups of fewer than all atoms: there each atom, or group,
+    /// follows from coefficients and errors that those before it have changed. When the trainer is in a
+    /// group already, memory is short or a rank is gone.
     fn in_group(self, group: &Group) -> Result<Self> {
-        Self::in_group(self, group)
+        self.divided(group)
     }
 
     fn gather(&mut self) -> Result<()> {

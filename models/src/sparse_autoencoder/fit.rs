@@ -172,22 +172,6 @@ impl SparseAutoencoderLbfgsTrainer {
         Ok(Self { config, cost, descent, last: None, outcome: None })
     }
 
-    /// Trains with the other ranks of a group, each on its own rows, [`Group::rows`], see
-    /// [`Cost::in_group`] for what an evaluation costs. All make the same steps, so that all have the
-    /// same parameters to the bit: those of one rank up to the order of sums, as far as a line search
-    /// decides alike.
-    ///
-    /// All ranks make the same trainer or load the same checkpoint, each with all rows, and make the
-    /// same calls of [`step`](FullBatchTrainer::step) and of [`parts`](Self::parts).
-    ///
-    /// # Errors
-    /// When the trainer is in a group already, memory is short, or a rank is gone.
-    pub fn in_group(mut self, group: &Group) -> Result<Self> {
-        self.cost = self.cost.in_group(group)?;
-        self.descent.begin_as_first(group)?;
-        Ok(self)
-    }
-
     /// The terms of the cost as it is. Waits for the device.
     ///
     /// # Errors
@@ -260,8 +244,20 @@ impl Trainer for SparseAutoencoderLbfgsTrainer {
         })
     }
 
-    fn in_group(self, group: &Group) -> Result<Self> {
-        Self::in_group(self, group)
+    /// Trains with the other ranks of a group, each on its own rows, [`Group::rows`], see
+    /// [`Cost::in_group`] for what an evaluation costs. All make the same steps, so that all have the
+    /// same parameters to the bit: those of one rank up to the order of sums, as far as a line search
+    /// decides alike.
+    ///
+    /// All ranks make the same trainer or load the same checkpoint, each with all rows, and make the
+    /// same calls of [`step`](FullBatchTrainer::step) and of [`parts`](Self::parts).
+    ///
+    /// # Errors
+    /// When the trainer is in a group already, memory is short, or a rank is gone.
+    fn in_group(mut self, group: &Group) -> Result<Self> {
+        self.cost = self.cost.in_group(group)?;
+        self.descent.begin_as_first(group)?;
+        Ok(self)
     }
 
     /// In f32.

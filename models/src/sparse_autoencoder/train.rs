@@ -128,23 +128,6 @@ impl SparseAutoencoderTrainer {
         Ok(trainer)
     }
 
-    /// Trains with the other ranks of a group: each takes its own rows of every minibatch,
-    /// [`Group::rows`], see [`Cost::in_group`] for what a step costs. All make the same steps, so that
-    /// all have the same parameters to the bit: those of one rank up to the order of sums.
-    ///
-    /// All ranks make the same trainer or load the same checkpoint, begin with the parameters of rank
-    /// 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all rows of the
-    /// minibatch.
-    ///
-    /// # Errors
-    /// When memory is short or a rank is gone.
-    pub fn in_group(mut self, group: &Group) -> Result<Self> {
-        self.params = of_first(group, &self.params)?;
-        self.range.iter_mut().for_each(|range| range.in_group(group));
-        self.group = group.clone();
-        Ok(self)
-    }
-
     /// How the model is trained.
     pub fn config(&self) -> &SparseAutoencoderTrainConfig {
         &self.config
@@ -191,8 +174,21 @@ impl Trainer for SparseAutoencoderTrainer {
         self.steps
     }
 
-    fn in_group(self, group: &Group) -> Result<Self> {
-        Self::in_group(self, group)
+    /// Trains with the other ranks of a group: each takes its own rows of every minibatch,
+    /// [`Group::rows`], see [`Cost::in_group`] for what a step costs. All make the same steps, so that
+    /// all have the same parameters to the bit: those of one rank up to the order of sums.
+    ///
+    /// All ranks make the same trainer or load the same checkpoint, begin with the parameters of rank
+    /// 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all rows of the
+    /// minibatch.
+    ///
+    /// # Errors
+    /// When memory is short or a rank is gone.
+    fn in_group(mut self, group: &Group) -> Result<Self> {
+        self.params = of_first(group, &self.params)?;
+        self.range.iter_mut().for_each(|range| range.in_group(group));
+        self.group = group.clone();
+        Ok(self)
     }
 
     fn model(&self) -> Result<SparseAutoencoder> {

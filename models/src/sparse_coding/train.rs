@@ -121,25 +121,6 @@ impl SparseCodingTrainer {
         })
     }
 
-    /// Learns with the other ranks of a group: each codes its own rows of every batch,
-    /// [`Group::rows`], and all have the statistics of their sum, so that all have the same basis to
-    /// the bit: that of one rank up to the order of sums.
-    ///
-    /// All ranks make the same trainer or load the same checkpoint, begin with the basis and the
-    /// statistics of rank 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all
-    /// rows of the batch. Figures are those of all rows on each rank. A batch costs an all-reduce of
-    /// `n_atoms · (n_atoms + n_features)` numbers of the type of the basis and an all-gather of `3 + n_atoms` f64 for
-    /// each rank; where atoms are replaced, also 8 bytes a row and the rows that may replace them.
-    ///
-    /// # Errors
-    /// When memory is short or a rank is gone.
-    pub fn in_group(mut self, group: &Group) -> Result<Self> {
-        self.model.basis = of_first(group, &self.model.basis)?;
-        self.statistics = self.statistics.of_first(group)?;
-        self.group = group.clone();
-        Ok(self)
-    }
-
     /// Learns from one batch of raw rows, `[batch, n_inputs]` of any number, u8 or of the type of
     /// the basis, on its device.
     ///
@@ -286,8 +267,23 @@ impl Trainer for SparseCodingTrainer {
         self.batches
     }
 
-    fn in_group(self, group: &Group) -> Result<Self> {
-        Self::in_group(self, group)
+    /// Learns with the other ranks of a group: each codes its own rows of every batch,
+    /// [`Group::rows`], and all have the statistics of their sum, so that all have the same basis to
+    /// the bit: that of one rank up to the order of sums.
+    ///
+    /// All ranks make the same trainer or load the same checkpoint, begin with the basis and the
+    /// statistics of rank 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all
+    /// rows of the batch. Figures are those of all rows on each rank. A batch costs an all-reduce of
+    /// `n_atoms · (n_atoms + n_features)` numbers of the type of the basis and an all-gather of `3 + n_atoms` f64 for
+    /// each rank; where atoms are replaced, also 8 bytes a row and the rows that may replace them.
+    ///
+    /// # Errors
+    /// When memory is short or a rank is gone.
+    fn in_group(mut self, group: &Group) -> Result<Self> {
+        self.model.basis = of_first(group, &self.model.basis)?;
+        self.statistics = self.statistics.of_first(group)?;
+        self.group = group.clone();
+        Ok(self)
     }
 
     fn model(&self) -> Result<SparseCoding> {

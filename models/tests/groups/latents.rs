@@ -3,6 +3,7 @@ use super::{BATCH, CPU, minibatches, several_are_one};
 use candle::{DType, Result};
 use candle_nn::VarBuilder;
 use chandlery::Model;
+use chandlery::Trainer;
 use chandlery::sparse_autoencoder::sae::{
     Kind, LossConfig, PairTrainer, Penalty, Resampling, Sae, SaeConfig, SaeTrainConfig, SaeTrainer,
 };

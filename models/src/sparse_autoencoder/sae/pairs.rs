@@ -17,16 +17,6 @@ impl From<SaeTrainer> for PairTrainer {
     }
 }
 
-impl PairTrainer {
-    /// See [`SaeTrainer::in_group`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn in_group(self, group: &Group) -> Result<Self> {
-        Ok(Self(self.0.in_group(group)?))
-    }
-}
-
 impl Deref for PairTrainer {
     type Target = SaeTrainer;
 
@@ -58,7 +48,7 @@ impl Trainer for PairTrainer {
     }
 
     fn in_group(self, group: &Group) -> Result<Self> {
-        Self::in_group(self, group)
+        Ok(Self(self.0.in_group(group)?))
     }
 
     fn model(&self) -> Result<Sae> {

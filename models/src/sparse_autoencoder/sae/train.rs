@@ -149,30 +149,6 @@ impl SaeTrainer {
         Ok(())
     }
 
-    /// Trains with the other ranks of a group: each passes its own rows of every minibatch,
-    /// [`Group::rows`], through the model, and all make the step of all rows, so that all have the same
-    /// parameters to the bit: those of one rank up to the order of sums.
-    ///
-    /// All ranks make the same trainer or load the same checkpoint, begin with the parameters of rank
-    /// 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all rows of the
-    /// minibatch. Each rank sums the gradients of the weights from what all ranks gather: for each row
-    /// what the encoder read and the gradient at the reconstruction, `n_visible + n_targets` numbers of
-    /// the precision's type (for each prefix of Matryoshka once), and 12 bytes for each entry of its
-    /// codes; with a penalty, for each entry 4 to 16 more. The gradients would be
-    /// `4 n_latents (n_visible + n_targets)` bytes. BatchTopK and Matryoshka gather the values of the
-    /// largest `k · batch` of each rank besides, and kinds other than TopK wait for the device. Where a
-    /// minibatch has too few rows to give each rank some, each makes all of it.
-    ///
-    /// # Errors
-    /// When memory is short or a rank is gone.
-    pub fn in_group(mut self, group: &Group) -> Result<Self> {
-        let of_first = |(_, state): (_, &Tensor)| group.broadcast_(state, 0);
-        self.state().into_iter().chain([("idle", &self.idle)]).try_for_each(of_first)?;
-        self.round()?;
-        self.group = group.clone();
-        Ok(self)
-    }
-
     /// This rank's share of a minibatch.
     fn share(&self, batch: usize) -> Share {
         let all_have = !self.group.rows_of(self.group.world() - 1, batch).is_empty();
@@ -489,8 +465,28 @@ impl Trainer for SaeTrainer {
         self.steps
     }
 
-    fn in_group(self, group: &Group) -> Result<Self> {
-        Self::in_group(self, group)
+    /// Trains with the other ranks of a group: each passes its own rows of every minibatch,
+    /// [`Group::rows`], through the model, and all make the step of all rows, so that all have the same
+    /// parameters to the bit: those of one rank up to the order of sums.
+    ///
+    /// All ranks make the same trainer or load the same checkpoint, begin with the parameters of rank
+    /// 0, and make the same calls of [`step`](MinibatchTrainer::step), each with all rows of the
+    /// minibatch. Each rank sums the gradients of the weights from what all ranks gather: for each row
+    /// what the encoder read and the gradient at the reconstruction, `n_visible + n_targets` numbers of
+    /// the precision's type (for each prefix of Matryoshka once), and 12 bytes for each entry of its
+    /// codes; with a penalty, for each entry 4 to 16 more. The gradients would be
+    /// `4 n_latents (n_visible + n_targets)` bytes. BatchTopK and Matryoshka gather the values of the
+    /// largest `k · batch` of each rank besides, and kinds other than TopK wait for the device. Where a
+    /// minibatch has too few rows to give each rank some, each makes all of it.
+    ///
+    /// # Errors
+    /// When memory is short or a rank is gone.
+    fn in_group(mut self, group: &Group) -> Result<Self> {
+        let of_first = |(_, state): (_, &Tensor)| group.broadcast_(state, 0);
+        self.state().into_iter().chain([("idle", &self.idle)]).try_for_each(of_first)?;
+        self.round()?;
+        self.group = group.clone();
+        Ok(self)
     }
 
     fn model(&self) -> Result<Sae> {
