@@ -91,7 +91,7 @@ struct Split {
     return bids + (step % 2 * WARPS + of_warp) * line;
   }
   __device__ __forceinline__ void meet() const {
-    if (CLUSTER > 1) cluster_sync();
+    if constexpr (CLUSTER > 1) cluster_sync();
     else if (TEAM > 1) __syncthreads();
     else __syncwarp();
   }
@@ -124,7 +124,7 @@ struct Split {
     });
     const unsigned column = slot / 4 * (SEATS * 4) + (warp * 32 + owner) * 4 + slot % 4;
     for (unsigned j = HELD + lane; j < k; j += 32) mine[4 + j] = rows[(j - HELD) * (SEATS * SLOTS) + column];
-    if (CLUSTER > 1) {
+    if constexpr (CLUSTER > 1) {
       __syncwarp();
       const unsigned end = 4 + max(k, (unsigned)HELD);
       for (unsigned l = lane; l < end; l += 32) {
@@ -154,7 +154,7 @@ struct Split {
     const float norm = of.norms[signal], inverse_norm = 1 / norm, least = 16 * epsilon<float>() * norm;
     const float limit = limit_of(of, signal, norm);
     float energy = 1;  // of the residual, as a share of the signal's
-    if (CLUSTER > 1) cluster_sync();  // all blocks are there to be written to
+    if constexpr (CLUSTER > 1) cluster_sync();  // all blocks are there to be written to
 
     unsigned k = 0;
 #pragma unroll 1
