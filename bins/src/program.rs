@@ -22,6 +22,7 @@ pub fn main<C: Parser>(
     run: impl FnOnce(C) -> Result<Outcome>,
 ) -> ExitCode {
     stages::begin();
+    chandlery_ops::core::candle_on_one_thread();
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !chandlery_datasets::panics_are_caught() {

@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::expect_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
-use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::core::{Replay, normal, uniform};
 use chandlery_ops::layers::{Factors, gemm_};
 use chandlery_ops::{Philox, Precision};
 use std::sync::mpsc;
@@ -87,6 +87,62 @@ fn an_op_has_as_many_threads_as_the_pool_that_calls_it() -> Result<()> {
     for threads in [1, 3] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
         assert!(pool.install(product)? == want, "{threads} threads");
+    }
+    Ok(())
+}
+
+#[test]
+fn steps_that_share_tensors_end() -> Result<()> {
+    for threads in [1, 2, 4] {
+        ends(&format!("steps in {threads} threads"), move || {
+            let (a, b) =
+                (normal((300, 200), &Cpu, Philox::new(4, 0))?, normal((200, 300), &Cpu, Philox::new(4, 1))?);
+            let (c, d) =
+                (Tensor::zeros((300, 300), DType::F32, &Cpu)?, Tensor::zeros((300, 300), DType::F32, &Cpu)?);
+            let step = move || {
+                gemm_(&c, &a, &b, Factors::OVERWRITE, Precision::F32)?;
+                scale_into_(&d, &c, 2.)?;
+                gemm_(&c, &b.t()?, &a.t()?, Factors::OVERWRITE, Precision::F32)?;
+                gemm_(&c, &a, &b, Factors::Host { alpha: 1., beta: 0. }, Precision::F32)
+            };
+            // In threads of the program, and in tasks of a pool.
+            std::thread::scope(|scope| {
+                let steps = (0..threads).map(|_| scope.spawn(|| runs(&step, 50)));
+                let steps: Vec<_> = steps.collect();
+                steps.into_iter().try_for_each(|done| done.join().expect("a thread"))
+            })?;
+            tasks(threads, || runs(&step, 3))
+        })?;
+    }
+    Ok(())
+}
+
+/// Runs a step so often, each time by one recording: the first run shows that it has many kernels.
+fn runs(step: &(impl Fn() -> Result<()> + Clone + Send + Sync + 'static), n: usize) -> Result<()> {
+    let mut replay = Replay::new(&Cpu, step.clone());
+    (0..n).try_for_each(|_| replay.run())
+}
+
+#[test]
+fn a_step_as_a_whole_gives_the_bits_of_its_kernels_one_by_one() -> Result<()> {
+    let (a, b) = (normal((300, 200), &Cpu, Philox::new(5, 0))?, normal((200, 300), &Cpu, Philox::new(5, 1))?);
+    let c = Tensor::zeros((300, 300), DType::F32, &Cpu)?;
+    let (to, other) = (c.clone(), Tensor::zeros((300, 300), DType::F32, &Cpu)?);
+    let step = move || {
+        gemm_(&other, &a, &b, Factors::OVERWRITE, Precision::F32)?;
+        gemm_(&to, &other, &other, Factors::OVERWRITE, Precision::F32)?;
+        scale_into_(&other, &to, 0.5)
+    };
+    step()?;
+    let want = c.to_vec2::<f32>()?;
+    for threads in [1, 2, 3] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+        let mut replay = Replay::new(&Cpu, step.clone());
+        for run in 0..4 {
+            scale_into_(&c, &Tensor::zeros((300, 300), DType::F32, &Cpu)?, 1.)?;
+            pool.install(|| replay.run())?;
+            assert!(c.to_vec2::<f32>()? == want, "{threads} threads, run {run}");
+        }
     }
     Ok(())
 }

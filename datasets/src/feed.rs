@@ -18,10 +18,11 @@ pub use crate::order::ORDER_STREAM;
 use crate::order::Orders;
 use crate::source::row_bytes;
 use crate::{Error, Result, Split};
-use candle::{Device, Tensor};
+use candle::{DType, Device, Tensor};
 use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::core::ChunkUpload;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// How a [`Feed`] cuts a split into minibatches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,12 @@ impl FeedConfig {
     pub const fn in_order(batch: usize) -> Self {
         Self { shuffle: false, ..Self::new(batch, 0) }
     }
+
+    /// Rows of a chunk, of `n`.
+    fn chunk_rows(&self, n: usize, row_bytes: usize) -> usize {
+        let batches = (self.chunk_bytes / row_bytes.max(1) / self.batch).max(1);
+        batches.saturating_mul(self.batch).min(n)
+    }
 }
 
 /// Some rows on the device.
@@ -75,7 +82,10 @@ pub struct Minibatch {
 /// A stream of minibatches; see the [module](self).
 #[derive(Debug)]
 pub struct Feed {
-    split: Split,
+    /// Class numbers of the rows.
+    labels: Option<Arc<[u32]>>,
+    n_features: usize,
+    scale: f64,
     device: Device,
     config: FeedConfig,
     orders: Orders,
@@ -128,9 +138,7 @@ impl Feed {
         if config.mix == Some(0) {
             return Err(Error::Argument("Feed: mix must be at least 1, got 0".to_owned()));
         }
-        let row_bytes = row_bytes(split.rows.as_ref());
-        let batches_per_chunk = (config.chunk_bytes / row_bytes / config.batch).max(1);
-        let chunk_rows = batches_per_chunk.saturating_mul(config.batch).min(n_samples);
+        let chunk_rows = config.chunk_rows(n_samples, row_bytes(split.rows.as_ref()));
         let FeedConfig { seed, shuffle, mix, .. } = config;
         let orders = Orders { n_samples, seed, shuffle, mix };
         let fits = config.resident_bytes.is_some_and(|limit| split.size_bytes() <= limit);
@@ -142,7 +150,9 @@ impl Feed {
             Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, chunk_rows)?))
         };
         Ok(Self {
-            split: split.clone(),
+            labels: split.labels.clone(),
+            n_features: split.n_features(),
+            scale: split.row_type().scale(),
             device: device.clone(),
             config,
             orders,
@@ -164,17 +174,54 @@ impl Feed {
 
     /// Values in a row.
     pub fn n_features(&self) -> usize {
-        self.split.n_features()
+        self.n_features
     }
 
     /// What a kernel multiplies stored values by: 1/255 for bytes, 1 for floats.
     pub fn scale(&self) -> f64 {
-        self.split.row_type().scale()
+        self.scale
     }
 
     /// Whether the split stays on the device.
     pub fn is_resident(&self) -> bool {
         matches!(self.store, Store::Resident(_))
+    }
+
+    /// The same minibatches of what `make` makes of the rows, which is computed once, a minibatch at a
+    /// time, and stays on the device: f32 `[n, n_features]` of `[n, …]`. None where the rows are not
+    /// all on the device, or what is made of them takes more than `most_bytes`.
+    ///
+    /// # Errors
+    /// Those of `make`, and when memory is short.
+    pub fn through(
+        &self,
+        n_features: usize,
+        most_bytes: usize,
+        make: impl Fn(&Tensor) -> candle::Result<Tensor>,
+    ) -> Result<Option<Self>> {
+        let (n, batch) = (self.n_rows(), self.config.batch);
+        let row_bytes = n_features.saturating_mul(size_of::<f32>());
+        let fits = n.saturating_mul(row_bytes) <= most_bytes;
+        let Store::Resident(rows) = &self.store else { return Ok(None) };
+        if !fits {
+            return Ok(None);
+        }
+        let made = Tensor::zeros((n, n_features), DType::F32, &self.device)?;
+        for start in (0..n).step_by(batch) {
+            made.slice_set(&make(&rows.narrow(0, start, batch.min(n - start))?)?, 0, start)?;
+        }
+        let Self { labels, device, config, orders, .. } = self;
+        Ok(Some(Self {
+            labels: labels.clone(),
+            n_features,
+            scale: 1.,
+            device: device.clone(),
+            config: config.clone(),
+            orders: *orders,
+            chunk_rows: config.chunk_rows(n, row_bytes),
+            store: Store::Resident(made),
+            epoch: None,
+        }))
     }
 
     /// The configuration.
@@ -268,7 +315,7 @@ impl Feed {
     }
 
     fn labels_of(&self, part: &Part) -> Result<Option<Tensor>> {
-        let Some(labels) = self.split.labels.as_deref() else {
+        let Some(labels) = &self.labels else {
             return Ok(None);
         };
         let labels: Vec<u32> = part.rows().iter().map(|&i| labels[i as usize]).collect();

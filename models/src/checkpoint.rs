@@ -102,6 +102,13 @@ pub struct Checkpoint<'a> {
     pub(crate) tensors: HashMap<String, Tensor>,
 }
 
+impl Checkpoint<'static> {
+    /// One that is in no file.
+    pub(crate) fn of(tensors: Vec<(String, Tensor)>) -> Self {
+        Self { path: Path::new(""), tensors: tensors.into_iter().collect() }
+    }
+}
+
 impl<'a> Checkpoint<'a> {
     /// Reads a file of the trainer of this name, and the trainer's notes.
     pub(crate) fn load<N: DeserializeOwned>(

@@ -1,11 +1,11 @@
 //! Training a stack of layers greedily: the lowest on the rows, each other one on what those below
 //! make of them.
 //!
-//! Lower activations are recomputed on the way up in each step and never stored, so memory does not
-//! grow with the number of rows.
+//! What the layers below make of rows that are on the device is computed once and kept there, up to 1
+//! GiB; of other rows it is made on the way up in each step and never stored.
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::{self, Layer};
-use crate::model::{Model, ModelConfig};
+use crate::model::{Layered, Model, ModelConfig};
 use crate::stack::{LayerStack, StackConfig};
 use crate::trainer::{Epochs, Event, MinibatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::Path;
+
+/// Of what is kept of the layers below.
+const MOST_BYTES: usize = 1 << 30;
 
 /// A layer of a [`LayerStack`], and how one is trained.
 pub trait StackLayer: Layer {
@@ -32,6 +35,10 @@ pub trait StackLayer: Layer {
     fn check_training(&self, training: &Self::Training) -> Result<()>;
     /// Takes the schedules of `from`.
     fn take_schedules(training: &mut Self::Training, from: &Self::Training);
+    /// Whether a layer's steps draw what the lowest reads, so that it is another in each epoch.
+    fn draws_rows(_training: &Self::Training) -> bool {
+        false
+    }
     /// A trainer of `layer`, on top of `lower`.
     ///
     /// # Errors
@@ -147,10 +154,40 @@ impl<L: StackLayer> LayerwiseTrainer<L> {
         Ok(true)
     }
 
+    /// A feed of what the layers below make of the rows of `feed`, which from here on are what steps of
+    /// the layer under way take in place of raw rows. None, and nothing changes, for the lowest layer,
+    /// and where rows are not all on the device, what is made of them takes more than 1 GiB, or the
+    /// lowest layer reads states that are drawn anew in each epoch.
+    ///
+    /// [`fit`](Self::fit) asks for it by itself. In a group all ranks call it, with the same rows.
+    ///
+    /// # Errors
+    /// When rows are refused or memory is short.
+    pub fn feed_of_layer(&mut self, feed: &Feed) -> Result<Option<Feed>> {
+        let (layer, training) = (self.layer, self.training[self.layer].clone());
+        if layer == 0 || L::draws_rows(&training) {
+            return Ok(None);
+        }
+        let below = LayerStack::from_layers(self.config.clone(), self.layers.clone())?;
+        let made = feed.through(self.layers[layer].config().n_read(), MOST_BYTES, |rows| below.features(rows, layer));
+        let Some(made) = made.map_err(Error::wrap)? else { return Ok(None) };
+        self.trainer.gather()?;
+        let stored = Checkpoint::of(L::stored(&self.trainer)?);
+        let (now, philox) = (self.trainer.model()?, self.philox_of(layer));
+        let mut trainer = L::above(&[], &now, &Preparation::default(), training, philox)?;
+        L::restore(&mut trainer, &stored)?;
+        self.trainer = trainer.in_group(&self.group)?;
+        Ok(Some(made))
+    }
+
+    fn philox_of(&self, layer: usize) -> Philox {
+        Philox { stream: self.philox.stream.wrapping_add(layer as u64), ..self.philox }
+    }
+
     fn begin_layer(&mut self, layer: usize) -> Result<()> {
         self.trainer.gather()?;
         self.layers[self.layer] = self.trainer.model()?;
-        let philox = Philox { stream: self.philox.stream.wrapping_add(layer as u64), ..self.philox };
+        let philox = self.philox_of(layer);
         let (lower, rest) = self.layers.split_at(layer);
         let training = self.training[layer].clone();
         let above = L::above(lower, &rest[0], self.config.preparation(), training, philox)?;
@@ -252,7 +289,8 @@ impl<L: StackLayer> LayerwiseTrainer<L> {
         while goes_on {
             let (before, rest) = epochs.split_at(self.layer);
             let of_layer = Epochs { earlier: before.iter().sum(), ..rest[0].into() };
-            all.push(MinibatchTrainer::fit_with(self, feed, of_layer, |event| {
+            let mut made = self.feed_of_layer(feed)?;
+            all.push(MinibatchTrainer::fit_with(self, made.as_mut().unwrap_or(feed), of_layer, |event| {
                 let next = each(event)?;
                 goes_on = next.is_continue();
                 Ok(next)
@@ -327,7 +365,8 @@ impl<L: StackLayer> MinibatchTrainer for LayerwiseTrainer<L> {
         self.trainer.follow(epochs)
     }
 
-    /// `rows` are raw, `[batch, n_inputs]`, with the `batch` of the layer in training.
+    /// `rows` are raw, `[batch, n_inputs]`, with the `batch` of the layer in training; or those of
+    /// [`feed_of_layer`](LayerwiseTrainer::feed_of_layer), where that was asked for.
     fn step(&mut self, rows: &Tensor, _labels: Option<&Tensor>) -> Result<()> {
         self.trainer.step(rows, None)
     }

@@ -22,6 +22,7 @@ pub(crate) mod real;
 pub(crate) mod recorder;
 pub mod replay;
 pub mod scalars;
+pub mod threads;
 pub mod upload;
 pub(crate) mod vector;
 
@@ -31,4 +32,5 @@ pub use draw::{Draws, normal, normal_, uniform, uniform_};
 pub use philox::{Philox, PhiloxRng};
 pub use replay::Replay;
 pub use scalars::{advance_, raise_to_largest_, set_scalars_};
+pub use threads::candle_on_one_thread;
 pub use upload::ChunkUpload;

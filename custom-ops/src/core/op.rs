@@ -18,7 +18,7 @@
 //! `inplace_op1` lends, it lends for the length of a call.
 //!
 //! The op checks shapes, types and alignment beforehand, with [`check`](crate::core::check).
-mod apart;
+pub(crate) mod apart;
 mod function;
 mod io;
 

@@ -1,4 +1,5 @@
 //! A step that runs many times: directly on the CPU; recorded once and replayed on CUDA.
+use crate::core::op::apart::{handed_over, together};
 use candle::{Device, Result};
 
 /// The step of a training loop and, on CUDA, its recording.
@@ -31,6 +32,8 @@ pub struct Replay {
     recorder: crate::core::recorder::Recorder,
     step: Box<dyn Fn() -> Result<()> + Send + Sync>,
     device: Device,
+    /// On the CPU: whether the step hands over several kernels, as its first run showed.
+    has_many: bool,
     #[cfg(feature = "cuda")]
     shared: bool,
     #[cfg(feature = "cuda")]
@@ -43,6 +46,7 @@ impl Replay {
         Self {
             step: Box::new(step),
             device: device.clone(),
+            has_many: false,
             #[cfg(feature = "cuda")]
             shared: true,
             #[cfg(feature = "cuda")]
@@ -85,7 +89,13 @@ impl Replay {
         match &self.device {
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => self.recorder.run(device, self.record, self.shared, &self.step),
-            _ => (self.step)(),
+            _ if self.has_many => together(&self.step)?,
+            _ => {
+                let before = handed_over();
+                (self.step)()?;
+                self.has_many = handed_over() > before + 1;
+                Ok(())
+            }
         }
     }
 }

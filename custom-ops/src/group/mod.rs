@@ -7,7 +7,7 @@
 //!
 //! | collective | result |
 //! |---|---|
-//! | [`all_reduce_`](Group::all_reduce_) | `x ← Σ_r x_r` on every rank |
+//! | [`all_reduce_`](Group::all_reduce_), or [`beside`](Group::beside) other work | `x ← Σ_r x_r` on every rank |
 //! | [`reduce_scatter_`](Group::reduce_scatter_) | `part ← part r of Σ_r x_r` on rank r |
 //! | [`all_gather_`](Group::all_gather_) | `all ← x_0, x_1, …` on every rank |
 //! | [`broadcast_`](Group::broadcast_) | `x ← x` of the root on every rank |
@@ -190,7 +190,29 @@ impl Group {
     pub fn all_reduce_(&self, x: &Tensor) -> Result<()> {
         const OP: &str = "all_reduce_";
         expect_layout(OP, "x", x, &TYPES)?;
-        self.run(OP, What::AllReduce, x, None)
+        self.run(OP, What::AllReduce { beside: false }, x, None)
+    }
+
+    /// Sums over ranks that go on beside what the rank computes meanwhile: on a GPU on a stream of
+    /// their own, on the CPU one after the other as ever.
+    ///
+    /// ```
+    /// # use candle::{Device::Cpu, Result, Tensor};
+    /// # use chandlery_ops::Group;
+    /// # fn main() -> Result<()> {
+    /// let sums = Group::on_threads(Group::threads(2), |group| {
+    ///     let x = Tensor::new(&[1f32, 2.], &Cpu)?;
+    ///     let mut beside = group.beside();
+    ///     beside.all_reduce_(&x)?;
+    ///     // What neither reads nor writes x goes here.
+    ///     beside.join()?;
+    ///     x.to_vec1::<f32>()
+    /// });
+    /// assert_eq!(sums.into_iter().collect::<Result<Vec<_>>>()?, [[2., 4.], [2., 4.]]);
+    /// # Ok(()) }
+    /// ```
+    pub fn beside(&self) -> Beside<'_> {
+        Beside { group: self, under_way: Vec::new() }
     }
 
     /// `part ← part r of Σ_r x_r` on rank r, where `x` has `world` parts of equal size one behind the
@@ -259,10 +281,59 @@ impl Group {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    AllReduce,
+    AllReduce { beside: bool },
     ReduceScatter,
     AllGather,
     Broadcast { root: usize },
+}
+
+/// Sums that are under way; see [`Group::beside`].
+#[must_use = "what is summed may be used only after `join`"]
+#[derive(Debug)]
+pub struct Beside<'a> {
+    group: &'a Group,
+    /// They stay in memory until the sums are joined.
+    under_way: Vec<Tensor>,
+}
+
+impl Beside<'_> {
+    /// `x ← Σ_r x_r` on every rank, of what is queued for `x` so far; nothing may read or write `x`
+    /// until [`join`](Self::join).
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_`].
+    pub fn all_reduce_(&mut self, x: &Tensor) -> Result<()> {
+        const OP: &str = "Beside::all_reduce_";
+        expect_layout(OP, "x", x, &TYPES)?;
+        self.under_way.push(x.clone());
+        self.group.run(OP, What::AllReduce { beside: true }, x, None)
+    }
+
+    /// What is queued from here on follows the sums.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn join(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.under_way).is_empty() {
+            return Ok(());
+        }
+        match &self.group.means {
+            #[cfg(feature = "cuda")]
+            Means::Nccl(seat) => seat.join(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Beside<'_> {
+    /// Memory that is given back must not be written any more.
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
 }
 
 struct Collective<'a> {
@@ -286,7 +357,7 @@ impl Collective<'_> {
         };
         let sum_at = |all: &[Arc<Vec<T>>], i: usize| T::sum(all.iter().filter_map(|of| of.get(i).copied()));
         match self.what {
-            What::AllReduce => {
+            What::AllReduce { .. } => {
                 let ([x], []) = io.parts()?;
                 let x = x.elements::<T>()?;
                 let all = meet(of_all(x.len()), x)?;

@@ -6,13 +6,14 @@ use super::processes::Processes;
 use super::{Group, Means, What};
 use crate::core::cuda::{Gpu, alone};
 use crate::core::op::Io;
-use candle::cuda::cudarc::driver::result::memcpy_dtod_async;
-use candle::cuda::cudarc::driver::{DevicePtr, DevicePtrMut};
+use candle::cuda::cudarc::driver::result::{self, memcpy_dtod_async};
+use candle::cuda::cudarc::driver::sys::CUevent_wait_flags;
+use candle::cuda::cudarc::driver::{CudaEvent, CudaStream, DevicePtr, DevicePtrMut};
 use candle::cuda::{CudaDType, WrapErr};
 use candle::{CudaStorage, DType, Device, Result, WithDType};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Bytes of an `ncclUniqueId`.
 pub(super) const ID_BYTES: usize = 128;
@@ -131,6 +132,52 @@ pub(super) struct Communicator {
     device: Device,
     /// Whether the other ranks are of this process, too.
     is_local: bool,
+    side: Side,
+}
+
+/// The stream of collectives that go on beside others.
+#[derive(Debug)]
+struct Side {
+    stream: Arc<CudaStream>,
+    /// Where the rank's own work was, and where the side was.
+    marks: [CudaEvent; 2],
+}
+
+impl Side {
+    fn new(gpu: &Gpu) -> Result<Self> {
+        let mark = || gpu.state().context.new_event(None).w();
+        Ok(Self { stream: gpu.new_stream()?, marks: [mark()?, mark()?] })
+    }
+
+    /// What `to` gets from here on follows what `from` has; by `mark`, which is recorded anew.
+    fn follow(to: &CudaStream, from: &CudaStream, mark: &CudaEvent) -> Result<()> {
+        // SAFETY: event and streams are alive and of one context, that of the GPU. cudarc's own calls
+        // compare the views of it, which differ where events are tracked.
+        unsafe {
+            result::event::record(mark.cu_event(), from.cu_stream()).w()?;
+            let flags = CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+            result::stream::wait_event(to.cu_stream(), mark.cu_event(), flags).w()
+        }
+    }
+}
+
+impl Communicator {
+    /// Within [`alone`], since it makes a stream.
+    fn new(raw: Comm, device: &Device, is_local: bool) -> Result<Self> {
+        let side = Side::new(&gpu_of(device)?)?;
+        Ok(Self { raw: Mutex::new(Raw(raw)), device: device.clone(), is_local, side })
+    }
+
+    /// The stream of the side, which follows the rank's own work.
+    fn beside(&self, gpu: &Gpu) -> Result<&CudaStream> {
+        Side::follow(&self.side.stream, gpu.target(), &self.side.marks[0])?;
+        Ok(&self.side.stream)
+    }
+
+    /// The rank's own work follows the side.
+    pub(super) fn join(&self) -> Result<()> {
+        Side::follow(gpu_of(&self.device)?.target(), &self.side.stream, &self.side.marks[1])
+    }
 }
 
 #[derive(Debug)]
@@ -179,12 +226,7 @@ pub(super) fn of_one_process(devices: &[Device]) -> Result<Vec<Communicator>> {
         // SAFETY: the end of what was started.
         let ended = nccl.check("Group::on_gpus", unsafe { (nccl.group_end)() });
         started.and(ended)?;
-        let of = |(raw, device): (Comm, &Device)| Communicator {
-            raw: Mutex::new(Raw(raw)),
-            device: device.clone(),
-            is_local: true,
-        };
-        Ok(raw.into_iter().zip(devices).map(of).collect())
+        raw.into_iter().zip(devices).map(|(raw, device)| Communicator::new(raw, device, true)).collect()
     })
 }
 
@@ -213,7 +255,7 @@ pub(super) fn of_processes(processes: &Processes, device: &Device) -> Result<Com
         gpu_of(device)?;
         let mut raw = std::ptr::null_mut();
         nccl.check(CALL, init_rank(nccl, &mut raw, world, &id, rank))?;
-        Ok(Communicator { raw: Mutex::new(Raw(raw)), device: device.clone(), is_local: false })
+        Communicator::new(raw, device, false)
     })
 }
 
@@ -263,10 +305,12 @@ pub(super) fn run<T: WithDType + CudaDType>(
             seat.device.location()
         )
     }
-    let (nccl, number, stream) = (Nccl::get()?, number_of(T::DTYPE)?, gpu.target().cu_stream().cast());
+    let (nccl, number) = (Nccl::get()?, number_of(T::DTYPE)?);
+    let target = if let What::AllReduce { beside: true } = what { seat.beside(gpu)? } else { gpu.target() };
+    let stream: Stream = target.cu_stream().cast();
     let raw = seat.raw.lock().unwrap_or_else(PoisonError::into_inner);
     let status = match what {
-        What::AllReduce | What::Broadcast { .. } => {
+        What::AllReduce { .. } | What::Broadcast { .. } => {
             let ([x], []) = io.parts()?;
             let mut x = x.elements::<T>()?;
             let n = x.len();

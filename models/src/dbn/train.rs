@@ -49,6 +49,10 @@ impl StackLayer for Rbm {
         training.momentum = from.momentum.clone();
     }
 
+    fn draws_rows(training: &RbmTrainConfig) -> bool {
+        training.binarize
+    }
+
     fn above(
         lower: &[Rbm],
         rbm: &Rbm,

@@ -25,6 +25,9 @@ const ALIGNMENT: usize = 64;
 /// Planes of the flat buffer; those above belong to the optimiser.
 const VALUES: usize = 0;
 const GRADIENT: usize = 1;
+/// Entries of the gradient that are worth a sum over ranks of their own, which takes some 20 µs before
+/// the first one is there: 4 MB.
+const BUCKET: usize = 1 << 20;
 
 /// Where a layer's parameters lie in the flat buffer.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +40,8 @@ struct Place {
 #[derive(Clone)]
 struct LayerBuffers {
     step: LayerStep,
+    /// Where its weights begin in the flat buffer.
+    first_weight: usize,
     /// The share left out, and where its draws begin.
     dropout: Option<(f32, Philox)>,
 }
@@ -157,7 +162,7 @@ impl Buffers {
                 bias_gradient: view(GRADIENT, place.bias, &[n_biases])?,
             };
             let step = LayerStep::new(layer, own, batch, config.precision, i == 0)?;
-            layers.push(LayerBuffers { step, dropout });
+            layers.push(LayerBuffers { step, first_weight: place.weight, dropout });
         }
         let input = if rate(0).is_some() { rows.zeros_like()? } else { rows.clone() };
         let outputs = layers.last().map_or(Activation::Identity, |layer| layer.step.activation);
@@ -249,14 +254,26 @@ impl Buffers {
 
     /// One step from what was loaded to `rows` and `labels`.
     pub(super) fn run(&self) -> Result<()> {
+        let gradient = self.params.get(GRADIENT)?;
         if self.share.rows().is_empty() {
-            let gradient = self.params.get(GRADIENT)?;
             scale_into_(&gradient, &gradient.zeros_like()?, 1.)?;
         } else {
             self.forward()?;
-            self.backward()?;
         }
-        self.share.group().all_reduce_(&self.params.get(GRADIENT)?)?;
+        // Ranks sum what a layer leaves while those below it are at work; biases lie behind all weights.
+        let mut sums = self.share.group().beside();
+        let mut end = self.n_weights;
+        self.backward(|start| {
+            if start > 0 && end - start < BUCKET {
+                return Ok(());
+            }
+            sums.all_reduce_(&gradient.narrow(0, start, end - start)?)?;
+            end = start;
+            Ok(())
+        })?;
+        let n_biases = gradient.elem_count() - self.n_weights;
+        sums.all_reduce_(&gradient.narrow(0, self.n_weights, n_biases)?)?;
+        sums.join()?;
         self.update()?;
         if self.blocks != 0 {
             advance_(&self.counter, self.blocks)?;
@@ -299,12 +316,18 @@ impl Buffers {
         }
     }
 
-    /// Gradients of all layers, from the top down.
-    fn backward(&self) -> Result<()> {
+    /// Gradients of all layers, from the top down; `done` hears where in the flat buffer the weights of
+    /// each begin, above which all are there. Without rows there is nothing to compute.
+    fn backward(&self, mut done: impl FnMut(usize) -> Result<()>) -> Result<()> {
         let Some(mut delta) = self.layers.last().map(|top| &top.step.output) else { return Ok(()) };
         for (i, layer) in self.layers.iter().enumerate().rev() {
+            if self.share.rows().is_empty() {
+                done(layer.first_weight)?;
+                continue;
+            }
             let below = if i == 0 { None } else { self.layers.get(i - 1) };
             layer.step.gradient(delta, below.map_or(&self.input, |below| &below.step.output))?;
+            done(layer.first_weight)?;
             if let (Some(below), Some(input_delta)) = (below, layer.step.input_delta(delta)?) {
                 delta = below.step.through(input_delta, self.dropout(layer))?;
             }

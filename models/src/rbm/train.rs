@@ -130,8 +130,7 @@ impl RbmTrainer {
     }
 
     /// The same for an RBM on top of others: raw rows go through `preparation` to the lowest of
-    /// `lower`, and the hidden means of each are recomputed on the way up, so no activation is ever
-    /// stored.
+    /// `lower`, and the hidden means of each are recomputed on the way up.
     ///
     /// # Errors
     /// As [`new`](Self::new), and when the sizes of the layers do not fit on each other.

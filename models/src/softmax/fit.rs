@@ -1,8 +1,10 @@
 //! Minimising the objective of [`Softmax`].
-use super::{Softmax, check_samples};
+use super::{Softmax, check_samples, log_softmax};
 use crate::optim::{Descent, LbfgsConfig, Outcome};
-use candle::{D, DType, Result, Tensor};
+use candle::{DType, Result, Tensor};
+use chandlery_ops::Precision;
 use chandlery_ops::arrays::elementwise::{add, equal, exp, mul, sqr, sub};
+use chandlery_ops::layers::product;
 use serde::{Deserialize, Serialize};
 
 /// Settings for fitting a [`Softmax`].
@@ -97,25 +99,28 @@ fn minimum(
 ) -> Result<(Tensor, Tensor, Fit)> {
     let (n_samples, n_features) = x.dims2()?;
     let (n_weights, dtype) = (n_classes * n_features, x.dtype());
-    let classes = Tensor::arange(0u32, n_classes as u32, x.device())?.unsqueeze(0)?;
-    let onehot = equal(&labels.unsqueeze(1)?.to_dtype(dtype)?, &classes.to_dtype(dtype)?)?;
+    // Samples are columns: sums over few rows are those that the product reads `x` for once, as it lies.
+    let classes = Tensor::arange(0u32, n_classes as u32, x.device())?.unsqueeze(1)?;
+    let onehot = equal(&classes.to_dtype(dtype)?, &labels.unsqueeze(0)?.to_dtype(dtype)?)?;
     let parts = |theta: &Tensor| -> Result<Softmax> {
         let weight = theta.narrow(0, 0, n_weights)?.reshape((n_classes, n_features))?;
         Softmax::from_tensors(weight, theta.narrow(0, n_weights, n_classes)?)
     };
+    let columns = x.t()?;
     let mut evaluations = 0;
     let objective = |theta: &Tensor| {
         evaluations += 1;
         progress(evaluations.min(iterations), iterations);
         let softmax = parts(theta)?;
-        let log_p = softmax.log_probabilities(x)?;
+        let z = product(softmax.weight(), &columns, dtype, Precision::F32)?;
+        let log_p = log_softmax(&add(&z, &softmax.bias().unsqueeze(1)?)?, 0)?;
         let decay = (sqr(softmax.weight())?.to_dtype(DType::F64)?.sum_all()? * (0.5 * l2))?;
         // In f64: an f32 sum over many samples would hide the last decreases.
-        let log_p_labels = mul(&log_p, &onehot)?.sum(D::Minus1)?.to_dtype(DType::F64)?.sum_all()?;
+        let log_p_labels = mul(&log_p, &onehot)?.sum(0)?.to_dtype(DType::F64)?.sum_all()?;
         let value = sub(&decay, &(log_p_labels / n_samples as f64)?)?;
         let delta = (sub(&exp(&log_p)?, &onehot)? / n_samples as f64)?;
-        let weight = add(&delta.t()?.matmul(x)?, &(softmax.weight() * l2)?)?;
-        Ok((value, Tensor::cat(&[weight.flatten_all()?, delta.sum(0)?], 0)?))
+        let weight = add(&product(&delta, x, dtype, Precision::F32)?, &(softmax.weight() * l2)?)?;
+        Ok((value, Tensor::cat(&[weight.flatten_all()?, delta.sum(1)?], 0)?))
     };
     let [of_f64, of_f32] = TOLERANCES;
     let (gradient_tolerance, decrease_tolerance) = if dtype == DType::F64 { of_f64 } else { of_f32 };

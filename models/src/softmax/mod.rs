@@ -181,7 +181,7 @@ impl Softmax {
     /// # Errors
     /// When `x` has another width, type or device.
     pub fn log_probabilities(&self, x: &Tensor) -> Result<Tensor> {
-        log_softmax(&self.forward(x)?)
+        log_softmax(&self.forward(x)?, 1)
     }
 
     /// The most probable class of each row, `[n_samples]` u32; of equals the lowest.
@@ -276,10 +276,10 @@ impl Module for Softmax {
     }
 }
 
-/// `z − max z − ln Σ exp(z − max z)` of each row.
-fn log_softmax(z: &Tensor) -> Result<Tensor> {
-    let below = sub(z, &z.max_keepdim(D::Minus1)?)?;
-    let total = exp(&below)?.sum_keepdim(D::Minus1)?;
+/// `z − max z − ln Σ exp(z − max z)` along a dimension.
+fn log_softmax(z: &Tensor, dim: usize) -> Result<Tensor> {
+    let below = sub(z, &z.max_keepdim(dim)?)?;
+    let total = exp(&below)?.sum_keepdim(dim)?;
     sub(&below, &ln(&total)?)
 }
 

@@ -5,6 +5,9 @@
 //! it waits for a lock that it holds itself, and for ever. So kernels have pools of their own:
 //! their threads run nothing but kernels, whose locks were taken before, by a thread that takes up
 //! no other work.
+//!
+//! The way to such a pool and back takes some 20 µs. A step of many kernels goes there as a whole, to a
+//! pool that has nothing else to do meanwhile ([`together`]).
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +15,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 thread_local! {
     /// Whether this is a thread of kernels.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
+    /// Kernels that this thread has handed over.
+    static HANDED_OVER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Kernels that this thread has handed over to others so far.
+pub(crate) fn handed_over() -> u64 {
+    HANDED_OVER.get()
 }
 
 /// Runs a kernel on as many threads as the caller's pool has, and waits for it without taking up
@@ -26,12 +36,54 @@ pub(super) fn apart<T: Send>(kernel: impl FnOnce() -> T + Send) -> candle::Resul
     if IS_OURS.get() {
         return Ok(kernel());
     }
-    let pool = pool(rayon::current_num_threads())?;
+    HANDED_OVER.set(HANDED_OVER.get() + 1);
+    install(&*pool(rayon::current_num_threads())?, kernel)
+}
+
+/// Runs a step, whose kernels follow one another, on as many threads as the caller's pool has, and
+/// waits for it without taking up other work. Its kernels are handed to nobody else.
+///
+/// # Errors
+/// When threads cannot be started.
+pub(crate) fn together<T: Send>(step: impl FnOnce() -> T + Send) -> candle::Result<T> {
+    if IS_OURS.get() {
+        return Ok(step());
+    }
+    let lent = Lent::new(rayon::current_num_threads())?;
+    install(&lent.pool, step)
+}
+
+/// A pool that nobody else has meanwhile.
+struct Lent {
+    pool: Arc<ThreadPool>,
+}
+
+/// Pools that nobody has; they live as long as the process.
+static SPARE: Mutex<Vec<Arc<ThreadPool>>> = Mutex::new(vec![]);
+
+impl Lent {
+    fn new(threads: usize) -> candle::Result<Self> {
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = spare.iter().position(|pool| pool.current_num_threads() == threads);
+        let found = found.map(|at| spare.swap_remove(at));
+        drop(spare);
+        Ok(Self { pool: found.map_or_else(|| started(threads).map(Arc::new), Ok)? })
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(self.pool.clone());
+    }
+}
+
+/// Runs `work` in a pool and waits for it without taking up other work.
+fn install<T: Send>(pool: &ThreadPool, work: impl FnOnce() -> T + Send) -> candle::Result<T> {
     if rayon::current_thread_index().is_none() {
-        return Ok(pool.install(kernel));
+        return Ok(pool.install(work));
     }
     std::thread::scope(|scope| {
-        let handed_over = std::thread::Builder::new().spawn_scoped(scope, || pool.install(kernel))?;
+        let handed_over = std::thread::Builder::new().spawn_scoped(scope, || pool.install(work))?;
         Ok(handed_over.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
@@ -44,13 +96,16 @@ fn pool(threads: usize) -> candle::Result<Arc<ThreadPool>> {
     if let Some((_, pool)) = pools.iter().find(|(of, _)| *of == threads) {
         return Ok(pool.clone());
     }
-    let pool = ThreadPoolBuilder::new()
+    let pool = Arc::new(started(threads)?);
+    pools.push((threads, pool.clone()));
+    Ok(pool)
+}
+
+fn started(threads: usize) -> candle::Result<ThreadPool> {
+    ThreadPoolBuilder::new()
         .num_threads(threads)
         .thread_name(|i| format!("chandlery-{i}"))
         .start_handler(|_| IS_OURS.set(true))
         .build()
-        .map_err(candle::Error::wrap)?;
-    let pool = Arc::new(pool);
-    pools.push((threads, pool.clone()));
-    Ok(pool)
+        .map_err(candle::Error::wrap)
 }

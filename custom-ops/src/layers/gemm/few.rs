@@ -17,7 +17,7 @@ use std::arch::x86_64;
 /// rows on.
 const MOST_ROWS: usize = 64;
 const MOST_TERMS: usize = 64;
-/// Most terms of a sum where rows are few: sums of sixteen are added to the result one after the
+/// Most terms of a sum of f32 where rows are few: sums of sixteen are added to the result one after the
 /// other, which of more loses digits that the crate's longer ones keep.
 const MOST_DEPTH: usize = 16 << 10;
 /// Rows up to which they are where `b` comes from memory, line beside line, and numbers of `b` that
@@ -85,7 +85,8 @@ pub(crate) enum Form {
 impl Form {
     /// None where the `gemm` crate is the way.
     pub(crate) fn of(dtype: DType, a: Order, b: Order, [rows, cols, depth]: [usize; 3]) -> Option<Self> {
-        if !matches!(dtype, DType::F32 | DType::F64) || !is_wide() || depth > MOST_DEPTH {
+        let is_exact = dtype == DType::F64 || (dtype == DType::F32 && depth <= MOST_DEPTH);
+        if !is_exact || !is_wide() {
             return None;
         }
         match (a, b) {
