@@ -149,7 +149,7 @@ fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
 
 /// A check in one line.
 fn words_of(progress: &Progress) -> String {
-    let Progress { iteration, iterations, kl, gradient_norm, span } = progress;
+    let Progress { iteration, iterations, kl, gradient_norm, span, fall: _ } = progress;
     let width = iterations.to_string().len();
     format!(
         "iteration {iteration:>width$}/{iterations}  KL {kl:>7.4}  gradient {gradient_norm:>8.2e}  span {:>7}",
