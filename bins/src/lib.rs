@@ -25,6 +25,7 @@ mod layer_arg;
 mod layerwise;
 mod numbers;
 pub mod options;
+mod out_folder;
 pub mod patch_rows;
 mod plain;
 pub mod precision;

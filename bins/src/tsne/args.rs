@@ -19,7 +19,8 @@ const EXAMPLES: &str = "\
 Examples:
   tsne --data mnist --out runs/TSNE
   tsne evaluate runs/TSNE
-  tsne transform runs/TSNE --data DATA --out points.npy";
+  tsne transform runs/TSNE --data DATA --out points.npy
+  tsne draw points.npy --data DATA --out pictures";
 /// The same of `train`.
 const TRAIN: &str = "\
 Examples:
@@ -61,6 +62,8 @@ pub enum Command {
     /// accuracy of labels by neighbours.
     #[command(after_help = EVALUATE)]
     Evaluate(EvaluateArgs),
+    /// Draw a layout made by any program: a scatter and an interactive page, as after training.
+    Draw(DrawArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
 }
@@ -120,14 +123,23 @@ pub struct Settings {
     /// Draw the layout during the descent, and write an animation, history.gif.
     #[arg(long)]
     pub animation: bool,
-    /// Draw rows that are images at their points, thumbnails.png, PIXELS wide or high, 4 to 512;
-    /// one that would cover another is left out.
-    #[arg(long, value_name = "PIXELS", num_args = 0..=1, require_equals = true, default_missing_value = "32", value_parser = clap::value_parser!(u32).range(4..=512))]
-    pub thumbnails: Option<u32>,
     /// Skip the measures of quality, whose time grows with the square of the number of rows. The
     /// divergence is then the approximation that --method computes during the descent.
     #[arg(long)]
     pub skip_measures: bool,
+    /// What is drawn of the layout.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub pictures: PicturesArgs,
+}
+
+/// What is drawn of a layout besides the scatter.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct PicturesArgs {
+    /// Draw rows that are images at their points, thumbnails.png, PIXELS wide or high, 4 to 512;
+    /// one that would cover another is left out.
+    #[arg(long, value_name = "PIXELS", num_args = 0..=1, require_equals = true, default_missing_value = "32", value_parser = clap::value_parser!(u32).range(4..=512))]
+    pub thumbnails: Option<u32>,
     /// Leave the pictures of rows out of the page if they take more MiB than this.
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = at_least_one)]
     pub page_limit: usize,
@@ -270,6 +282,31 @@ pub struct EvaluateArgs {
     /// How rows are prepared.
     #[command(flatten)]
     pub prepare: PrepareArgs,
+    /// Where it computes, and how it reports.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Arguments of `tsne draw`.
+#[derive(Debug, Args)]
+pub struct DrawArgs {
+    /// The layout: the folder of a run, or a .npy, .csv or .safetensors file, [n, 2] or [n, 3]. A
+    /// file without --data is drawn with the labels that it has; with --data it has one point for
+    /// each row that --split selects, in the same order.
+    #[arg(value_name = "LAYOUT")]
+    pub layout: PathBuf,
+    /// Where rows come from.
+    #[command(flatten)]
+    pub data: RowsArgs,
+    /// Rows to use; default: those of the run if LAYOUT is the folder of a run, else all.
+    #[arg(long, value_enum)]
+    pub split: Option<SplitsArg>,
+    /// What is drawn.
+    #[command(flatten)]
+    pub pictures: PicturesArgs,
+    /// Folder to write scatter.png and page.html to; default: LAYOUT if it is the folder of a run.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
     /// Where it computes, and how it reports.
     #[command(flatten)]
     pub common: Common,

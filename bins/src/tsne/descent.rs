@@ -50,6 +50,10 @@ pub struct DescentArgs {
     /// default: no point moves by more than 5 in a step.
     #[arg(long, value_name = "DISTANCE", value_parser = above_zero)]
     pub push_back: Option<f64>,
+    /// End when the divergence falls by less than this in an iteration, in nats, above 0. It is
+    /// looked at every 50 iterations after the early ones; default: never.
+    #[arg(long, value_name = "NATS", value_parser = above_zero)]
+    pub stop_below: Option<f64>,
 }
 
 impl DescentArgs {
@@ -69,6 +73,7 @@ impl DescentArgs {
             momentum: self.momentum,
             degrees_of_freedom: self.degrees_of_freedom as f32,
             push_back: self.push_back.map(|most| most as f32),
+            stop_below: self.stop_below,
             ..TsneConfig::default()
         }
     }

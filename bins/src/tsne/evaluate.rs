@@ -1,12 +1,11 @@
 //! The command `evaluate`: measures of a layout, made by this or any other program.
 use super::args::{EvaluateArgs, Settings, takes_centre};
 use super::figures::{figures_of, measured, words_of_list};
-use super::rows::{Rows, read_layout};
+use super::rows::{Rows, of_run, read_layout};
 use super::{given, streams};
 use crate::choices::MetricArg;
 use crate::options::{DataArgs, located};
 use crate::report::{Outcome, Report};
-use crate::session::info::data_and_settings;
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::tsne::measure::{Searched, kl_of_affinities};
@@ -19,7 +18,7 @@ use serde_json::json;
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let device = args.common.open_device()?;
-    let of_run = of_run(args)?;
+    let of_run = of_run(&args.layout, &args.data)?;
     let made = made(args)?;
     let rows = rows(args, of_run.as_ref(), &made, &device)?;
     let layout = read_layout(&args.layout, "LAYOUT", rows.n(), &device)?;
@@ -60,15 +59,6 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         "knn_label_accuracy": measures.knn_label_accuracy,
     }))?;
     Ok(Outcome::Done)
-}
-
-/// What the run was asked for, if the layout is the folder of one.
-fn of_run(args: &EvaluateArgs) -> Result<Option<(DataArgs, Settings)>> {
-    match data_and_settings::<Settings>(&args.layout) {
-        // A run is not needed where the data is named.
-        Err(_) if args.data.data.is_some() => Ok(None),
-        run => run,
-    }
 }
 
 /// How the layout was made, if it is a folder with an embedding.

@@ -6,7 +6,7 @@
 //! | `choices` | the names of starts |
 //! | `rows` | the rows that are laid out |
 //! | `train` | the command `train` |
-//! | `transform`, `evaluate` | the other commands |
+//! | `transform`, `evaluate`, `draw` | the other commands |
 //! | `figures` | figures of a layout in words |
 //! | `output` | files and pictures of a layout |
 //! | `history` | pictures on the way |
@@ -15,6 +15,7 @@ pub mod args;
 mod card;
 mod choices;
 pub mod descent;
+mod draw;
 mod evaluate;
 mod figures;
 mod given;
@@ -44,6 +45,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Train(args)) => train::train(&args),
         Some(Command::Transform(args)) => transform::transform(&args),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
+        Some(Command::Draw(args)) => draw::draw(&args),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }
 }

@@ -1,8 +1,9 @@
 //! Files and pictures of a layout.
-use super::args::Settings;
+use super::args::PicturesArgs;
 use super::history::values;
 use super::rows::Rows;
 use crate::arrays;
+use crate::out_folder::OutFolder;
 use crate::run_folder::RunFolder;
 use crate::session::Picture;
 use anyhow::{Result, bail, ensure};
@@ -35,6 +36,23 @@ pub fn write_arrays(folder: &RunFolder, layout: &Tensor, labels: Option<&[u32]>)
     Ok(())
 }
 
+/// A layout that is drawn.
+#[derive(Clone, Copy)]
+pub struct Shown<'a> {
+    /// What it is of.
+    pub name: &'a str,
+    /// f32 `[n, n_dims]`.
+    pub layout: &'a Tensor,
+    /// Colours of its points.
+    pub classes: &'a Classes,
+    /// Whether points have labels, even if too many for colours.
+    pub has_labels: bool,
+    /// The rows that it is of, where they are known.
+    pub rows: Option<&'a Rows>,
+    /// The same on the host, where they are dense.
+    pub raw: Option<&'a Tensor>,
+}
+
 /// What of a layout is drawn before its figures are known.
 pub struct Drawn {
     title: String,
@@ -48,27 +66,21 @@ pub struct Drawn {
 
 impl Drawn {
     /// Draws the scatter, the thumbnails where they were asked for, and what the page shows of
-    /// rows. `raw` are these rows on the host, where they are dense.
-    pub fn new(
-        folder: &RunFolder,
-        rows: &Rows,
-        raw: Option<&Tensor>,
-        classes: &Classes,
-        layout: &Tensor,
-        settings: &Settings,
-    ) -> Result<Self> {
-        let title = format!("t-SNE of {}", rows.name);
+    /// rows.
+    pub fn new(folder: &OutFolder, shown: Shown<'_>, asked: &PicturesArgs) -> Result<Self> {
+        let Shown { name, layout, classes, has_labels, rows, raw } = shown;
+        let title = format!("t-SNE of {name}");
         let (positions, n_dims) = (values(layout)?, layout.dim(1)?);
         let points = Points { positions: &positions, n_dims, classes };
-        let limit = settings.page_limit;
+        let (limit, image) = (asked.page_limit, rows.and_then(|rows| rows.image));
         let scatter =
             || -> Result<()> { Ok(write_png(&draw(&points, &title, SIDE)?, &folder.file(SCATTER)?)?) };
         // Sparse rows are no pictures.
-        let sprites = || raw.map(|raw| Sprites::new(raw, rows.image, limit << 20)).transpose();
+        let sprites = || raw.map(|raw| Sprites::new(raw, image, limit << 20)).transpose();
         let (scatter, sprites) = rayon::join(scatter, sprites);
         let (_, sprites) = both(scatter, sprites.map_err(Into::into))?;
         let mut notes = Vec::new();
-        if rows.labels.is_some() && !classes.labelled {
+        if has_labels && !classes.labelled {
             notes.push("There are too many different labels to colour points by them.".to_owned());
         }
         let sprites = sprites.and_then(|made| {
@@ -81,9 +93,9 @@ impl Drawn {
             made.map_err(|why| notes.push(left_out(why))).ok()
         });
         // A picture says more; of sparse rows the first columns say little.
-        let values = match raw.filter(|_| sprites.is_none()) {
+        let values = match raw.filter(|_| sprites.is_none()).zip(rows) {
             None => None,
-            Some(raw) => {
+            Some((raw, rows)) => {
                 let made = Values::new(raw, rows.column_names.as_deref(), &rows.centre, limit << 20)?;
                 let note = format!(
                     "The rows' values are left out: a column takes more than {limit} MiB (--page-limit)."
@@ -91,10 +103,10 @@ impl Drawn {
                 made.map_err(|_| notes.push(note)).ok()
             }
         };
-        let thumbnails = match (settings.thumbnails, raw, rows.image) {
+        let thumbnails = match (asked.thumbnails, raw, image) {
             (Some(pixels), Some(raw), Some(shape)) => {
                 let drawn = thumbnails::draw(&points, raw, shape, &title, THUMBNAILS_SIDE, pixels)?;
-                Some(written(folder, drawn, rows.n())?)
+                Some(written(folder, drawn, raw.dim(0)?)?)
             }
             _ => None,
         };
@@ -104,7 +116,7 @@ impl Drawn {
     /// Writes the page; `figures` are names and values. Gives the pictures for the model card.
     pub fn finish(
         self,
-        folder: &RunFolder,
+        folder: &OutFolder,
         classes: &Classes,
         figures: &[(String, String)],
     ) -> Result<Vec<Picture>> {
@@ -117,15 +129,27 @@ impl Drawn {
             notes: &self.notes,
         };
         write_whole(&folder.file(PAGE)?, |file| page.write(file))?;
+        let page = mib(page_bytes(folder)?);
         let by = if classes.labelled { ", coloured by label" } else { "" };
-        let caption = format!("the layout{by}; `{PAGE}` shows it in a browser, with what each point is");
+        let caption =
+            format!("the layout{by}; `{PAGE}` ({page}) shows it in a browser, with what each point is");
         let scatter = Picture { file: SCATTER.to_owned(), caption };
         Ok(std::iter::once(scatter).chain(self.thumbnails).collect())
     }
 }
 
+/// How large the page is.
+pub fn page_bytes(folder: &OutFolder) -> Result<u64> {
+    Ok(std::fs::metadata(folder.path(PAGE))?.len())
+}
+
+/// A size in words.
+pub fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
 /// Writes the picture of so many of `n` rows at their points.
-fn written(folder: &RunFolder, (picture, shown): (RgbImage, usize), n: usize) -> Result<Picture> {
+fn written(folder: &OutFolder, (picture, shown): (RgbImage, usize), n: usize) -> Result<Picture> {
     write_png(&picture, &folder.file(THUMBNAILS)?)?;
     let caption = format!("{} at their points, of {}", count(shown, "row"), count(n, "row"));
     Ok(Picture { file: THUMBNAILS.to_owned(), caption })
@@ -141,12 +165,11 @@ pub fn both<A, B>(a: Result<A>, b: Result<B>) -> Result<(A, B)> {
 }
 
 /// Refuses rows that are no images, where images of them are asked for.
-pub fn check_thumbnails(settings: &Settings, rows: &Rows) -> Result<()> {
-    let are_images = rows.raw().is_some() && rows.image.as_ref().is_some_and(can_draw);
+pub fn check_thumbnails(asked: &PicturesArgs, name: &str, rows: Option<&Rows>) -> Result<()> {
+    let is_image = |rows: &Rows| rows.raw().is_some() && rows.image.as_ref().is_some_and(can_draw);
     ensure!(
-        settings.thumbnails.is_none() || are_images,
-        "--thumbnails: rows of {} are no images of 1 or 3 channels; leave it out",
-        rows.name
+        asked.thumbnails.is_none() || rows.is_some_and(is_image),
+        "--thumbnails: rows of {name} are no images of 1 or 3 channels; leave it out"
     );
     Ok(())
 }

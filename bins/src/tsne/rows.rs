@@ -1,8 +1,9 @@
 //! The rows that are laid out, and layouts that are read from files.
+use super::args::Settings;
 use crate::choices::SplitsArg;
-use crate::options::DataArgs;
+use crate::options::{DataArgs, RowsArgs};
 use crate::session::card::{scale_of, scale_of_rows};
-use crate::session::info::check_finished;
+use crate::session::info::{check_finished, data_and_settings};
 use crate::stages::{self, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
@@ -188,18 +189,35 @@ pub fn centred(split: &Split, centre: Option<&Centre>, device: &Device) -> Resul
     }
 }
 
+/// What the run was asked for, if the layout is the folder of one.
+pub fn of_run(layout: &Path, data: &RowsArgs) -> Result<Option<(DataArgs, Settings)>> {
+    match data_and_settings::<Settings>(layout) {
+        // A run is not needed where the data is named.
+        Err(_) if data.data.is_some() => Ok(None),
+        run => run,
+    }
+}
+
 /// Reads a layout of `n` rows from a file, or from the folder of a run: f32 `[n, n_dims]`.
 pub fn read_layout(path: &Path, flag: &str, n: usize, device: &Device) -> Result<Tensor> {
-    let at = || format!("{flag} {}", path.display());
-    check_finished(&path.display().to_string()).with_context(|| flag.to_owned())?;
-    let file = if path.is_dir() { path.join("layout.npy") } else { path.to_owned() };
-    let layout = open(&file.display().to_string(), &DataOptions::default()).with_context(at)?;
-    let layout = layout.train.to_tensor(device)?;
+    points_of(&layout_file(path, flag)?, &format!("{flag} {}", path.display()), n, device)
+}
+
+/// The points of `n` rows that a file holds.
+pub fn points_of(file: &Dataset, at: &str, n: usize, device: &Device) -> Result<Tensor> {
+    let layout = file.train.to_tensor(device)?;
     let (points, n_dims) = layout.dims2()?;
     ensure!(
         points == n && matches!(n_dims, 2 | 3),
-        "{}: must have shape [{n}, 2] or [{n}, 3], a point for each row that --split selects, got [{points}, {n_dims}]",
-        at()
+        "{at}: must have shape [{n}, 2] or [{n}, 3], a point for each row that --split selects, got [{points}, {n_dims}]"
     );
     Ok(layout)
+}
+
+/// The file of a layout, or that of the folder of a run, with the labels that it has.
+pub fn layout_file(path: &Path, flag: &str) -> Result<Dataset> {
+    check_finished(&path.display().to_string()).with_context(|| flag.to_owned())?;
+    let file = if path.is_dir() { path.join("layout.npy") } else { path.to_owned() };
+    open(&file.display().to_string(), &DataOptions::default())
+        .with_context(|| format!("{flag} {}", path.display()))
 }

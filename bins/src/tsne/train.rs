@@ -2,9 +2,10 @@
 use super::args::{Settings, TrainArgs};
 use super::figures::{figures_of, measured, percent, words_of_list};
 use super::history::History;
-use super::output::{Drawn, both};
+use super::output::{Drawn, Shown, both};
 use super::rows::{Rows, read_layout};
 use super::{card, given, output, streams};
+use crate::out_folder::OutFolder;
 use crate::progress::Spinner;
 use crate::report::{Outcome, figure, note, of_data, seconds};
 use crate::rows::OfRows;
@@ -54,7 +55,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
     let centre = asked.settings.takes_centre().then(Centre::default);
     let rows = Rows::open(&asked.input.data, asked.settings.split, centre.as_ref(), &asked.device)?;
-    output::check_thumbnails(&asked.settings, &rows)?;
+    output::check_thumbnails(&asked.settings.pictures, &rows.name, Some(&rows))?;
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
     let mut session = asked.open(
         session::Rows { data: &rows.name, n: rows.n(), fingerprint: rows.fingerprint.clone() },
@@ -149,7 +150,7 @@ fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
 
 /// A check in one line.
 fn words_of(progress: &Progress) -> String {
-    let Progress { iteration, iterations, kl, gradient_norm, span } = progress;
+    let Progress { iteration, iterations, kl, gradient_norm, span, fall: _ } = progress;
     let width = iterations.to_string().len();
     format!(
         "iteration {iteration:>width$}/{iterations}  KL {kl:>7.4}  gradient {gradient_norm:>8.2e}  span {:>7}",
@@ -240,7 +241,15 @@ fn beside<T>(
         folder.save_model("", |path| on_host.save_pretrained(path))?;
         output::write_arrays(folder, on_host.layout(), rows.labels.as_deref())
     };
-    let pictures = || Drawn::new(folder, rows, on_host.rows(), classes, on_host.layout(), settings);
+    let shown = Shown {
+        name: &rows.name,
+        layout: on_host.layout(),
+        classes,
+        has_labels: rows.labels.is_some(),
+        rows: Some(rows),
+        raw: on_host.rows(),
+    };
+    let pictures = || Drawn::new(&OutFolder::Run(folder.clone()), shown, &settings.pictures);
     thread::scope(|scope| {
         let files = thread::Builder::new().spawn_scoped(scope, files)?;
         let pictures = thread::Builder::new().spawn_scoped(scope, pictures)?;
@@ -269,7 +278,7 @@ fn draw(
     let (settings, lines, folder) = (&run.info.settings, &run.place.reports, &run.folder);
     let _stage = stages::enter(Stage::Pictures);
     run.draw_curves(&learning_curves(lines))?;
-    let mut pictures = drawn.finish(folder, classes, figures)?;
+    let mut pictures = drawn.finish(&OutFolder::Run(folder.clone()), classes, figures)?;
     if settings.animation {
         let checks = lines.iter().map(|line| line.progress.iteration);
         let iterations: Vec<usize> = std::iter::once(0).chain(checks).collect();

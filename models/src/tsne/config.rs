@@ -111,6 +111,11 @@ pub struct TsneConfig {
     pub start: Start,
     /// The descent ends when the norm of the gradient is at most this; at least 0. Default 1e-7.
     pub gradient_tolerance: f64,
+    /// After the early iterations the descent ends, too, when the divergence falls by less than
+    /// this in an iteration, in nats, from one check to the next; above 0. Default none: it never
+    /// ends so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_below: Option<f64>,
     /// What is done to raw rows first. Default: floats as they are, bytes over 255.
     #[serde(skip_serializing_if = "Preparation::is_default")]
     pub preparation: Preparation,
@@ -160,6 +165,7 @@ impl Default for TsneConfig {
             push_back: None,
             start: Start::default(),
             gradient_tolerance: 1e-7,
+            stop_below: None,
             preparation: Preparation::default(),
             centre: vec![],
             image: None,
@@ -207,6 +213,7 @@ impl TsneConfig {
         range(OP, "degrees_of_freedom", self.degrees_of_freedom.into(), "above 0", |x| x > 0.)?;
         range(OP, "push_back", self.push_back.unwrap_or(1.).into(), "above 0", |x| x > 0.)?;
         range(OP, "gradient_tolerance", self.gradient_tolerance, "at least 0", |x| x >= 0.)?;
+        range(OP, "stop_below", self.stop_below.unwrap_or(1.), "above 0", |x| x > 0.)?;
         at_least_one(OP, "iterations in all", self.iterations_in_all())
     }
 

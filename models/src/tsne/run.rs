@@ -42,6 +42,10 @@ pub struct Progress {
     pub gradient_norm: f64,
     /// The longest side of the box around the layout.
     pub span: f64,
+    /// How much the divergence fell in an iteration since the check before, in nats; below 0 where
+    /// it rose, none at the first check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fall: Option<f64>,
 }
 
 /// A descent that can be looked at, ended, written to a checkpoint and taken up again bit for bit.
@@ -83,9 +87,11 @@ pub struct TsneTrainer {
 
 impl TsneConfig {
     /// Whether the descent ends at this check, before its last iteration, because the layout hardly
-    /// moves any more.
+    /// moves any more, or hardly becomes better.
     pub fn is_at_end(&self, progress: &Progress) -> bool {
-        progress.iteration > self.early_iterations && progress.gradient_norm <= self.gradient_tolerance
+        let is_flat = progress.gradient_norm <= self.gradient_tolerance;
+        let falls_little = self.stop_below.zip(progress.fall).is_some_and(|(least, fall)| fall < least);
+        progress.iteration > self.early_iterations && (is_flat || falls_little)
     }
 }
 
@@ -327,11 +333,12 @@ impl Trainer for TsneTrainer {
 
 impl FullBatchTrainer for TsneTrainer {
     /// The iterations up to the next look: every 50, at the start of a phase every 25, and at the
-    /// end of each phase. None when all are made or the gradient is small enough. Fails when the
+    /// end of each phase. None when all are made, the gradient is small enough, or the divergence
+    /// falls too little. Fails when the
     /// layout becomes infinite or NaN; the message names the iteration.
     fn step(&mut self) -> Result<Option<Progress>> {
-        let is_flat = self.last.is_some_and(|last| self.config.is_at_end(&last));
-        if is_flat || self.iteration >= self.config.iterations_in_all() {
+        let is_at_end = self.last.is_some_and(|last| self.config.is_at_end(&last));
+        if is_at_end || self.iteration >= self.config.iterations_in_all() {
             return Ok(None);
         }
         self.last = Some(self.advance()?);

@@ -5,7 +5,7 @@ mod neighbours;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneTrainer, measure};
-use chandlery::{Encode, LoadOptions, Model, Philox};
+use chandlery::{Encode, FullBatchTrainer, LoadOptions, Model, Philox, Trainer};
 use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
@@ -90,6 +90,52 @@ fn groups_are_told_apart_by_every_method_and_not_by_chance() -> Result<()> {
         let (kl, by_chance) = (kl(embedding.layout())?, kl(&chance)?);
         assert!(kl < 0.6 * by_chance, "{method:?}: {kl}, by chance {by_chance}");
     }
+    Ok(())
+}
+
+#[test]
+fn the_descent_ends_where_the_divergence_falls_too_little() -> Result<()> {
+    let (rows, _) = groups(40)?;
+    let config = TsneConfig { iterations: 600, ..short(Method::Exact) };
+    let run = |stop_below| -> Result<TsneTrainer> {
+        TsneTrainer::new(TsneConfig { stop_below, ..config.clone() }, Philox::new(7, 5), &rows)
+    };
+    let rest = |run: &mut TsneTrainer| -> Result<Vec<_>> {
+        let mut seen = vec![];
+        while let Some(progress) = run.step()? {
+            seen.push(progress);
+        }
+        Ok(seen)
+    };
+    let all = rest(&mut run(None)?)?;
+    assert_eq!(all.last().map(|last| last.iteration), Some(700));
+    for pair in all.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let fall = (from.kl - to.kl) / (to.iteration - from.iteration) as f64;
+        assert!(to.fall.is_some_and(|told| (told - fall).abs() < 1e-12), "{to:?}, not {fall}");
+    }
+    assert_eq!(all[0].fall, None);
+    // More than at the second check after the early iterations, and less than at the first.
+    let late: Vec<_> = all.iter().filter(|progress| progress.iteration > 100).collect();
+    let falls: Vec<f64> = late.iter().filter_map(|progress| progress.fall).collect();
+    assert!(falls[0] > 2. * falls[1] && falls[1] > 0., "{falls:?}");
+    let least = Some((falls[0] + falls[1]) / 2.);
+    let mut ended = run(least)?;
+    let seen = rest(&mut ended)?;
+    assert_eq!(seen.last(), Some(late[1]));
+    assert!(all.starts_with(&seen), "the same descent");
+    // A run that is taken up again ends where it would have.
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("run.safetensors");
+    let mut first = run(least)?;
+    while first.iteration() < late[0].iteration {
+        first.step()?;
+    }
+    first.save(&path, &serde_json::Value::Null)?;
+    let (mut again, _) = TsneTrainer::load(&path, &rows, &CPU)?;
+    assert_eq!(rest(&mut again)?.last(), Some(late[1]));
+    let error = message(run(Some(0.)));
+    assert!(error.contains("stop_below must be above 0"), "{error}");
     Ok(())
 }
 

@@ -1,11 +1,10 @@
 //! The command `top`: the rows that excite each latent most, as a file and as a page.
 use super::apply::each;
 use super::args::TopArgs;
+use crate::out_folder::OutFolder;
 use crate::patch_rows::open;
 use crate::report::{Outcome, Report};
 use crate::rows::Rows;
-use crate::run_folder::RunFolder;
-use crate::session::info;
 use crate::stages::{self, Stage};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
@@ -19,7 +18,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The names of the files.
 const FILE: &str = "top.safetensors";
@@ -64,46 +63,15 @@ pub fn top(args: &TopArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A folder for files: that of a run, which lists them, or any.
-enum Out {
-    Run(RunFolder),
-    Plain(PathBuf),
-}
-
-impl Out {
-    fn path(&self, name: &str) -> PathBuf {
-        match self {
-            Self::Run(folder) => folder.join(name),
-            Self::Plain(folder) => folder.join(name),
-        }
-    }
-
-    /// The path of a file that is about to be written.
-    fn file(&self, name: &str) -> Result<PathBuf> {
-        match self {
-            Self::Run(folder) => folder.file(name),
-            Self::Plain(_) => Ok(self.path(name)),
-        }
-    }
-}
-
 /// The folder that is asked for, which is made if need be, or that of the model.
-fn out_folder(args: &TopArgs) -> Result<Out> {
+fn out_folder(args: &TopArgs) -> Result<OutFolder> {
     let model = Path::new(&args.of.model.model);
-    let folder = match &args.out {
-        Some(out) => {
-            std::fs::create_dir_all(out)
-                .with_context(|| format!("--out {}: cannot make this folder", out.display()))?;
-            out
-        }
+    match &args.out {
+        Some(out) => OutFolder::asked(out),
         None => {
             ensure!(model.is_dir(), "--out: {} is no folder here; name one to write to", model.display());
-            model
+            OutFolder::at(model)
         }
-    };
-    match folder.join(info::FILE).exists() {
-        true => RunFolder::open(folder).map(Out::Run),
-        false => Ok(Out::Plain(folder.to_owned())),
     }
 }
 
@@ -163,7 +131,7 @@ impl<'a> Texts<'a> {
 /// Writes the page of the latents that are active most often.
 fn write_page(
     args: &TopArgs,
-    out: &Out,
+    out: &OutFolder,
     model: &Sae,
     rows: &Rows,
     top: &TopRows,

@@ -2,7 +2,13 @@
 // What all pages have: their data, pictures of rows, figures and paragraphs.
 const data = JSON.parse(document.getElementById('data').textContent);
 const element = (id) => document.getElementById(id);
-const decoded = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
+/** The bytes of base64. */
+function decoded(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text).buffer;
+  const letters = atob(text), bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes.buffer;
+}
 const atlases = [];
 /** Paints picture `i` of `sprites` about `side` pixels high and wide, if it is still wanted once it is decoded. */
 function picture(sprites, i, target, side, isWanted) {

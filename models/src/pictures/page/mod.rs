@@ -2,18 +2,21 @@
 //!
 //! | part | what |
 //! |---|---|
-//! | `page.html`, `page.css`, `page.js` | the page without its data |
+//! | `page.html`, `page.css` | the page without its data |
+//! | `points.js` | where points are seen, which is nearest, which lie inside of an outline |
+//! | `plot.js` | the plot, drawn by WebGL 2 |
+//! | `page.js` | pointer, keys, selection, and what stands beside the plot |
 //! | `common.css`, `common.js` | what it has in common with other pages |
 //! | [`latents`] | another page: latents of a sparse autoencoder |
 //! | [`sprites`] | pictures of rows, for the one that the pointer is on |
 //! | [`values`] | numbers of rows that are no pictures, for the same |
-//! | [`Page::write`] | the page with its data: points in 16 bits for each coordinate, classes in 32, pictures as PNG |
+//! | [`Page::write`] | the page with its data: points in 16 bits for each coordinate, classes in 8, pictures as PNG |
 pub mod latents;
 pub mod sprites;
 pub mod values;
 
-use crate::pictures::scatter::colour;
 use crate::pictures::scatter::discs::Points;
+use crate::pictures::scatter::{self, colour};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use candle::Result;
@@ -58,7 +61,7 @@ struct Data<'a> {
     extent: Vec<f32>,
     /// u16 `[n, n_dims]`, little-endian, in base64: 0 stands for `low`, 65535 for `low + extent`.
     points: String,
-    /// u32 `[n]`, little-endian, in base64.
+    /// u8 `[n]`, in base64.
     class_of: String,
     classes: Vec<Class<'a>>,
     labelled: bool,
@@ -79,12 +82,19 @@ impl Page<'_> {
     /// Writes the page.
     ///
     /// # Errors
-    /// When there are no points, one is not finite, or `out` refuses.
-    pub fn write(&self, out: &mut impl Write) -> Result<()> {
+    /// When there are no points, one is not finite, there are more than 256 classes, or `out` refuses.
+    pub fn write(&self, out: &mut dyn Write) -> Result<()> {
         let Points { positions, n_dims, classes } = self.points;
         ensure!(
             !positions.is_empty() && positions.iter().all(|x| x.is_finite()),
             "page: there must be at least 1 point, and all must be finite"
+        );
+        let class_of: Vec<u8> = classes.of.iter().filter_map(|&k| u8::try_from(k).ok()).collect();
+        ensure!(
+            class_of.len() == classes.of.len(),
+            "page: there must be at most {} classes, got {}",
+            scatter::MOST_CLASSES,
+            classes.names.len()
         );
         let (low, extent) = bounds(positions, n_dims);
         let of_class = classes.names.iter().zip(classes.counts()).enumerate();
@@ -94,7 +104,7 @@ impl Page<'_> {
             points: quantised(positions, &low, &extent),
             low,
             extent,
-            class_of: STANDARD.encode(classes.of.iter().flat_map(|k| k.to_le_bytes()).collect::<Vec<_>>()),
+            class_of: STANDARD.encode(class_of),
             classes: of_class
                 .map(|(k, (name, count))| {
                     let RGBColor(r, g, b) = colour(k);
@@ -116,7 +126,7 @@ const COMMON_SCRIPT: &str = include_str!("common.js");
 const TEMPLATE: Template = Template {
     html: include_str!("page.html"),
     style: [COMMON_STYLE, include_str!("page.css")],
-    script: [COMMON_SCRIPT, include_str!("page.js")],
+    script: &[COMMON_SCRIPT, include_str!("points.js"), include_str!("plot.js"), include_str!("page.js")],
 };
 
 /// A page without its data: `{{title}}`, `{{style}}`, `{{data}}` and `{{script}}` stand where these
@@ -124,11 +134,11 @@ const TEMPLATE: Template = Template {
 struct Template {
     html: &'static str,
     style: [&'static str; 2],
-    script: [&'static str; 2],
+    script: &'static [&'static str],
 }
 
 impl Template {
-    fn write(&self, title: &str, data: &impl Serialize, out: &mut impl Write) -> Result<()> {
+    fn write(&self, title: &str, data: &impl Serialize, out: &mut dyn Write) -> Result<()> {
         let mut rest = self.html;
         while let Some((before, after)) = rest.split_once("{{") {
             out.write_all(before.as_bytes())?;
@@ -150,7 +160,9 @@ struct InScript<W>(W);
 
 impl<W: Write> Write for InScript<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match bytes.iter().position(|&byte| byte == b'<') {
+        // Most are base64, and long.
+        let has = bytes.contains(&b'<');
+        match has.then(|| bytes.iter().position(|&byte| byte == b'<')).flatten() {
             Some(0) => self.0.write_all(b"\\u003c").map(|()| 1),
             Some(at) => self.0.write(&bytes[..at]),
             None => self.0.write(bytes),
@@ -227,12 +239,40 @@ mod tests {
             (&data["low"], &data["extent"]),
             (&serde_json::json!([-1., 5.]), &serde_json::json!([4., 0.]))
         );
-        assert_eq!(bytes("class_of"), [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes("class_of"), [0, 1, 0]);
         assert_eq!(
             (data["classes"][0]["count"].as_u64(), data["classes"][1]["name"].as_str()),
             (Some(2), Some("y"))
         );
         assert_eq!(data["figures"], serde_json::json!([["KL", "1.25"]]));
+    }
+
+    #[test]
+    fn a_point_takes_seven_bytes_in_the_plane_and_ten_in_space() {
+        let bytes = |n: usize, n_dims: usize| {
+            let labels: Vec<u32> = (0..n).map(|i| (i % 256) as u32).collect();
+            let classes = Classes::new(n, Some(&labels), None);
+            let positions: Vec<f32> = (0..n * n_dims).map(|i| (i * 37 % 1009) as f32).collect();
+            let points = Points { positions: &positions, n_dims, classes: &classes };
+            let page = Page { title: "", points, figures: &[], sprites: None, values: None, notes: &[] };
+            written(&page).unwrap().len()
+        };
+        for (n_dims, each) in [(2, 7), (3, 10)] {
+            let more = bytes(20_480, n_dims) - bytes(10_240, n_dims);
+            // Counts of classes have a digit more.
+            assert!(more <= each * 10_240 + 256, "{n_dims} dimensions: {more}");
+        }
+    }
+
+    #[test]
+    fn more_classes_than_a_byte_holds_are_refused() {
+        let of: Vec<u32> = (0..257).collect();
+        let names = of.iter().map(u32::to_string).collect();
+        let classes = Classes { names, of, labelled: true };
+        let points = Points { positions: &[0.; 514], n_dims: 2, classes: &classes };
+        let page = Page { title: "", points, figures: &[], sprites: None, values: None, notes: &[] };
+        let err = written(&page).unwrap_err().to_string();
+        assert!(err.starts_with("page: there must be at most 256 classes, got 257"), "{err}");
     }
 
     #[test]

@@ -14,6 +14,14 @@ use rayon::prelude::*;
 /// Lines of a picture that one thread draws at a time.
 const LINES: usize = 16;
 
+/// A point on the picture: which it is, centre in pixels, depth from 0 (far) to 1, class.
+pub(super) struct Disc {
+    pub index: usize,
+    pub at: [f64; 2],
+    pub depth: f64,
+    pub class: u32,
+}
+
 /// A disc: its centre in pixels, its colour, and how much of what is under it it covers, 0 to 1.
 pub(super) struct Blot {
     pub at: [f64; 2],

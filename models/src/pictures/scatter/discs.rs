@@ -1,10 +1,12 @@
-//! Points in the plane or in space as small discs on a white square, coloured by class.
-use super::blend::{Blot, blend};
-use super::{Classes, colour};
+//! Points in the plane or in space as small discs on a white square, coloured by class; very many
+//! as a density picture.
+use super::blend::{Blot, Disc, blend};
+use super::{Classes, colour, density};
 use crate::pictures::raster::{Letters, write_text};
 use candle::Result;
 use image::{Rgb, RgbImage};
 use plotters::prelude::RGBColor;
+use rayon::prelude::*;
 
 /// Points to draw.
 #[derive(Debug, Clone, Copy)]
@@ -15,14 +17,6 @@ pub struct Points<'a> {
     pub n_dims: usize,
     /// Their classes.
     pub classes: &'a Classes,
-}
-
-/// A point on the picture: which it is, centre in pixels, depth from 0 (far) to 1, class.
-pub(super) struct Disc {
-    pub index: usize,
-    pub at: [f64; 2],
-    pub depth: f64,
-    pub class: u32,
 }
 
 /// Where the plot lies on the picture, in pixels.
@@ -42,24 +36,33 @@ const NAME_CHARS: usize = 14;
 /// Draws the points below a title, on a picture of `side`×`side` pixels; where there are labels, a
 /// legend stands on the right and, in the plane, each name where its class is densest.
 ///
+/// From 100,000 finite points on it shows densities: a pixel has the colours of its classes, mixed by
+/// how many points of each cover it, and is darker the more there are, by the logarithm; without
+/// labels along a scale of colours whose lightness falls evenly. In space all points show through,
+/// what is far fainter.
+///
 /// # Errors
 /// When no point is finite, there are not as many classes as points, `n_dims` is neither 2 nor 3,
 /// or `side` is below 200.
 pub fn draw(points: &Points<'_>, title: &str, side: u32) -> Result<RgbImage> {
     let Points { n_dims, classes, .. } = *points;
     let (mut picture, frame) = canvas(points, title, side)?;
-    let discs = placed(points, &frame)?;
-    let opacity = if discs.len() > 20_000 { 0.5 } else { 0.7 };
+    let mut discs = places(points, &frame)?;
     let spacing = frame.side / (discs.len() as f64).sqrt();
-    let radius = (0.2 * spacing).clamp(1.2, 5.) * (f64::from(side) / 1200.).max(0.7);
-    let blots: Vec<Blot> = discs
-        .iter()
-        .map(|disc| {
-            let fog = if n_dims == 3 { 0.3 + 0.7 * disc.depth } else { 1. };
-            Blot { at: disc.at, rgb: rgb(disc.class as usize), opacity: opacity * fog }
-        })
-        .collect();
-    blend(&mut picture, radius, &blots);
+    let zoom = (f64::from(side) / 1200.).max(0.7);
+    let fog = |disc: &Disc| if n_dims == 3 { 0.3 + 0.7 * disc.depth } else { 1. };
+    if discs.len() >= density::LEAST {
+        let colours: Vec<_> = (0..classes.names.len()).map(rgb).collect();
+        let colours = classes.labelled.then_some(&colours[..]);
+        density::draw(&mut picture, density::RADIUS * zoom, &discs, colours, fog);
+    } else {
+        in_turn(&mut discs, n_dims);
+        let opacity = if discs.len() > 20_000 { 0.5 } else { 0.7 };
+        let blot =
+            |disc: &Disc| Blot { at: disc.at, rgb: rgb(disc.class as usize), opacity: opacity * fog(disc) };
+        let blots: Vec<Blot> = discs.iter().map(blot).collect();
+        blend(&mut picture, (0.2 * spacing).clamp(1.2, 5.) * zoom, &blots);
+    }
     if classes.labelled && n_dims == 2 && classes.names.len() <= MOST_NAMES {
         write_names(&mut picture, &discs, &frame, classes, letters_for(side));
     }
@@ -107,38 +110,47 @@ pub(super) fn canvas(points: &Points<'_>, title: &str, side: u32) -> Result<(Rgb
 /// The finite points in the frame, in the order of drawing: in space the farthest first, else
 /// shuffled so that the last class does not cover the others.
 pub(super) fn placed(points: &Points<'_>, frame: &Frame) -> Result<Vec<Disc>> {
-    let rows = points.positions.chunks_exact(points.n_dims).zip(&points.classes.of).enumerate();
-    let finite = rows.filter(|(_, (row, _))| row.iter().all(|x| x.is_finite()));
-    let seen: Vec<(usize, [f64; 3], u32)> =
-        finite.map(|(i, (row, &class))| (i, seen_from_aside(row), class)).collect();
-    ensure!(!seen.is_empty(), "scatter: there must be at least 1 finite point, got none");
-    let range = |axis: usize| {
-        let values = seen.iter().map(|(_, at, _)| at[axis]);
-        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)))
+    let mut discs = places(points, frame)?;
+    in_turn(&mut discs, points.n_dims);
+    Ok(discs)
+}
+
+fn in_turn(discs: &mut [Disc], n_dims: usize) {
+    match n_dims {
+        3 => discs.sort_by(|a, b| a.depth.total_cmp(&b.depth)),
+        _ => shuffle(discs),
+    }
+}
+
+/// The finite points in the frame, as they are given.
+fn places(points: &Points<'_>, frame: &Frame) -> Result<Vec<Disc>> {
+    let Points { positions, n_dims, classes } = *points;
+    let seen = || {
+        let rows = positions.par_chunks_exact(n_dims).zip(&classes.of).enumerate();
+        let finite = rows.filter(|(_, (row, _))| row.iter().all(|x| x.is_finite()));
+        finite.map(|(index, (row, &class))| (index, seen_from_aside(row), class))
     };
-    let [x, y, z] = [0, 1, 2].map(range);
+    let none = || [(f64::INFINITY, f64::NEG_INFINITY); 3];
+    let both = |a: [(f64, f64); 3], b: [(f64, f64); 3]| {
+        std::array::from_fn(|axis| (a[axis].0.min(b[axis].0), a[axis].1.max(b[axis].1)))
+    };
+    let [x, y, z] = seen().map(|(_, at, _)| at.map(|x| (x, x))).reduce(none, both);
+    ensure!(x.0.is_finite(), "scatter: there must be at least 1 finite point, got none");
     let extent = (x.1 - x.0).max(y.1 - y.0);
     // Far below any layout's span, so that equal points lie in the middle.
     let scale = if extent > 0. { 0.97 * frame.side / extent } else { 0. };
     let middle = |centre: f64, low: f64, high: f64, at: f64| centre + (at - (low + high) / 2.) * scale;
-    let mut discs: Vec<Disc> = seen
-        .iter()
-        .map(|&(index, at, class)| Disc {
-            index,
-            at: [
-                middle(frame.left + frame.side / 2., x.0, x.1, at[0]),
-                // The second coordinate grows upwards.
-                2. * (frame.top + frame.side / 2.) - middle(frame.top + frame.side / 2., y.0, y.1, at[1]),
-            ],
-            depth: if z.1 > z.0 { (at[2] - z.0) / (z.1 - z.0) } else { 1. },
-            class,
-        })
-        .collect();
-    match points.n_dims {
-        3 => discs.sort_by(|a, b| a.depth.total_cmp(&b.depth)),
-        _ => shuffle(&mut discs),
-    }
-    Ok(discs)
+    let disc = |(index, at, class): (usize, [f64; 3], u32)| Disc {
+        index,
+        at: [
+            middle(frame.left + frame.side / 2., x.0, x.1, at[0]),
+            // The second coordinate grows upwards.
+            2. * (frame.top + frame.side / 2.) - middle(frame.top + frame.side / 2., y.0, y.1, at[1]),
+        ],
+        depth: if z.1 > z.0 { (at[2] - z.0) / (z.1 - z.0) } else { 1. },
+        class,
+    };
+    Ok(seen().map(disc).collect())
 }
 
 /// A point of the plane as it is; one of space as seen from above on the right, its last coordinate
@@ -307,6 +319,36 @@ mod tests {
         };
         assert!(black(0, legend / 2) > 20 && black(legend / 2, legend + 60) > 20, "names in the plot");
         assert_eq!(short(&names[1]).chars().count(), NAME_CHARS);
+    }
+
+    #[test]
+    fn very_many_points_show_where_they_are_densest_with_names_and_legend() {
+        let n = density::LEAST;
+        // Two squares: the left one has three times as many points, of class 0.
+        let labels: Vec<u32> = (0..n).map(|i| u32::from(i % 4 == 0)).collect();
+        let positions: Vec<f32> = (0..n)
+            .flat_map(|i| {
+                [(i * 7 % 1009) as f32 / 1009. + 3. * (i % 4 == 0) as u8 as f32, (i % 997) as f32 / 997.]
+            })
+            .collect();
+        let classes = Classes::new(n, Some(&labels), None);
+        let points = Points { positions: &positions, n_dims: 2, classes: &classes };
+        let mean = |picture: &RgbImage, x: std::ops::Range<u32>| {
+            let pixels = x.flat_map(|x| (205..215).map(move |y| picture.get_pixel(x, y).0));
+            pixels.fold([0u32; 3], |sum, pixel| std::array::from_fn(|c| sum[c] + u32::from(pixel[c])))
+        };
+        let picture = draw(&points, "", 400).unwrap();
+        let (left, right) = (mean(&picture, 30..50), mean(&picture, 270..290));
+        // Blue, and orange.
+        assert!(left[2] > left[0] && right[0] > right[2], "{left:?} {right:?}");
+        let legend = 400 - legend_width(&classes, Letters::Small) as u32;
+        assert!((0..2).all(|k| inked(&picture, k).iter().any(|(x, _)| *x >= legend)));
+        let one = unlabelled(n);
+        let picture = draw(&Points { classes: &one, ..points }, "", 400).unwrap();
+        let (left, right) = (mean(&picture, 30..50), mean(&picture, 340..360));
+        assert!((0..3).all(|c| left[c] < right[c]), "{left:?} {right:?}");
+        let fewer = Points { positions: &positions[2..], classes: &unlabelled(n - 1), n_dims: 2 };
+        assert!(draw(&fewer, "", 400).unwrap() != picture, "discs below");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Points take turns in an order that mixes classes, in space the nearest first. An image is left
 //! out where it would cover one that stands there: what is seen is whole, and where points are
 //! dense, some of them stand for all.
+use super::blend::Disc;
 use super::colour;
-use super::discs::{Disc, Points, canvas, placed};
+use super::discs::{Points, canvas, placed};
 use crate::pictures::tiles::shades_of;
 use crate::pictures::{can_draw, mosaic};
 use candle::{Device, Error, Result, Tensor};

@@ -103,12 +103,15 @@ impl TsneTrainer {
             )
         }
         self.span = figures.span;
+        let kl = self.kl()?;
+        let fall = |last: Progress| (last.kl - kl) / self.iteration.abs_diff(last.iteration).max(1) as f64;
         Ok(Progress {
             iteration: self.iteration,
             iterations: self.config.iterations_in_all(),
-            kl: self.kl()?,
+            kl,
             gradient_norm: figures.gradient_norm,
             span: figures.span,
+            fall: self.last.map(fall),
         })
     }
 }

@@ -12,7 +12,7 @@ use std::io::Write;
 const TEMPLATE: Template = Template {
     html: include_str!("page.html"),
     style: [COMMON_STYLE, include_str!("page.css")],
-    script: [COMMON_SCRIPT, include_str!("page.js")],
+    script: &[COMMON_SCRIPT, include_str!("page.js")],
 };
 
 /// What is shown of a latent.
@@ -69,7 +69,7 @@ impl LatentsPage<'_> {
     /// # Errors
     /// When a latent names a row that there is not, texts are not as many as rows, a number is not
     /// finite, or `out` refuses.
-    pub fn write(&self, out: &mut impl Write) -> Result<()> {
+    pub fn write(&self, out: &mut dyn Write) -> Result<()> {
         let &Self { title, figures, n_rows, latents, rows, sprites, texts, notes } = self;
         let mut numbers = latents.iter().flat_map(|latent| {
             latent.neighbours.iter().map(|(_, x)| x).chain(latent.top.iter().map(|(_, x)| x))
