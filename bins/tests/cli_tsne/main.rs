@@ -4,6 +4,7 @@
 mod common;
 mod edges;
 mod given;
+mod neighbours;
 mod sparse;
 
 use candle::Device::Cpu;
