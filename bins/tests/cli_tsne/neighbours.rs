@@ -1,6 +1,5 @@
 //! The nearest rows of each row, as files.
 use super::common::{TSNE, number, write_npy};
-use candle::Tensor;
 use std::path::Path;
 
 /// Rows of which some are searched in cells: three features, one after the other of a sequence that
@@ -11,8 +10,11 @@ fn write_rows(folder: &Path, n: usize) {
     write_npy(&folder.join("rows.npy"), [n, 3], &(0..n).flat_map(row).collect::<Vec<f32>>());
 }
 
-fn matrix(path: &Path) -> Tensor {
-    Tensor::read_npy(path).unwrap()
+/// The lines of a file of NumPy.
+fn matrix<T: npyz::Deserialize + Clone>(path: &Path) -> Vec<Vec<T>> {
+    let npy = npyz::NpyFile::new(std::fs::File::open(path).unwrap()).unwrap();
+    let width = npy.shape()[1] as usize;
+    npy.into_vec::<T>().unwrap().chunks(width).map(<[T]>::to_vec).collect()
 }
 
 #[test]
@@ -29,10 +31,10 @@ fn neighbours_are_written_and_a_layout_takes_them() {
     // NumPy's index type.
     let file = std::fs::read(at.join("near/indices.npy")).unwrap();
     let header = String::from_utf8_lossy(&file[10..128]);
-    assert!(header.contains("'descr': '<i8'") && header.contains("'shape': (150, 9)"), "{header}");
-    let indices = matrix(&at.join("near/indices.npy")).to_vec2::<i64>().unwrap();
-    let distances = matrix(&at.join("near/distances.npy")).to_vec2::<f32>().unwrap();
-    let rows = matrix(&at.join("rows.npy")).to_vec2::<f32>().unwrap();
+    assert!(header.contains("'descr': '<i8'") && header.contains("'shape': (150, 9"), "{header}");
+    let indices = matrix::<i64>(&at.join("near/indices.npy"));
+    let distances = matrix::<f32>(&at.join("near/distances.npy"));
+    let rows = matrix::<f32>(&at.join("rows.npy"));
     for i in 0..n {
         let far = |j: usize| -> f64 {
             let squares = rows[i].iter().zip(&rows[j]).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2));
