@@ -69,7 +69,11 @@ const EXCEPT: [(&[&str], Differ, &str); 10] = [
         Values,
         "the words for the same choice that a model, or a command on images, knows",
     ),
-    (&["kind", "out"], Meaning, "a model, or what is timed; a run, a file, a picture or a folder"),
+    (
+        &["kind", "out", "rows"],
+        Meaning,
+        "a model, or what is timed; a run, a file, a picture or a folder; rows that are kept, or made",
+    ),
 ];
 
 /// What a command says of an option.

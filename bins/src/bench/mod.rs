@@ -15,6 +15,7 @@ mod grid;
 mod group;
 mod knn;
 mod memory;
+mod neighbours;
 mod page;
 mod paper;
 mod patch_rbm;
@@ -39,6 +40,7 @@ pub use floor::{Gpu, RbmFloor};
 pub use grid::GridArgs;
 pub use group::GroupArgs;
 pub use knn::KnnArgs;
+pub use neighbours::NeighboursArgs;
 pub use paper::PaperArgs;
 pub use patch_rbm::PatchRbmArgs;
 pub use plots::PlotsArgs;
@@ -100,6 +102,9 @@ pub enum Model {
     Group(GroupArgs),
     /// Nearest neighbours alone, of rows on the device.
     Knn(KnnArgs),
+    /// The approximate search for nearest neighbours to a wanted recall, of a mixture of Gaussians
+    /// in few strong directions.
+    Neighbours(NeighboursArgs),
     /// t-SNE of whole data sets: seconds by stage, and how good the layouts are.
     Tsne(TsneArgs),
     /// Whole commands with default settings, from the command to the prompt: seconds by stage.
@@ -128,6 +133,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Outcome> {
         Model::Grid(args) => grid::run(args)?,
         Model::Group(args) => group::run(args)?,
         Model::Knn(args) => knn::run(args)?,
+        Model::Neighbours(args) => neighbours::run(args)?,
         Model::Tsne(args) => tsne::run(args)?,
         Model::Runs(args) => runs::run(args)?,
         Model::All(args) => all::run(args)?,

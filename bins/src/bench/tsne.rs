@@ -260,7 +260,11 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
             let there = rows.to_device(device)?;
             let mut run = TsneTrainer::new(tsne.config.clone(), tsne.philox, &there)?;
             run.fit()?;
-            last = (run.layout()?.to_device(&Device::Cpu)?, run.seconds(), run.recall());
+            last = (
+                run.layout()?.to_device(&Device::Cpu)?,
+                run.seconds(),
+                run.recall().map(|recall| recall.mean),
+            );
             first.get_or_insert(begin.elapsed().as_secs_f64());
             Ok(())
         })

@@ -5,7 +5,7 @@ use crate::args::prepare::PrepareArgs;
 use crate::args::used::UseArgs;
 use crate::choices::{MetricArg, SplitsArg};
 use crate::completions::CompletionsArgs;
-use crate::options::{Common, DataArgs, RowsArgs, above_zero, at_least_one, not_negative};
+use crate::options::{Common, DataArgs, RowsArgs, above_zero, at_least_one, at_most_one, not_negative};
 use crate::session::SessionArgs;
 use chandlery::tsne::{Metric, Start, TransformConfig, TsneConfig};
 use chandlery_datasets::preparation::StepConfig;
@@ -33,6 +33,13 @@ const EVALUATE: &str = "\
 Examples:
   tsne evaluate runs/TSNE
   tsne evaluate points.npy --data DATA --split test";
+
+/// The same of `neighbours`.
+const NEIGHBOURS: &str = "\
+Examples:
+  tsne neighbours --data DATA --out neighbours
+  tsne neighbours --data DATA --neighbours 15 --metric cosine --recall 0.99 --out neighbours
+  tsne --data DATA --neighbours-from neighbours/indices.npy --distances neighbours/distances.npy";
 
 /// t-SNE: lay rows out in two or three dimensions such that near rows are near.
 ///
@@ -64,8 +71,24 @@ pub enum Command {
     Evaluate(EvaluateArgs),
     /// Draw a layout made by any program: a scatter and an interactive page, as after training.
     Draw(DrawArgs),
+    /// Find the nearest rows of each row, and write them with their distances to .npy files.
+    #[command(after_help = NEIGHBOURS)]
+    Neighbours(NeighboursArgs),
     /// Print completions of this program for a shell.
     Completions(CompletionsArgs),
+}
+
+/// How neighbours are searched; of `train` and of `neighbours`.
+#[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
+pub struct SearchArgs {
+    /// Search neighbours approximately: only in the clusters of rows nearest to each row, which
+    /// finds most of them. Default: true for more than 150,000 rows.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub approximate: Option<bool>,
+    /// Share of the nearest rows that an approximate search must find, above 0 and at most 1. It is
+    /// measured on 512 rows drawn at random.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = at_most_one)]
+    pub recall: f64,
 }
 
 /// Settings of `train`. The run folder keeps them, so that `--resume` needs nothing else.
@@ -85,13 +108,13 @@ pub struct Settings {
     /// largest perplexity.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub neighbours: Option<usize>,
-    /// Search neighbours approximately: only in the clusters of rows nearest to each row, which
-    /// finds most of them. Default: true for more than 150,000 rows.
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with = "neighbours_from")]
-    pub approximate: Option<bool>,
+    /// Whether all rows are searched.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub search: SearchArgs,
     /// Neighbours that were found elsewhere: a .npy file of integers from 0, [n, k]. The row itself
     /// is left out. Needs --distances.
-    #[arg(long, value_name = "FILE", requires = "distances", conflicts_with = "neighbours")]
+    #[arg(long, value_name = "FILE", requires = "distances", conflicts_with_all = ["neighbours", "approximate", "recall"])]
     pub neighbours_from: Option<PathBuf>,
     /// The distances (not squared) of --neighbours-from: a .npy file of floats, [n, k].
     #[arg(long, value_name = "FILE", requires = "neighbours_from")]
@@ -154,7 +177,8 @@ impl Settings {
             further_perplexities: further.to_vec(),
             metric: self.metric.0,
             neighbours: self.neighbours,
-            approximate: self.approximate,
+            approximate: self.search.approximate,
+            recall: self.search.recall,
             start: match self.start {
                 StartArg::Pca => Start::Pca,
                 StartArg::Random => Start::Random,
@@ -312,6 +336,39 @@ pub struct DrawArgs {
     pub common: Common,
 }
 
+/// Arguments of `tsne neighbours`.
+#[derive(Debug, Args)]
+pub struct NeighboursArgs {
+    /// Where rows come from.
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Rows to use; default: all.
+    #[arg(long, value_enum, default_value_t)]
+    pub split: SplitsArg,
+    /// Number of neighbours of each row. The row itself is left out.
+    #[arg(long, alias = "k", value_name = "N", default_value_t = 90, value_parser = at_least_one)]
+    pub neighbours: usize,
+    /// How rows are compared.
+    #[arg(long, value_enum, default_value_t)]
+    pub metric: MetricArg,
+    /// Whether all rows are searched.
+    #[command(flatten)]
+    pub search: SearchArgs,
+    /// Folder to write indices.npy (i64, rows from 0, the nearest first) and distances.npy (f32,
+    /// not squared) to, both [n, N].
+    #[arg(long, value_name = "FOLDER")]
+    pub out: PathBuf,
+    /// How rows are prepared.
+    #[command(flatten)]
+    pub prepare: PrepareArgs,
+    /// Seed of every random draw: the same seed on the same device gives the same bits.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Where it computes, and how it reports.
+    #[command(flatten)]
+    pub common: Common,
+}
+
 fn one_or_more(text: &str) -> Result<f64, String> {
     above_zero(text).ok().filter(|&x| x >= 1.).ok_or_else(|| "must be a number of at least 1".to_owned())
 }
@@ -354,6 +411,7 @@ mod tests {
             (["--exaggeration", "0"], "above 0"),
             (["--momentum", "1"], "below 1"),
             (["--neighbours-from", "a.npy"], "--distances"),
+            (["--recall", "0"], "above 0 and at most 1"),
         ] {
             let err = parse(&flags).unwrap_err();
             assert!(err.to_string().contains(text), "{flags:?}: {err}");

@@ -3,7 +3,7 @@ use crate::progress::Progress;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::evaluation::layout::Measures;
-use chandlery::tsne::{Metric, Neighbours};
+use chandlery::tsne::{Metric, Neighbours, Recall};
 
 /// What is measured one after the other: the divergence, and three [`Measures`].
 const STAGES: u64 = 4;
@@ -42,6 +42,15 @@ pub fn figures_of(measures: &Measures) -> Vec<(String, String)> {
 /// A share in words.
 pub fn percent(share: f64) -> String {
     format!("{:.2} %", 100. * share)
+}
+
+/// How many of the nearest rows were found, and where the share of all rows lies.
+pub fn words_of_recall(recall: &Recall) -> String {
+    let [low, high] = recall.interval.map(percent);
+    match recall.interval[0] < 1. {
+        true => format!("{} (95 % interval {low} to {high})", percent(recall.mean)),
+        false => "all".to_owned(),
+    }
 }
 
 /// Numbers of at most two decimals with commas between them.

@@ -6,7 +6,7 @@
 //! | `choices` | the names of starts |
 //! | `rows` | the rows that are laid out |
 //! | `train` | the command `train` |
-//! | `transform`, `evaluate`, `draw` | the other commands |
+//! | `transform`, `evaluate`, `draw`, `neighbours` | the other commands |
 //! | `figures` | figures of a layout in words |
 //! | `output` | files and pictures of a layout |
 //! | `history` | pictures on the way |
@@ -20,6 +20,7 @@ mod evaluate;
 mod figures;
 mod given;
 mod history;
+mod neighbours;
 mod output;
 mod rows;
 mod train;
@@ -46,6 +47,7 @@ pub fn run(cli: Cli) -> Result<Outcome> {
         Some(Command::Transform(args)) => transform::transform(&args),
         Some(Command::Evaluate(args)) => evaluate::evaluate(&args),
         Some(Command::Draw(args)) => draw::draw(&args),
+        Some(Command::Neighbours(args)) => neighbours::neighbours(&args),
         Some(Command::Completions(args)) => args.print::<Cli>(),
     }
 }

@@ -1,6 +1,6 @@
 //! The command `train`: a layout of all rows.
 use super::args::{Settings, TrainArgs};
-use super::figures::{figures_of, measured, percent, words_of_list};
+use super::figures::{figures_of, measured, words_of_list, words_of_recall};
 use super::history::History;
 use super::output::{Drawn, Shown, both};
 use super::rows::{Rows, read_layout};
@@ -173,8 +173,8 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
     figures.extend(figures_of(&measures));
     // All neighbours are the nearest where all rows were searched.
-    let recall = made.recall().filter(|&recall| recall < 1.);
-    figures.extend(recall.map(|recall| ("nearest rows found".to_owned(), percent(recall))));
+    let recall = made.recall().filter(|recall| recall.interval[0] < 1.);
+    figures.extend(recall.map(|recall| ("nearest rows found".to_owned(), words_of_recall(&recall))));
     figures.push(("layout in".to_owned(), seconds(layout_seconds)));
     let words: Vec<String> = figures.iter().map(|(name, value)| format!("{name} {value}")).collect();
     run.report.line(&words.join(", "))?;

@@ -5,6 +5,7 @@ mod common;
 mod draw;
 mod edges;
 mod given;
+mod neighbours;
 mod sparse;
 
 use candle::Device::Cpu;

@@ -22,7 +22,10 @@
 //
 // select_nearest   a block for each query of a block of products [queries, columns]: rows whose
 //                  bound is below the limit enter its list; where the list is nearly full, a sort
-//                  keeps the `keep` best, and the limit becomes the worst of them
+//                  keeps the `keep` best, and the limit becomes the worst of them. In a search in
+//                  cells (`by_query`) a block of products is of the queries that look at one cell,
+//                  about its centre: the list is that of the query, not of the block, and bounds
+//                  have the query's part
 // rank_nearest     a block for each query: distances of all candidates in f64, the first k by
 //                  distance and row, and whether they are certain
 // refine_nearest   a block for each query that is not certain and block of products: the rows to
@@ -61,6 +64,7 @@ struct Search {
   u64 d, first_query, first_column;
   unsigned columns, k, metric, form, without_self;
   float error, share, slack;
+  unsigned by_query;
 };
 
 // A block of products, null without them, and what bounds take besides.
@@ -90,7 +94,8 @@ __device__ __forceinline__ float key_of(u64 entry) {
 struct Bounds {
   const Search& search;
   const float *products, *squares, *magnitudes, *points;
-  float own;  // the length of the query
+  float own;   // the length of the query
+  float base;  // what all bounds have more
   bool fours;
   float point[FEW];
 
@@ -99,6 +104,7 @@ struct Bounds {
     const size_t q = blockIdx.x;
     products = block.products + q * search.columns;
     own = block.query_magnitudes[q];
+    base = search.by_query && search.form == PRODUCTS ? own * own : 0;
     fours = search.form != ROWS && search.columns % 4 == 0 && search.first_column % 4 == 0;
     if (search.form == ROWS)
 #pragma unroll
@@ -106,7 +112,7 @@ struct Bounds {
   }
 
   __device__ __forceinline__ float bound(float product, float square, float magnitude) const {
-    if (search.form == PRODUCTS) return fmaf(-search.error * own, magnitude, fmaf(-2.f, product, square)) - search.slack;
+    if (search.form == PRODUCTS) return fmaf(-search.error * own, magnitude, fmaf(-2.f, product, square)) + (base - search.slack);
     if (search.metric == COSINE && (own == 0 || magnitude == 0)) return 2;
     return fmaf(search.share, -2.f * product, -search.slack);
   }
@@ -184,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                    const unsigned* left_out, const Search search, const unsigned room, const unsigned keep, const unsigned stored) {
   extern __shared__ u64 entries[];  // [room]
   __shared__ unsigned count;
-  const size_t q = blockIdx.x;
+  const size_t asked = query_of(search, picks), q = search.by_query ? asked : blockIdx.x;
   u64* list = lists + q * stored;
   const Bounds from(search, block);
   const unsigned had = counts[q];
@@ -192,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (unsigned e = threadIdx.x; e < had; e += THREADS) entries[e] = list[e];
   if (threadIdx.x == 0) count = had;
   __syncthreads();
-  const u64 self = left_out_of(search, left_out, query_of(search, picks));
+  const u64 self = left_out_of(search, left_out, asked);
   for (unsigned tile = 0; tile < search.columns; tile += TILE) {
     float bounds[EACH];
     unsigned columns[EACH];
@@ -310,10 +316,11 @@ __device__ __forceinline__ void write_nearest(unsigned* indices, float* distance
 }
 
 // `width` is a power of two of at least `stored`. `farthest` is the distance of the last of the k.
+// Rows of lists are places where `numbers`, [n], is not null: place p is row numbers[p].
 extern "C" __global__ void __launch_bounds__(THREADS)
     rank_nearest(unsigned* indices, float* distances, double* farthest, unsigned char* uncertain, const u64* lists, const unsigned* counts,
-                 const float* limits, const __grid_constant__ Source source, const unsigned* picks, const Search search,
-                 const unsigned stored, const unsigned width, const unsigned keep) {
+                 const float* limits, const __grid_constant__ Source source, const unsigned* picks, const unsigned* numbers,
+                 const Search search, const unsigned stored, const unsigned width, const unsigned keep) {
   extern __shared__ u64 entries[];  // [width], then as many rows
   unsigned* picked = (unsigned*)(entries + width);
   const size_t b = blockIdx.x, q = query_of(search, picks);
@@ -326,7 +333,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     count = keep;
   }
   __syncthreads();
-  for (unsigned e = threadIdx.x; e < count; e += THREADS) picked[e] = (unsigned)entries[e];
+  for (unsigned e = threadIdx.x; e < count; e += THREADS) {
+    const unsigned row = (unsigned)entries[e];
+    picked[e] = numbers ? numbers[row] : row;
+  }
   const Given given = given_of(source, q, search.d);
   measure((double*)entries, picked, count, given, search.d, search.metric);
   sort_measured(entries, picked, count, width);

@@ -16,8 +16,8 @@ pub use layout::{
     layout_divergence, layout_divergence_reference, layout_step_, layout_step_reference, one_direction,
 };
 pub use neighbours::{
-    ApproximateNeighbours, Metric, Neighbours, RowsAboutMean, knn, knn_approximate, knn_of, knn_of_reference,
-    knn_reference, row_distances, rows_about_mean,
+    ApproximateNeighbours, Metric, Neighbours, Recall, RowsAboutMean, knn, knn_approximate, knn_of,
+    knn_of_reference, knn_reference, row_distances, rows_about_mean,
 };
 pub use ranks::{Bound, NearerCounts, count_nearer, count_nearer_reference};
 pub use repulsion::{Repulsion, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference};

@@ -1,6 +1,7 @@
 //! The ops of t-SNE against their references, and what they promise whatever the data.
 #![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
 mod affinities;
+mod approximate;
 mod inputs;
 mod layout;
 mod neighbours;

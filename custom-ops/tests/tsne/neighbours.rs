@@ -1,9 +1,6 @@
 use crate::inputs::*;
 use candle::{DType, Result, Tensor};
-use chandlery_ops::Philox;
-use chandlery_ops::tsne::{
-    Metric, Neighbours, knn, knn_approximate, knn_of, knn_of_reference, knn_reference, row_distances,
-};
+use chandlery_ops::tsne::{Metric, Neighbours, knn, knn_of, knn_of_reference, knn_reference, row_distances};
 
 /// Distances agree to rounding of f32, and rows that differ from those wanted are as near.
 fn assert_same(
@@ -231,36 +228,6 @@ fn errors_name_what_is_wrong() -> Result<()> {
     for (result, want) in cases {
         assert_eq!(message(result), want);
     }
-    Ok(())
-}
-
-/// A cell's rows are the first of its candidates; wide rows of few directions are searched in the
-/// order of a curve.
-#[test]
-fn an_approximate_search_takes_wide_rows_of_few_directions() -> Result<()> {
-    let rows = low_rank(5200, 330, 8, 90)?;
-    for metric in [Metric::Euclidean, Metric::Cosine] {
-        let exact = knn(&rows, 8, metric)?.indices.to_vec2::<u32>()?;
-        let found =
-            knn_approximate(&rows, 8, metric, 3, Philox::new(7, 91))?.neighbours.indices.to_vec2::<u32>()?;
-        let right =
-            exact.iter().zip(&found).map(|(a, b)| a.iter().filter(|j| b.contains(j)).count()).sum::<usize>();
-        assert!(right as f64 > 0.5 * 8. * 5200., "{metric:?}: {right} of {}", 8 * 5200);
-        assert!(
-            found.iter().enumerate().all(|(i, row)| !row.contains(&(i as u32))),
-            "a row is its own neighbour"
-        );
-    }
-    Ok(())
-}
-
-/// Nearly all rows are equal, so that nearly all cells are empty.
-#[test]
-fn an_approximate_search_takes_cells_without_rows() -> Result<()> {
-    let equal = Tensor::ones((6100, 3), DType::F32, &CPU)?;
-    let rows = Tensor::cat(&[&equal, &gaussian(100, 3, 92)?], 0)?;
-    let found = knn_approximate(&rows, 20, Metric::Euclidean, 1, Philox::new(7, 93))?;
-    assert_eq!(found.neighbours.distances.narrow(0, 0, 6100)?.max_all()?.to_scalar::<f32>()?, 0.);
     Ok(())
 }
 

@@ -13,10 +13,11 @@ const GPU_NODES: usize = 256;
 /// The most nodes of a side of a grid.
 pub(super) const MOST_NODES: usize = 2048;
 
+/// The most neighbours of all rows together, of which the graph has twice as many at most.
+const MOST_EDGES: usize = (u32::MAX / 2) as usize;
+
 /// The most rows whose neighbours are all searched by default.
 const MOST_EXACT: usize = 150_000;
-/// Cells that are searched for the neighbours of a row.
-pub(super) const PROBES: usize = 32;
 
 /// How the repulsion between all pairs of points is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,10 +71,12 @@ pub struct TsneConfig {
     /// Neighbours of each row that get an affinity, at least the largest perplexity. Default three
     /// times the largest perplexity.
     pub neighbours: Option<usize>,
-    /// Whether neighbours may be searched in the nearest cells of rows only;
-    /// [`TsneTrainer::recall`](super::TsneTrainer::recall) says how many of the nearest were found.
-    /// Default: with more than 150,000 rows.
+    /// Whether neighbours may be searched in the nearest cells of rows only. Default: with more than
+    /// 150,000 rows.
     pub approximate: Option<bool>,
+    /// The share of the nearest rows that such a search has to find, above 0 and at most 1;
+    /// [`TsneTrainer::recall`](super::TsneTrainer::recall) says what it found. Default 0.95.
+    pub recall: f64,
     /// How repulsion is found. Default: every pair for up to 2,000 points (10,000 on a GPU), beyond
     /// that FFT in 2 dimensions and a tree in 3.
     pub method: Option<Method>,
@@ -151,6 +154,7 @@ impl Default for TsneConfig {
             metric: Metric::Euclidean,
             neighbours: None,
             approximate: None,
+            recall: 0.95,
             method: None,
             theta: 0.5,
             node_distance: 0.5,
@@ -200,6 +204,7 @@ impl TsneConfig {
             )
         }
         at_least_one(OP, "neighbours", self.neighbours.unwrap_or(1))?;
+        range(OP, "recall", self.recall, "above 0 and at most 1", |x| x > 0. && x <= 1.)?;
         if self.n_dims == 3 && self.method == Some(Method::Fft) {
             candle::bail!("{OP}: the method fft is for 2 dimensions, got 3; use barnes-hut or exact")
         }
@@ -237,8 +242,17 @@ impl TsneConfig {
                 n - 1,
                 rounded(largest)
             ),
-            _ => Ok(()),
+            _ => {}
         }
+        let k = self.neighbours_of(n);
+        if n.saturating_mul(k) > MOST_EDGES {
+            candle::bail!(
+                "{OP}: rows times neighbours must be at most {MOST_EDGES}, got {n} rows and {k} neighbours; take at most {} neighbours, or {} rows",
+                MOST_EDGES / n,
+                MOST_EDGES / k
+            )
+        }
+        Ok(())
     }
 
     /// The same for `n` rows, with perplexities that these have: one above a third of a row's
@@ -276,7 +290,7 @@ impl TsneConfig {
     }
 
     /// Whether neighbours of `n` rows are searched in cells.
-    pub(super) fn is_approximate(&self, n: usize) -> bool {
+    pub fn is_approximate(&self, n: usize) -> bool {
         self.approximate.unwrap_or(n > MOST_EXACT)
     }
 

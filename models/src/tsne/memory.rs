@@ -23,6 +23,19 @@ pub struct MemoryNeeds {
 /// Bytes of blocks of products, lists of candidates and parts of sums.
 const BLOCKS: u64 = 96 << 20;
 
+/// Bytes that a search in cells takes beside copies of the rows: the order of the rows; on a GPU also
+/// lists of candidates, and pairs of a row and a cell that are sorted.
+fn of_cells(n: u64, k: u64, on_gpu: bool) -> u64 {
+    const LISTS: u64 = 2 << 30;
+    const PAIRS: u64 = 1 << 26;
+    /// The most cells that a row looks at.
+    const CELLS: u64 = 2048;
+    match on_gpu {
+        true => 32 * n + LISTS.min(20 * n * (k + 33)) + 48 * PAIRS.min(n * CELLS),
+        false => 24 * n,
+    }
+}
+
 impl MemoryNeeds {
     /// The most of all stages.
     pub fn peak(&self) -> u64 {
@@ -35,11 +48,18 @@ impl TsneConfig {
     /// usual, which has at most `2 n k` edges.
     pub fn memory(&self, n: usize, n_features: usize, on_gpu: bool) -> MemoryNeeds {
         let (k, method) = (self.neighbours_of(n) as u64, self.method_for(n, on_gpu));
+        let by_angle = matches!(self.metric, Metric::Cosine | Metric::Correlation);
         let (n, n_features, dims) = (n as u64, n_features as u64, self.n_dims as u64);
         // Indices and distances, twice while queries that were searched again take their places;
         // rows as products take them, and those of the correlation without their means.
         let copies = if on_gpu { 1 } else { 2 } + u64::from(self.metric == Metric::Correlation);
-        let neighbours = 16 * n * (k + 1) + copies * 4 * n * n_features.next_multiple_of(8) + BLOCKS;
+        let (copies, of_cells) = match self.is_approximate(n as usize) {
+            // Rows by cell, and of angles those of length 1.
+            true => (copies + u64::from(by_angle), of_cells(n, k, on_gpu)),
+            false => (copies, 0),
+        };
+        let of_rows = copies * 4 * n * n_features.next_multiple_of(8);
+        let neighbours = 16 * n * (k + 1) + of_rows + of_cells + BLOCKS;
         // Neighbours, their affinities, edges sorted from both ends, and the graph; the CPU makes
         // it in parts.
         let affinities = if on_gpu { 44 } else { 60 } * n * k;
@@ -110,6 +130,16 @@ mod tests {
             error.contains("fewer neighbours than 90 (at least 30)") && error.contains("or the CPU"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn more_edges_than_a_graph_holds_are_refused_before_the_search() {
+        let config = TsneConfig::default();
+        assert!(config.check_neighbours(23_860_929).is_ok());
+        let refused = config.check_neighbours(30_000_000);
+        let error = refused.map_or_else(|error| error.to_string(), |()| String::new());
+        let want = "got 30000000 rows and 90 neighbours; take at most 71 neighbours, or 23860929 rows";
+        assert!(error.contains(want), "{error}");
     }
 
     #[test]

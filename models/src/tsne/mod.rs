@@ -32,7 +32,7 @@
 //! |---|---|
 //! | Barnes-Hut with θ = .5, or all pairs below 2,000 rows | FFT on a grid in 2 dimensions; Barnes-Hut is [`Method::BarnesHut`], over points sorted along a curve, whose cells are judged for 16 neighbouring points together, 32 on a GPU |
 //! | optimisation 1: both directions of an edge in coordinate form, at row pointers that atomic additions move on | both ends merged to one entry of compressed rows, in a fixed order: 8 bytes an entry in place of 12, and the same bits in every run |
-//! | optimisation 2: affinities of the `k` nearest rows, by FAISS | the same, by a search of our own that is exact up to 150,000 rows ([`TsneConfig::approximate`]) |
+//! | optimisation 2: affinities of the `k` nearest rows, by FAISS | the same, by a search of our own that is exact up to 150,000 rows ([`TsneConfig::approximate`]) and finds a wanted share beyond ([`TsneConfig::recall`]) |
 //! | optimisation 3: attraction for both ends of an edge at once | each end by itself, without atomic additions; the step reads an edge and gathers a point twice |
 //! | optimisation 4: what the coordinates of a pair share is computed once | the same |
 //! | points that come out too far are pushed back, and their momentum starts anew | no point moves by more than 5 in a step; his is [`TsneConfig::push_back`] |
@@ -69,7 +69,7 @@ mod start;
 mod transform;
 mod transform_config;
 
-pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours};
+pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours, Recall};
 pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;
 pub use given::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};
@@ -95,7 +95,7 @@ pub struct Tsne {
 /// another.
 #[derive(Debug, Clone, Copy)]
 enum Draw {
-    /// The first centres of the cells of an approximate search.
+    /// The cells of an approximate search, and the rows that its recall is measured on.
     Cells = 1,
     /// Which of several equally far rows are neighbours.
     Ties,

@@ -4,14 +4,13 @@
 //! categories, angles with rows of zeros), the first rows of a file would be neighbours of all
 //! others, and their numbers make structure. So one neighbour more than wanted is searched, and
 //! where the last two are equally far, each row draws among all that are.
-use super::config::PROBES;
 use super::distances::Distances;
 use super::{Affinities, Draw, Metric, Neighbours, TsneConfig};
 use crate::Philox;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::elementwise::{abs, contiguous};
 use chandlery_ops::arrays::gather_rows;
-use chandlery_ops::tsne::{knn, knn_approximate, perplexity_search, symmetrize};
+use chandlery_ops::tsne::{Recall, knn, knn_approximate, perplexity_search, symmetrize};
 use rayon::prelude::*;
 
 /// Rows that are drawn among: all where there are no more, else so many that are drawn anew for
@@ -49,19 +48,19 @@ pub(super) fn in_unit(rows: &Tensor, unit: Option<f64>) -> Result<Tensor> {
     }
 }
 
-/// The neighbours of prepared rows, f32 `[n, n_features]`, and the share of the nearest that was
-/// found. Distances are in some unit, which changes no affinity.
-pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<(Neighbours, f64)> {
+/// The neighbours of prepared rows, f32 `[n, n_features]`, and how many of the nearest they are.
+/// Distances are in some unit, which changes no affinity.
+pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<(Neighbours, Recall)> {
     let (n, metric) = (read.dim(0)?, config.metric);
     let read = &in_unit(read, unit_of(read, metric)?)?;
     let k = config.neighbours_of(n);
     let more = if k + 1 < n && !(read.device().is_cuda() && k >= MOST_ON_GPU) { k + 1 } else { k };
     let (found, recall) = match config.is_approximate(n) {
         true => {
-            let found = knn_approximate(read, more, metric, PROBES, Draw::Cells.of(philox))?;
+            let found = knn_approximate(read, more, metric, config.recall, Draw::Cells.of(philox))?;
             (found.neighbours, found.recall)
         }
-        false => (knn(read, more, metric)?, 1.),
+        false => (knn(read, more, metric)?, Recall::exact(n)),
     };
     if more == k {
         return Ok((found, recall));

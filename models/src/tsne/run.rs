@@ -10,7 +10,7 @@ use super::given::CheckedNeighbours;
 use super::neighbours::{conditional_of, search};
 use super::order::Ordered;
 use super::start::start;
-use super::{Affinities, Embedding, Neighbours, TsneConfig};
+use super::{Affinities, Embedding, Neighbours, Recall, TsneConfig};
 use crate::Philox;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
@@ -80,7 +80,7 @@ pub struct TsneTrainer {
     repulsion: Option<(RepulsionMethod, Arc<Repulsion>)>,
     replay: Option<Replay>,
     seconds: StageSeconds,
-    recall: Option<f64>,
+    recall: Option<Recall>,
     nearest: Option<Neighbours>,
     notes: Vec<String>,
 }
@@ -284,9 +284,9 @@ impl TsneTrainer {
         self.seconds
     }
 
-    /// The share of the nearest rows that the search found, in `[0, 1]`: 1 where all rows were
-    /// searched; none where neighbours were given.
-    pub fn recall(&self) -> Option<f64> {
+    /// How many of the nearest rows the search found: all where all rows were searched; none where
+    /// neighbours were given.
+    pub fn recall(&self) -> Option<Recall> {
         self.recall
     }
 

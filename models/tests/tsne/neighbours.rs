@@ -100,7 +100,8 @@ fn a_perplexity_too_large_for_few_rows_is_lowered_with_a_note() -> Result<()> {
     let folder = tempfile::tempdir()?;
     run.save(&folder.path().join("checkpoint"), &serde_json::Value::Null)?;
     let (again, _) = TsneTrainer::load(&folder.path().join("checkpoint"), &rows, &CPU)?;
-    assert_eq!((again.notes(), again.recall()), (run.notes(), Some(1.)));
+    assert_eq!((again.notes(), again.recall()), (run.notes(), run.recall()));
+    assert_eq!(run.recall().map(|recall| (recall.mean, recall.n_queries)), Some((1., 50)));
     let two = TsneTrainer::new(TsneConfig::default(), Philox::new(7, 0), &rows.narrow(0, 0, 2)?)?;
     assert_eq!(two.config().perplexity, 1.);
     let short = TsneConfig { early_iterations: 5, iterations: 5, ..TsneConfig::default() };

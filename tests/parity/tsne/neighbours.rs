@@ -1,6 +1,6 @@
 //! The nearest rows are those of the reference, and what is no number is refused.
 use super::{CPU, rows};
-use candle::{Result, Tensor};
+use candle::{DType, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 use chandlery_ops::tsne::{
@@ -156,102 +156,82 @@ fn queries_and_rows_may_be_parts_of_one_tensor() -> Result<()> {
 }
 
 #[test]
-fn an_approximate_search_finds_most_neighbours_and_says_how_many() -> Result<()> {
-    let rows = normal((5200, 6), &CPU, Philox::new(90, 10))?;
-    for device in devices()? {
-        let there = rows.to_device(&device)?;
-        let exact = knn(&there, 10, Metric::Euclidean)?.indices.to_vec2::<u32>()?;
-        let share = |found: &chandlery_ops::tsne::Neighbours| -> Result<f64> {
-            let found = found.indices.to_vec2::<u32>()?;
-            let right = exact.iter().zip(&found).map(|(a, b)| a.iter().filter(|j| b.contains(j)).count());
-            Ok(right.sum::<usize>() as f64 / 52_000.)
-        };
-        let search = |probes| knn_approximate(&there, 10, Metric::Euclidean, probes, Philox::new(90, 11));
-        let (few, many) = (search(1)?, search(4)?);
-        let (of_few, of_many) = (share(&few.neighbours)?, share(&many.neighbours)?);
-        assert!(of_few > 0.4 && of_few < of_many && of_many > 0.9, "{of_few} and {of_many}");
-        assert!(
-            (few.recall - of_few).abs() < 0.05 && (many.recall - of_many).abs() < 0.05,
-            "{} and {}",
-            few.recall,
-            many.recall
-        );
-        let found = many.neighbours.indices.to_vec2::<u32>()?;
-        assert!(
-            found.iter().enumerate().all(|(i, row)| !row.contains(&(i as u32))),
-            "a row is its own neighbour"
-        );
-        assert_same_bits(
-            "distances of a second search",
-            &search(4)?.neighbours.distances,
-            &many.neighbours.distances,
-        )?;
-        assert!((share(&search(5)?.neighbours)? - 1.).abs() < 1e-9, "as many probes as cells are exact");
-    }
-    Ok(())
-}
-
-#[test]
-fn an_approximate_search_is_for_every_metric() -> Result<()> {
-    let rows = normal((5200, 6), &CPU, Philox::new(90, 23))?;
-    for device in devices()? {
-        let there = rows.to_device(&device)?;
-        for metric in Metric::ALL {
-            let exact = knn(&there, 10, metric)?;
-            let few = knn_approximate(&there, 10, metric, 4, Philox::new(90, 24))?;
-            assert!(few.recall > 0.8, "{metric:?} on {:?}: {}", device.location(), few.recall);
-            // No row that was found is nearer than the nearest.
-            let (found, nearest) =
-                (few.neighbours.distances.to_vec2::<f32>()?, exact.distances.to_vec2::<f32>()?);
-            for (found, nearest) in found.iter().zip(&nearest) {
-                let near =
-                    found.iter().zip(nearest).all(|(found, nearest)| found * (1. + 1e-5) + 1e-6 >= *nearest);
-                assert!(near, "{metric:?} on {:?}: {found:?} and {nearest:?}", device.location());
+fn an_approximate_search_finds_what_is_wanted_and_says_how_much() -> Result<()> {
+    // Few features are multiplied in f32, many in TF32.
+    for (n, d) in [(12_000, 6), (12_000, 200)] {
+        let few = normal((n, 6), &CPU, Philox::new(90, 10))?;
+        let rows = if d == 6 { few } else { few.matmul(&normal((6, d), &CPU, Philox::new(90, 12))?)? };
+        for device in devices()? {
+            let there = rows.to_device(&device)?;
+            for metric in Metric::ALL {
+                let exact = knn(&there, 10, metric)?.distances.to_vec2::<f32>()?;
+                let search = || knn_approximate(&there, 10, metric, 0.9, Philox::new(90, 11));
+                let found = search()?;
+                let what = format!("{metric:?}, {d} features on {:?}", device.location());
+                let distances = found.neighbours.distances.to_vec2::<f32>()?;
+                let of_row =
+                    |(far, exact): (&Vec<f32>, &Vec<f32>)| far.iter().filter(|&d| *d <= exact[9]).count();
+                let share = distances.iter().zip(&exact).map(of_row).sum::<usize>() as f64 / (10 * n) as f64;
+                assert!(share > 0.87 && found.recall.mean >= 0.9, "{what}: {share}, told {:?}", found.recall);
+                assert!(found.looked_at < 1., "{what}");
+                // No row that was found is nearer than the nearest.
+                for (found, nearest) in distances.iter().zip(&exact) {
+                    let near = found.iter().zip(nearest).all(|(found, nearest)| found >= nearest);
+                    assert!(near, "{what}: {found:?} and {nearest:?}");
+                }
+                let indices = found.neighbours.indices.to_vec2::<u32>()?;
+                let is_own = |(i, row): (usize, &Vec<u32>)| row.contains(&(i as u32));
+                assert!(!indices.iter().enumerate().any(is_own), "{what}: a row is its own neighbour");
+                let again = search()?.neighbours;
+                assert_same_bits(
+                    "distances of a second search",
+                    &again.distances,
+                    &found.neighbours.distances,
+                )?;
+                assert_eq!(again.indices.to_vec2::<u32>()?, indices, "{what}: a second search");
             }
         }
     }
     Ok(())
 }
 
+/// Clusters far apart and tight, half of the rows a dense far cluster, equal rows, zero rows, and
+/// scales whose squares f32 does not hold.
 #[test]
-fn equal_rows_far_from_the_last_block_of_products_are_found_lowest_first() -> Result<()> {
-    // Of three blocks of 8,192 rows only the first holds rows that are as near as the last
-    // neighbour: more than there are candidates.
-    let (n, d, equal, k) = (20_000, 12, 500, 40);
-    let mut all = normal((n, d), &CPU, Philox::new(90, 25))?.flatten_all()?.to_vec1::<f32>()?;
-    all[..equal * d].fill(5.);
-    let rows = Tensor::from_vec(all, (n, d), &CPU)?;
-    for device in devices()? {
-        for metric in Metric::ALL {
-            let found = knn(&rows.to_device(&device)?, k, metric)?;
-            let indices = found.indices.narrow(0, 0, equal)?.to_vec2::<u32>()?;
-            for (i, indices) in indices.iter().enumerate() {
-                let want: Vec<u32> = (0..n as u32).filter(|&j| j as usize != i).take(k).collect();
-                assert!(*indices == want, "{metric:?} on {:?}, row {i}: {indices:?}", device.location());
+fn an_approximate_search_takes_rows_of_any_place_and_scale() -> Result<()> {
+    let n = 12_000;
+    for d in [10, 200] {
+        let noise = normal((n, d), &CPU, Philox::new(90, 23))?;
+        let of = |count: usize| Tensor::new((0..n).map(|i| (i % count) as u32).collect::<Vec<u32>>(), &CPU);
+        let centres = (normal((6, d), &CPU, Philox::new(90, 24))? * 1e4)?;
+        let far = ((&noise * 0.1)? + centres.index_select(&of(6)?, 0)?)?;
+        let dense = (noise.narrow(0, 0, n / 2)? * 1e-3)?;
+        let half = Tensor::cat(&[&dense, &(noise.narrow(0, n / 2, n / 2)? + 100.)?], 0)?;
+        let zeros = noise.broadcast_mul(&of(5)?.gt(0u32)?.to_dtype(DType::F32)?.unsqueeze(1)?)?;
+        let cases = [
+            ("far and tight", far),
+            ("half is dense", half),
+            ("a fifth is zero", zeros),
+            ("1e-25", (&noise * 1e-25)?),
+            ("1e18", (&noise * 1e18)?),
+        ];
+        for device in devices()? {
+            for (what, rows) in &cases {
+                let there = rows.to_device(&device)?;
+                for metric in [Metric::Euclidean, Metric::Cosine] {
+                    let exact = knn(&there, 10, metric)?.distances.to_vec2::<f32>()?;
+                    let found = knn_approximate(&there, 10, metric, 0.8, Philox::new(90, 25))?;
+                    let distances = found.neighbours.distances.to_vec2::<f32>()?;
+                    let of_row =
+                        |(far, exact): (&Vec<f32>, &Vec<f32>)| far.iter().filter(|&d| *d <= exact[9]).count();
+                    let share =
+                        distances.iter().zip(&exact).map(of_row).sum::<usize>() as f64 / (10 * n) as f64;
+                    let what = format!("{what}, {d} features, {metric:?} on {:?}", device.location());
+                    assert!(share > 0.77 && found.recall.mean >= 0.8, "{what}: {share}, {:?}", found.recall);
+                    let indices = found.neighbours.indices.to_vec2::<u32>()?;
+                    assert!(indices.iter().flatten().all(|&j| (j as usize) < n), "{what}: no row");
+                }
             }
-        }
-    }
-    Ok(())
-}
-
-/// The error of a search that must be refused.
-fn message(found: Result<chandlery_ops::tsne::Neighbours>) -> String {
-    found.err().map_or_else(String::new, |e| e.to_string())
-}
-
-#[test]
-fn entries_that_are_not_finite_are_refused_with_their_place() -> Result<()> {
-    for device in devices()? {
-        let mut values = vec![1f32; 40 * 30];
-        values[17 * 30 + 4] = f32::NAN;
-        values[30 * 30] = f32::INFINITY;
-        let rows = Tensor::from_vec(values, (40, 30), &device)?;
-        let clean = rows.zeros_like()?;
-        for metric in Metric::ALL {
-            let error = message(knn(&rows, 3, metric));
-            assert!(error.contains("row 17, column 4"), "{metric:?}: {error}");
-            let error = message(knn_of(&rows, &clean, 3, metric));
-            assert!(error.contains("queries") && error.contains("row 17, column 4"), "{metric:?}: {error}");
         }
     }
     Ok(())

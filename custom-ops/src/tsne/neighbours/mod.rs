@@ -25,7 +25,7 @@
 //! # Ok(()) }
 //! ```
 mod about_mean;
-mod cells;
+mod approximate;
 mod centred;
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -37,8 +37,8 @@ use crate::arrays::elementwise::contiguous;
 use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
 pub use about_mean::{RowsAboutMean, rows_about_mean};
+pub use approximate::{ApproximateNeighbours, Recall, knn_approximate};
 use candle::{CpuStorage, DType, Result, Tensor};
-pub use cells::{ApproximateNeighbours, knn_approximate};
 use centred::centred;
 pub use pairs::row_distances;
 pub use reference::{knn_of_reference, knn_reference};

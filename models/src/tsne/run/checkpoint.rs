@@ -1,6 +1,6 @@
 //! Checkpoints of a descent.
 use super::super::embedding::{Known, named};
-use super::super::{Affinities, TsneConfig};
+use super::super::{Affinities, Recall, TsneConfig};
 use super::{Progress, StageSeconds, TsneTrainer};
 use crate::checkpoint::{self, Checkpoint};
 use candle::{Device, Result, Tensor};
@@ -25,7 +25,7 @@ struct Notes {
     #[serde(with = "checkpoint::place")]
     philox: Philox,
     n_samples: usize,
-    recall: Option<f64>,
+    recall: Option<Recall>,
     seconds: StageSeconds,
     notes: Vec<String>,
     progress: Value,

@@ -22,6 +22,7 @@ mod every;
 mod scan;
 mod space;
 mod vectors;
+mod visit;
 
 use super::{Entries, Knn, Metric, not_finite};
 use candle::Result;
@@ -177,7 +178,7 @@ impl<'a> Pair<'a> {
 }
 
 /// The lengths of rows, and the rows over them; zero rows stay.
-fn units(rows: &[f32], n_features: usize) -> (Vec<f64>, Vec<f32>) {
+pub(super) fn units(rows: &[f32], n_features: usize) -> (Vec<f64>, Vec<f32>) {
     let mut units = vec![0f32; rows.len()];
     let each = units.par_chunks_mut(n_features).zip(rows.par_chunks(n_features));
     let lengths = each.map(|(unit, row)| {

@@ -28,6 +28,7 @@ mod distances;
 mod local;
 mod normalise;
 mod steps;
+mod visit;
 
 use super::{Entries, Knn, LeftOut, Metric, Neighbours, OP, not_finite};
 use crate::core::check::address;
@@ -37,6 +38,7 @@ use candle::{DType, Result, Tensor};
 use distances::distances_;
 use normalise::{Form, Normal, Scale, half_squares};
 use steps::{Candidates, Lists, Rank, Refine, Search, Select};
+pub(super) use visit::unit_rows;
 
 /// Rows of a block of products, and its columns: 32 MiB, of which the L2 of a large GPU holds most.
 const QUERIES: usize = 1024;
@@ -274,6 +276,7 @@ impl Knn<'_> {
             let io = io.maybe("query_lengths", normals.queries.lengths.as_ref());
             let io = io.maybe("lengths", normals.rows.lengths.as_ref()).read("query_squares", &of.squares);
             let io = io.maybe("largest", normals.scale.largest.as_ref()).maybe("picks", picks.as_ref());
+            let io = io.maybe("numbers", None);
             let search = Search::new(self, normals.keys, first, 0);
             io.run(&Rank { search, lists, count })?;
         }

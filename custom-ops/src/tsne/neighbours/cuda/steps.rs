@@ -33,6 +33,11 @@ impl Lists {
         }
         Ok(Self { keep, stored, room })
     }
+
+    /// How many are in so many bytes.
+    pub(super) fn held_in(&self, bytes: usize) -> usize {
+        bytes / (8 * self.stored)
+    }
 }
 
 /// Candidates of a block of queries.
@@ -68,8 +73,10 @@ pub(super) struct Search {
     error: f32,
     share: f32,
     slack: f32,
+    by_query: u32,
 }
-// SAFETY: three words of eight bytes and eight of four, the same layout as the kernel's struct.
+// SAFETY: three words of eight bytes and nine of four, padded to a multiple of eight, the same
+// layout as the kernel's struct.
 unsafe impl DeviceRepr for Search {}
 
 impl Search {
@@ -95,6 +102,20 @@ impl Search {
             error,
             share,
             slack,
+            by_query: 0,
+        }
+    }
+
+    /// The block of queries that look at the `columns` rows from `first_column` on. Their bounds
+    /// are the products or distances themselves.
+    pub(super) fn of_cell(knn: &Knn<'_>, keys: Keys, first_column: usize, columns: usize) -> Self {
+        Self {
+            columns: columns as u32,
+            error: 0.,
+            share: 1.,
+            slack: 0.,
+            by_query: 1,
+            ..Self::new(knn, keys, 0, first_column)
         }
     }
 }
@@ -195,7 +216,8 @@ impl Kernel for Select {
         // a query of all for each of the block, left_out a number for each of all queries, squares
         // and magnitudes [n], points [n, pitch], query_points [count, pitch], query_magnitudes
         // [count]; columns end at n or before. Without products the pitch is 8. A block for each
-        // query sorts `room` entries, a power of two of at least `stored` and a tile.
+        // query sorts `room` entries, a power of two of at least `stored` and a tile. In a search in
+        // cells lists are those of all queries that picks may name, and no query is picked twice.
         unsafe { launch.blocks(self.count, THREADS).shared(room * 8).go() }
     }
 }
@@ -208,22 +230,23 @@ pub(super) struct Rank {
 
 impl Kernel for Rank {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let (written, [lists, counts, limits, source @ .., picks]) = io.parts::<4, 10>()?;
+        let (written, [lists, counts, limits, source @ .., picks, numbers]) = io.parts::<4, 11>()?;
         let [indices, distances, farthest, uncertain] = written;
         let (mut indices, mut distances) = (indices.elements::<u32>()?, distances.elements::<f32>()?);
         let (mut farthest, mut uncertain) = (farthest.elements::<f64>()?, uncertain.elements::<u8>()?);
         let (lists, counts, limits) =
             (lists.elements::<i64>()?, counts.elements::<u32>()?, limits.elements::<f32>()?);
         let (source, picks) = (Source::of(source)?, picks.maybe::<u32>()?);
+        let numbers = numbers.maybe::<u32>()?;
         let Lists { keep, stored, .. } = self.lists;
         let width = stored.next_power_of_two();
         let launch = gpu.launch(OP, FILE, "rank_nearest")?.write(&mut indices).write(&mut distances);
         let launch = launch.write(&mut farthest).write(&mut uncertain).read(&lists).read(&counts);
-        let launch = source.add(launch.read(&limits)).maybe(&picks).num(self.search);
+        let launch = source.add(launch.read(&limits)).maybe(&picks).maybe(&numbers).num(self.search);
         let launch = launch.count(stored).count(width).count(keep);
         // SAFETY: (unsigned*, float*, double*, u8*, const u64*, const unsigned*, const float*,
-        // Source (lengths are null but for the cosine, largest may be null), const unsigned* (may
-        // be null), Search, 3 × unsigned): as for `Select`; indices and distances are [m, k],
+        // Source (lengths are null but for the cosine, largest may be null), 2 × const unsigned*
+        // (may be null), Search, 3 × unsigned): as for `Select`; numbers are [n]; indices and distances are [m, k],
         // farthest, uncertain and query_lengths [m], queries [m, d], query_squares [count], rows
         // [n, d], lengths [n]; k is at most `keep`, which is at most `stored` and `width`; a block
         // for each query holds `width` entries and rows.
