@@ -65,8 +65,9 @@ def test_a_fit_that_an_exception_ends_goes_on(digits, tmp_path, make, after, dev
     file = tmp_path / "made" / "checkpoint.safetensors"
     assert file.exists()
     other = make(random_state=1, device=device, checkpoint=tmp_path / "made")
-    for wrong, rows in ((other, X), (make(random_state=0, device=device, checkpoint=tmp_path / "made"), X[1:])):
-        with pytest.raises(ValueError, match="checkpoint: .* must be of these rows and parameters"):
+    again = make(random_state=0, device=device, checkpoint=tmp_path / "made")
+    for wrong, rows in ((other, X), (again, X[1:])):
+        with pytest.raises(ValueError, match=r"checkpoint: .* must be of these rows and parameters"):
             wrong.fit(rows)
     del estimator._seen
     estimator.fit(X)
@@ -112,7 +113,7 @@ def test_a_layout_goes_on(digits, tmp_path, device):
     with pytest.raises(Stopped):
         estimator.fit(X)
     del estimator._said
-    with pytest.raises(ValueError, match="checkpoint: .* must be of these rows and parameters"):
+    with pytest.raises(ValueError, match=r"checkpoint: .* must be of these rows and parameters"):
         chandlery.TSNE(**{**settings, "perplexity": 11}, checkpoint=tmp_path).fit(X)
     assert np.array_equal(estimator.fit_transform(X), whole.embedding_)
     assert (estimator.n_iter_, estimator.kl_divergence_) == (whole.n_iter_, whole.kl_divergence_)

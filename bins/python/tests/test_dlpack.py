@@ -137,5 +137,5 @@ def test_rows_on_a_gpu_need_an_estimator_there(digits):
         def __dlpack_device__(self):
             return (2, 0)
 
-    with pytest.raises(ValueError, match=r"device: rows are on cuda:0, and|rows are on cuda:0, got device='cpu'"):
+    with pytest.raises(ValueError, match="device: rows are on cuda:0, got device='cpu'"):
         chandlery.PCA(2).fit(Far(digits))

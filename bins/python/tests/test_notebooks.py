@@ -21,7 +21,9 @@ def test_notebook(path, tmp_path, monkeypatch):
     for number, cell in enumerate(json.loads(path.read_text())["cells"]):
         if cell["cell_type"] != "code":
             continue
-        missing = [name for name in cell["metadata"].get("tags", ()) if importlib.util.find_spec(name) is None]
+        missing = [
+            name for name in cell["metadata"].get("tags", ()) if importlib.util.find_spec(name) is None
+        ]
         if set(missing) & set(OPTIONAL):
             continue
         exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec"), names)

@@ -48,7 +48,8 @@ def _taken(X, device):
     there = f"cuda:{number}"
     if _name(device) != there:
         raise ValueError(
-            f"device: rows are on {there}, got device={device!r}; set device={there!r}, or move the rows to the CPU"
+            f"device: rows are on {there}, got device={device!r}; set device={there!r}, "
+            "or move the rows to the CPU"
         )
     return _chandlery.Tensor(X, there)
 

@@ -305,9 +305,7 @@ class MiniBatchDictionaryLearning(Coding, sklearn.decomposition.MiniBatchDiction
                 cost = json.loads(self._learner.step(X[batch]))["objective"]
                 before, atoms = atoms, self._learner.model().tensors()["basis"]
                 self.n_steps_ = step + 1
-                has_ended = bool(
-                    self._check_convergence(X[batch], cost, atoms, before, n, step, n_steps)
-                )
+                has_ended = bool(self._check_convergence(X[batch], cost, atoms, before, n, step, n_steps))
                 costs = (self._ewa_cost, self._ewa_cost_min, self._no_improvement)
                 interrupts.after_step(self._learner, (self.n_steps_, *costs, order, has_ended))
                 if not has_ended and self.callback is not None:

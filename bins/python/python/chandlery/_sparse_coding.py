@@ -103,7 +103,7 @@ def sparse_encode(
     if algorithm not in ("lasso_lars", "lasso_cd", "omp") or (positive and algorithm == "omp"):
         if isinstance(X, _chandlery.Tensor):
             raise ValueError(
-                "algorithm: rows on a GPU are coded by 'lasso_lars', 'lasso_cd' or 'omp' (with positive=False), "
+                "algorithm: rows on a GPU are coded by 'lasso_lars', 'lasso_cd' or 'omp' without positive, "
                 f"got {algorithm!r}"
             )
         # Also refuses what is no algorithm, or cannot be positive.

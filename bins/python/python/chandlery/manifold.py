@@ -292,7 +292,8 @@ class TSNE(Saved, _TheirTSNE):
             centre = X.mean(axis=0)
             return (X - centre).astype(np.float32), None, centre.tolist()
         if isinstance(X, _chandlery.Tensor):
-            raise ValueError(f"metric: must be one of {', '.join(_METRICS)} for rows on a GPU, got {self.metric!r}")
+            names = ", ".join(_METRICS)
+            raise ValueError(f"metric: must be one of {names} for rows on a GPU, got {self.metric!r}")
         distances = X
         if self.metric == "precomputed" and hasattr(X, "toarray"):
             return None, self._of_graph(X), None
