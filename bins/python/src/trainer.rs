@@ -116,8 +116,8 @@ impl Trainer {
 
     /// Trains `epochs` on the rows, of a stack a number for each layer, in minibatches of `batch`
     /// rows; in an order of each epoch drawn by `shuffle`, or in that of the rows. After each epoch
-    /// `callback` gets its metrics as JSON, with `shows_model` also the model, and ends the training
-    /// by returning true.
+    /// `callback` gets its metrics as JSON, with `shows_model` also the model, and ends the
+    /// training by returning true.
     ///
     /// A signal or an exception of `callback` writes the file `checkpoint`, with `note`, as does a
     /// look a minute after the last time; the trainer that `load` makes of it goes on.

@@ -36,11 +36,11 @@ impl Patience {
 
 /// The layout of rows, or of rows of which `neighbours` gives the numbers and distances of the
 /// nearest; `config` is JSON. The layout begins at `start`. After every 50 iterations or less
-/// `callback` gets iteration, divergence, norm of the gradient. Gives the model, its divergence, the
-/// iterations made, and what differs from what was asked for in words.
+/// `callback` gets iteration, divergence, norm of the gradient. Gives the model, its divergence,
+/// the iterations made, and what differs from what was asked for in words.
 ///
-/// A signal or an exception of `callback` writes the file `checkpoint`, with `note`; where it is there
-/// and has this note, the run goes on from it.
+/// A signal or an exception of `callback` writes the file `checkpoint`, with `note`; where it is
+/// there and has this note, the run goes on from it.
 #[pyfunction]
 #[pyo3(signature = (rows, config, seed, *, neighbours=None, start=None, patience=None, callback=None, checkpoint=None, note="", device="cpu"))]
 #[expect(clippy::too_many_arguments, reason = "by keyword")]

@@ -193,8 +193,8 @@ impl Taken {
     ///
     /// # Errors
     /// When the tensor is on another GPU or on no device that is known, when its type is none of
-    /// u8, u32, i16, i32, i64, bf16, f16, f32, f64, when on a GPU its entries lie neither in rows nor in
-    /// columns, or memory is short.
+    /// u8, u32, i16, i32, i64, bf16, f16, f32, f64, when on a GPU its entries lie neither in rows
+    /// nor in columns, or memory is short.
     pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
         let view = self.view()?;
         let memory = memory_of(&view)?;
