@@ -6,7 +6,7 @@
 //! large chunks of that order:
 //!
 //! - a split that fits [`FeedConfig::resident_bytes`] is copied to the device once, and chunks are
-//!   gathered there;
+//!   gathered there; so are those of rows that are there already, see [`Feed::resident`];
 //! - any other is gathered by a thread of its own and crosses through
 //!   [`chandlery_ops::core::ChunkUpload`] (pinned memory and a copy stream on CUDA), the next chunk while the present one is in use; in shuffled epochs the
 //!   first chunk of the next epoch follows the last one.
@@ -14,6 +14,7 @@
 //! Both give the same minibatches in the same order. A minibatch is a view of its chunk: `next`
 //! copies nothing.
 use crate::ahead::{Ahead, Part};
+use crate::on_device::OnDevice;
 pub use crate::order::ORDER_STREAM;
 use crate::order::Orders;
 use crate::source::row_bytes;
@@ -127,6 +128,47 @@ impl Feed {
     /// short.
     pub fn new(split: &Split, device: &Device, config: FeedConfig) -> Result<Self> {
         split.check_labels()?;
+        let fits = config.resident_bytes.is_some_and(|limit| split.size_bytes() <= limit);
+        Self::with_store(split, device, config, |orders, chunk_rows| {
+            if fits {
+                return Ok(Store::Resident(copy_to_device(split, device, chunk_rows)?));
+            }
+            let dtype = split.row_type().dtype();
+            let upload = ChunkUpload::new(device, dtype, chunk_rows, split.n_features())?;
+            Ok(Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, chunk_rows)?)))
+        })
+    }
+
+    /// Prepares a feed of rows that are on a device, `[n_samples, n_features]` u8, bf16, f16 or
+    /// f32, where they stay; without labels. bf16 and f16 become f32.
+    ///
+    /// ```
+    /// use candle::{Device, Tensor};
+    /// use chandlery_datasets::{Feed, FeedConfig};
+    /// # fn main() -> chandlery_datasets::Result<()> {
+    /// let rows = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu)?;
+    /// let mut feed = Feed::resident(&rows, FeedConfig::in_order(2))?;
+    /// feed.start_epoch(0, 0)?;
+    /// assert_eq!(feed.next()?.map(|batch| batch.rows.dims().to_vec()), Some(vec![2, 2]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// When `batch` or `mix` is 0; when `rows` have another shape or type, or none, or a value is not
+    /// finite; when memory is short.
+    pub fn resident(rows: &Tensor, config: FeedConfig) -> Result<Self> {
+        let source = OnDevice::new(rows)?;
+        let rows = source.rows().clone();
+        let split = Split::new(Arc::new(source), None)?;
+        Self::with_store(&split, rows.device(), config, |_, _| Ok(Store::Resident(rows.clone())))
+    }
+
+    fn with_store(
+        split: &Split,
+        device: &Device,
+        config: FeedConfig,
+        store: impl FnOnce(Orders, usize) -> Result<Store>,
+    ) -> Result<Self> {
         let n_samples = split.n_samples();
         if config.batch == 0 || n_samples == 0 {
             return Err(Error::Argument(format!(
@@ -141,14 +183,6 @@ impl Feed {
         let chunk_rows = config.chunk_rows(n_samples, row_bytes(split.rows.as_ref()));
         let FeedConfig { seed, shuffle, mix, .. } = config;
         let orders = Orders { n_samples, seed, shuffle, mix };
-        let fits = config.resident_bytes.is_some_and(|limit| split.size_bytes() <= limit);
-        let store = if fits {
-            Store::Resident(copy_to_device(split, device, chunk_rows)?)
-        } else {
-            let dtype = split.row_type().dtype();
-            let upload = ChunkUpload::new(device, dtype, chunk_rows, split.n_features())?;
-            Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, chunk_rows)?))
-        };
         Ok(Self {
             labels: split.labels.clone(),
             n_features: split.n_features(),
@@ -157,7 +191,7 @@ impl Feed {
             config,
             orders,
             chunk_rows,
-            store,
+            store: store(orders, chunk_rows)?,
             epoch: None,
         })
     }

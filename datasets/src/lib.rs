@@ -94,6 +94,7 @@ mod named;
 mod notes;
 mod npy;
 mod npz;
+mod on_device;
 pub mod open;
 pub mod options;
 mod order;

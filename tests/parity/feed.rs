@@ -176,3 +176,35 @@ fn a_chunk_too_many_is_refused() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn rows_that_are_on_the_device_give_the_minibatches_of_those_that_go_there()
+-> std::result::Result<(), Box<dyn std::error::Error>> {
+    for device in devices()? {
+        let rows = normal((103, 7), &Device::Cpu, Philox::new(5, 0))?;
+        let bytes = (rows.abs()? * 20.)?.to_dtype(DType::U8)?;
+        for rows in [rows.clone(), bytes, rows.to_dtype(DType::F16)?] {
+            let config = || FeedConfig { chunk_bytes: 700, ..FeedConfig::new(20, 3) };
+            let mut there = Feed::resident(&rows.to_device(&device)?, config())?;
+            let mut sent = Feed::new(&Split::from_tensors(&rows, None)?, &device, config())?;
+            assert!(there.is_resident());
+            for epoch in 0..2 {
+                there.start_epoch(epoch, 1)?;
+                sent.start_epoch(epoch, 1)?;
+                while let Some(want) = sent.next()? {
+                    let got = there.next()?.ok_or("as many minibatches")?;
+                    let f32 = |t: &Tensor| t.to_dtype(DType::F32);
+                    assert_same_bits("a minibatch", &f32(&got.rows)?, &f32(&want.rows)?)?;
+                }
+                assert!(there.next()?.is_none());
+            }
+        }
+        let refused =
+            |rows: &Tensor| Feed::resident(rows, FeedConfig::in_order(2)).expect_err("accepted").to_string();
+        let infinite = (rows.to_device(&device)? / 0.)?;
+        assert!(refused(&infinite).contains("must be finite"));
+        assert!(refused(&rows.flatten_all()?).contains("shape [n_samples, n_features]"));
+        assert!(refused(&rows.to_dtype(DType::F64)?).contains("got F64"));
+    }
+    Ok(())
+}

@@ -10,6 +10,7 @@ mod convolution;
 mod corrupt;
 mod dae;
 mod denoising_steps;
+mod dlpack;
 mod draw;
 mod elementwise;
 mod feed;

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 ///
 /// # Errors
 /// `TypeError` for what is no such array.
-pub fn tensor(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+pub fn from_numpy(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let untyped = array.cast::<PyUntypedArray>().map_err(|_| {
         let got = array.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!("chandlery: arrays must be NumPy arrays, got {got}"))
@@ -56,35 +56,4 @@ pub fn array<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
 fn typed<'py, T: Element + WithDType>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let values = t.flatten_all().and_then(|t| t.to_vec1::<T>()).map_err(|e| exception(&e))?;
     Ok(PyArray1::from_vec(py, values).reshape(t.dims())?.into_any())
-}
-
-/// The device of a name: `cpu`, `cuda` or `cuda:N`.
-///
-/// # Errors
-/// `ValueError` for another name, `RuntimeError` where there is no such GPU.
-pub fn device(name: &str) -> PyResult<Device> {
-    let ordinal = match name {
-        "cpu" => return Ok(Device::Cpu),
-        "cuda" => Some(0),
-        other => other.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
-    };
-    let Some(ordinal) = ordinal else {
-        return Err(PyValueError::new_err(format!("device: must be cpu, cuda or cuda:N, got {name}")));
-    };
-    if !cfg!(feature = "cuda") {
-        return Err(pyo3::exceptions::PyRuntimeError::new_err(format!(
-            "device: this build has no CUDA, got {name}; build it with `maturin build --features cuda`, or use cpu"
-        )));
-    }
-    chandlery_ops::core::cuda_device(ordinal).map_err(|e| {
-        pyo3::exceptions::PyRuntimeError::new_err(format!("device: {name}: {e}; see `nvidia-smi`"))
-    })
-}
-
-/// The name of a device as [`device`] takes it.
-pub fn device_name(device: &Device) -> String {
-    match device.location() {
-        candle::DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),
-        _ => "cpu".to_owned(),
-    }
 }

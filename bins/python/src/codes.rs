@@ -1,6 +1,8 @@
 //! Functions of arrays: sparse codes, neighbours, principal components.
-use crate::arrays::{array, device as opened, tensor};
+use crate::arrays::array;
+use crate::device::device as opened;
 use crate::errors::run;
+use crate::tensors::{array_like, tensor};
 use candle::{DType, Error, Result, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::{Init, init};
@@ -42,6 +44,7 @@ pub fn lasso<'py>(
     start: Option<&Array<'py>>,
     device: &str,
 ) -> PyResult<(Array<'py>, usize)> {
+    let like = signals;
     let (signals, dictionary, device) = (tensor(signals)?, tensor(dictionary)?, opened(device)?);
     let start = start.map(tensor).transpose()?;
     let lasso = Lasso { nonnegative, tolerance, max_iterations, ..Lasso::new(beta) };
@@ -58,7 +61,7 @@ pub fn lasso<'py>(
             Ok(activations.dense)
         })
     })?;
-    Ok((array(py, &codes)?, stopped.into_inner()))
+    Ok((array_like(like, &codes)?, stopped.into_inner()))
 }
 
 /// Codes `[m, n]` of signals `[m, p]` over a dictionary `[n, p]` by orthogonal matching pursuit, of
@@ -74,6 +77,7 @@ pub fn omp<'py>(
     nonnegative: bool,
     device: &str,
 ) -> PyResult<Array<'py>> {
+    let like = signals;
     let (signals, dictionary, device) = (tensor(signals)?, tensor(dictionary)?, opened(device)?);
     let errors = errors.map(tensor).transpose()?;
     let codes = run(py, |python| {
@@ -86,7 +90,7 @@ pub fn omp<'py>(
             bomp(&part(&signals)?, &dictionary, &pursuit)?.to_dense()
         })
     })?;
-    array(py, &codes)
+    array_like(like, &codes)
 }
 
 /// The `k` nearest other rows of each row, or those of `rows` nearest to each of `queries`: their
@@ -152,4 +156,24 @@ pub fn pca<'py>(
         Ok((pca, total))
     })?;
     Ok((array(py, pca.mean())?, array(py, pca.components())?, array(py, pca.variance())?, total))
+}
+
+/// Coordinates of rows along directions, `(rows − mean) · directionsᵀ`.
+#[pyfunction]
+#[pyo3(signature = (rows, mean, directions, device="cpu"))]
+pub fn project<'py>(
+    py: Python<'py>,
+    rows: &Array<'py>,
+    mean: &Array<'py>,
+    directions: &Array<'py>,
+    device: &str,
+) -> PyResult<Array<'py>> {
+    let like = rows;
+    let (rows, mean, directions) = (tensor(rows)?, tensor(mean)?, tensor(directions)?);
+    let device = opened(device)?;
+    let found = run(py, |_| {
+        let on_device = |t: &Tensor| t.to_device(&device);
+        on_device(&rows)?.broadcast_sub(&on_device(&mean)?)?.matmul(&on_device(&directions)?.t()?)
+    })?;
+    array_like(like, &found)
 }

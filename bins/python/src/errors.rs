@@ -1,6 +1,7 @@
 //! Work without the interpreter's lock, and its failures as Python's exceptions.
 use candle::Error;
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use chandlery_ops::core::keep_current;
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -50,11 +51,29 @@ pub fn run<T: Send>(
     work: impl FnOnce(&Interpreter) -> candle::Result<T> + Send,
 ) -> PyResult<T> {
     let python = Interpreter { exception: Mutex::new(None), looked: Mutex::new(Instant::now()) };
-    let result = py.detach(|| caught(|| work(&python)));
+    let result = py.detach(|| caught(|| keep_current(|| work(&python))));
     match python.exception.into_inner().ok().flatten() {
         Some(exception) => Err(exception),
         None => result,
     }
+}
+
+/// What is said of a checkpoint of another training.
+pub fn of_another(path: &std::path::Path) -> String {
+    format!(
+        "checkpoint: {} must be of these rows and parameters, and is of others; remove it, or give another folder",
+        path.display()
+    )
+}
+
+/// Says in a warning that a checkpoint could not be written, where an exception is on its way
+/// already.
+pub fn warned(python: &Interpreter, saved: candle::Result<()>) {
+    let Err(error) = saved else { return };
+    let text = format!("checkpoint: it was not written: {}", first_lines(&error));
+    let text = std::ffi::CString::new(text.replace('\0', " ")).unwrap_or_default();
+    // That the warning became an exception changes nothing: the first one counts.
+    let _ = python.call(|py| PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1));
 }
 
 /// The result of `work`; a panic becomes a `RuntimeError`.

@@ -1,7 +1,9 @@
 //! The class `Model`.
-use crate::arrays::{array, device as opened, device_name, tensor};
+use crate::arrays::array;
+use crate::device::{device as opened, device_name};
 use crate::errors::{Interpreter, of_files, run};
 use crate::models::{AnyModel, Drawn, Given, Stored, kind, kind_of, make, with};
+use crate::tensors::{Tensor as Held, array_like, tensor};
 use candle::{DType, Result, Tensor};
 use chandlery::pretrained::model_type;
 use chandlery::{Layered, Model as _, Philox};
@@ -39,12 +41,13 @@ impl Model {
         rows: &Bound<'py, PyAny>,
         f: impl Fn(&AnyModel, &Tensor) -> Result<Tensor> + Send + Sync,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let like = rows;
         let rows = tensor(rows)?;
         let made = run(py, |python| {
             let rows = rows.to_device(with!(&self.0, m => m.device()))?;
             by_blocks(&rows, python, |rows| f(&self.0, rows))
         })?;
-        array(py, &made)
+        array_like(like, &made)
     }
 }
 
@@ -140,6 +143,14 @@ impl Model {
             dict.set_item(name, array(py, &t)?)?;
         }
         Ok(dict)
+    }
+
+    /// A parameter where it is.
+    fn tensor(&self, py: Python<'_>, name: &str) -> PyResult<Held> {
+        run(py, |_| match self.0.state()?.remove(name) {
+            Some(t) => Ok(Held(t)),
+            None => self.0.lacks(name),
+        })
     }
 
     #[expect(clippy::type_complexity, reason = "what pickle asks for")]

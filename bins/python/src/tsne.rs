@@ -1,22 +1,26 @@
 //! t-SNE.
-use crate::arrays::{array, device as opened, tensor};
-use crate::errors::run;
+use crate::device::device as opened;
+use crate::errors::{run, warned};
 use crate::model::Model;
 use crate::models::AnyModel;
+use crate::tensors::{array_like, tensor};
 use candle::{DType, Error, Tensor};
 use chandlery::tsne::{GivenNeighbours, Neighbours, Progress, TransformConfig, TsneConfig, TsneTrainer};
 use chandlery::{FullBatchTrainer, Philox, Trainer};
 use pyo3::prelude::*;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 type Array<'py> = Bound<'py, PyAny>;
 
 /// Ends a descent whose divergence was no less for a number of iterations.
 struct Patience {
     iterations: usize,
-    /// The least divergence, and the iteration that had it.
-    best: Option<(f64, usize)>,
+    best: Best,
 }
+
+/// The least divergence, and the iteration that had it.
+type Best = Option<(f64, usize)>;
 
 impl Patience {
     fn is_over(&mut self, seen: &Progress) -> bool {
@@ -32,10 +36,13 @@ impl Patience {
 
 /// The layout of rows, or of rows of which `neighbours` gives the numbers and distances of the
 /// nearest; `config` is JSON. The layout begins at `start`. After every 50 iterations or less
-/// `callback` gets iteration, divergence, norm of the gradient. Gives the model, its divergence, the
-/// iterations made, and what differs from what was asked for in words.
+/// `callback` gets iteration, divergence, norm of the gradient. Gives the model, its divergence,
+/// the iterations made, and what differs from what was asked for in words.
+///
+/// A signal or an exception of `callback` writes the file `checkpoint`, with `note`; where it is
+/// there and has this note, the run goes on from it.
 #[pyfunction]
-#[pyo3(signature = (rows, config, seed, *, neighbours=None, start=None, patience=None, callback=None, device="cpu"))]
+#[pyo3(signature = (rows, config, seed, *, neighbours=None, start=None, patience=None, callback=None, checkpoint=None, note="", device="cpu"))]
 #[expect(clippy::too_many_arguments, reason = "by keyword")]
 pub fn tsne(
     py: Python<'_>,
@@ -46,6 +53,8 @@ pub fn tsne(
     start: Option<&Array<'_>>,
     patience: Option<usize>,
     callback: Option<Py<PyAny>>,
+    checkpoint: Option<PathBuf>,
+    note: &str,
     device: &str,
 ) -> PyResult<(Model, f64, usize, Vec<String>)> {
     let (rows, start) = (rows.map(tensor).transpose()?, start.map(tensor).transpose()?);
@@ -55,25 +64,43 @@ pub fn tsne(
         let config: TsneConfig =
             serde_json::from_str(config).map_err(|e| Error::Msg(format!("TsneConfig: {e}")))?;
         let (early, philox) = (config.early_iterations, Philox::new(seed, 0));
-        let mut run = match (&rows, &neighbours) {
-            (Some(rows), None) => TsneTrainer::new(config, philox, &rows.to_device(&device)?)?,
-            (None, Some((indices, distances))) => {
-                TsneTrainer::from_neighbours(config, philox, &given(indices, distances)?.on(&device)?)?
+        let rows = rows.map(|rows| rows.to_device(&device)).transpose()?;
+        let begun = checkpoint.as_ref().filter(|path| path.exists());
+        let (mut run, best) = match (&rows, &neighbours, begun) {
+            (rows, _, Some(path)) => {
+                let (run, progress) = TsneTrainer::restored(path, rows.as_ref(), &device)?;
+                let (of, best) = serde_json::from_value::<(String, Best)>(progress).map_err(Error::wrap)?;
+                if of != note {
+                    candle::bail!("{}", crate::errors::of_another(path))
+                }
+                (run, best)
+            }
+            (Some(rows), None, _) => (TsneTrainer::new(config, philox, rows)?, None),
+            (None, Some((indices, distances)), _) => {
+                let neighbours = given(indices, distances)?.on(&device)?;
+                (TsneTrainer::from_neighbours(config, philox, &neighbours)?, None)
             }
             _ => candle::bail!("tsne: either rows or neighbours must be given"),
         };
-        if let Some(start) = &start {
+        if let (Some(start), None) = (&start, begun) {
             run = run.start_at(start)?;
         }
         python.check()?;
-        let mut patience = patience.map(|iterations| Patience { iterations, best: None });
-        run.fit_with(|_, seen| {
-            python.check()?;
-            if let Some(callback) = &callback {
-                let figures = (seen.iteration, seen.kl, seen.gradient_norm);
-                python.call(|py| callback.call1(py, figures))?;
+        let mut patience = Patience { iterations: patience.unwrap_or(usize::MAX), best };
+        run.fit_with(|run, seen| {
+            let is_over = seen.iteration > early && patience.is_over(seen);
+            let looked = python.check().and_then(|()| match &callback {
+                None => Ok(()),
+                Some(callback) => {
+                    let figures = (seen.iteration, seen.kl, seen.gradient_norm);
+                    python.call(|py| callback.call1(py, figures)).map(drop)
+                }
+            });
+            if let (Err(_), Some(path)) = (&looked, &checkpoint) {
+                let progress = serde_json::to_value((note, patience.best)).map_err(Error::wrap)?;
+                warned(python, run.save(path, &progress));
             }
-            let is_over = seen.iteration > early && patience.as_mut().is_some_and(|it| it.is_over(seen));
+            looked?;
             Ok(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         let kl = run.metrics()?.kl;
@@ -106,6 +133,7 @@ pub fn tsne_transform<'py>(
     rows: &Array<'py>,
     config: &str,
 ) -> PyResult<Array<'py>> {
+    let like = rows;
     let rows = tensor(rows)?;
     let places = run(py, |_| {
         let AnyModel::Embedding(embedding) = &model.0 else { return model.0.lacks("layout") };
@@ -113,5 +141,5 @@ pub fn tsne_transform<'py>(
             serde_json::from_str(config).map_err(|e| Error::Msg(format!("TransformConfig: {e}")))?;
         embedding.transform_with(&rows, &config)
     })?;
-    array(py, &places)
+    array_like(like, &places)
 }

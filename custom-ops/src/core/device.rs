@@ -22,6 +22,16 @@ pub fn cuda_device(ordinal: usize) -> Result<Device> {
     candle::bail!("cuda_device: this build has no CUDA for GPU {ordinal}; build with the feature `cuda`")
 }
 
+/// Runs `work`, and then makes the GPU current in this thread that was so before: candle makes its
+/// own current, and libraries such as PyTorch go by what they find. Nothing without the feature
+/// `cuda`.
+pub fn keep_current<T>(work: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "cuda")]
+    return crate::core::cuda::keep_current(work);
+    #[cfg(not(feature = "cuda"))]
+    work()
+}
+
 /// How many GPUs this process sees (`CUDA_VISIBLE_DEVICES` applies); none without the feature `cuda`.
 ///
 /// # Errors

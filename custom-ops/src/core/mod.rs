@@ -10,6 +10,7 @@ pub(crate) mod check;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub mod device;
+pub mod dlpack;
 pub mod draw;
 pub(crate) mod fused;
 pub(crate) mod late;
@@ -27,7 +28,7 @@ pub mod upload;
 pub(crate) mod vector;
 
 pub use binarize::{bernoulli, bernoulli_into_, bernoulli_into_reference};
-pub use device::{cuda_device, device_name, free_memory, most_memory, n_gpus};
+pub use device::{cuda_device, device_name, free_memory, keep_current, most_memory, n_gpus};
 pub use draw::{Draws, normal, normal_, uniform, uniform_};
 pub use philox::{Philox, PhiloxRng};
 pub use replay::Replay;

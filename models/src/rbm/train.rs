@@ -232,6 +232,15 @@ impl RbmTrainer {
         &self.lower
     }
 
+    /// A copy of the hidden units, `[batch, n_hidden]` 0 and 1, where the persistent chains are; of a
+    /// training without such chains what was drawn last.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn chains(&self) -> Result<Tensor> {
+        self.buffers.chains()?.copy()
+    }
+
     /// Everything that the next step depends on, by name, of all ranks.
     fn state(&self) -> Result<Vec<(&'static str, Tensor)>> {
         match &self.gathered_state {

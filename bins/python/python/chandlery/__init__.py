@@ -1,5 +1,6 @@
 """Unsupervised models of the Rust library Chandlery, with the conventions of scikit-learn."""
 
+from . import _libraries  # noqa: F401  (before the module that needs them)
 from ._chandlery import HAS_CUDA
 from ._chandlery import VERSION as __version__
 from .decomposition import PCA, DictionaryLearning, MiniBatchDictionaryLearning, SparseCoder, sparse_encode

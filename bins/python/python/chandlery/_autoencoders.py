@@ -24,7 +24,7 @@ class DenoisingAutoencoder(Stack):
         Step along the mean gradient of a batch.
     batch_size : int, default=8
         Rows of a batch.
-    n_iter, verbose, random_state, device
+    n_iter, verbose, random_state, device, checkpoint
         As for :class:`DBN`.
 
     Attributes
@@ -55,6 +55,7 @@ class DenoisingAutoencoder(Stack):
         verbose=0,
         random_state=None,
         device="cpu",
+        checkpoint=None,
     ):
         self.n_components = n_components
         self.corruption = corruption
@@ -65,6 +66,7 @@ class DenoisingAutoencoder(Stack):
         self.verbose = verbose
         self.random_state = random_state
         self.device = device
+        self.checkpoint = checkpoint
 
     def _config(self, n_features):
         layers = self._layers(n_features)
@@ -103,7 +105,7 @@ default="top-k"
         Rows of a batch.
     n_iter : int, default=10
         Passes over the rows.
-    verbose, random_state, device
+    verbose, random_state, device, checkpoint
         As for :class:`DBN`.
 
     Attributes
@@ -137,6 +139,7 @@ default="top-k"
         verbose=0,
         random_state=None,
         device="cpu",
+        checkpoint=None,
     ):
         self.n_components = n_components
         self.kind = kind
@@ -148,6 +151,7 @@ default="top-k"
         self.verbose = verbose
         self.random_state = random_state
         self.device = device
+        self.checkpoint = checkpoint
 
     def _is_classical(self):
         return self.kind == "kullback-leibler"

@@ -6,9 +6,11 @@ import time
 import numpy as np
 import sklearn.neural_network
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import _chandlery
+from ._arrays import any_kind, validated
+from ._checkpoint import CONSTRAINT, Checkpoint
 from ._model import Saved
 from ._shared import dense, seed_of
 
@@ -35,6 +37,9 @@ class BernoulliRBM(Saved, sklearn.neural_network.BernoulliRBM):
         Where the seed comes from.
     device : str, default="cpu"
         "cpu", "cuda" or "cuda:N".
+    checkpoint : path-like, default=None
+        Folder where an interrupted ``fit`` leaves its state, and from which the next one of the same
+        rows and parameters goes on to the same bits.
 
     Attributes
     ----------
@@ -44,6 +49,8 @@ class BernoulliRBM(Saved, sklearn.neural_network.BernoulliRBM):
         Biases of the hidden units.
     intercept_visible_ : ndarray of shape (n_features,)
         Biases of the visible units.
+    h_samples_ : ndarray of shape (batch_size, n_components)
+        Hidden units where the persistent chains are.
     n_features_in_ : int
         Number of features seen during fit.
     """
@@ -51,6 +58,7 @@ class BernoulliRBM(Saved, sklearn.neural_network.BernoulliRBM):
     _parameter_constraints: dict = {
         **sklearn.neural_network.BernoulliRBM._parameter_constraints,
         "device": [str],
+        **CONSTRAINT,
     }
 
     _kinds = ("rbm",)
@@ -65,6 +73,7 @@ class BernoulliRBM(Saved, sklearn.neural_network.BernoulliRBM):
         verbose=0,
         random_state=None,
         device="cpu",
+        checkpoint=None,
     ):
         super().__init__(
             n_components,
@@ -75,6 +84,7 @@ class BernoulliRBM(Saved, sklearn.neural_network.BernoulliRBM):
             random_state=random_state,
         )
         self.device = device
+        self.checkpoint = checkpoint
 
     def _begin(self, n_features):
         random_state = check_random_state(self.random_state)
@@ -89,7 +99,6 @@ class BernoulliRBM(Saved, sklearn.neural_network.BernoulliRBM):
             # scikit-learn takes any numbers.
             "any_range": True,
         }
-        self._n_features_out = self.n_components
         return _chandlery.Trainer(model, json.dumps(training), seed_of(random_state))
 
     def _take(self, model, dtype):
@@ -121,9 +130,10 @@ class BernoulliRBM(Saved, sklearn.neural_network.BernoulliRBM):
         return self._take(self._model, np.float32)
 
     def _checked(self, X, reset):
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
+        X = validated(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
         return dense(X)
 
+    @any_kind
     def fit(self, X, y=None):
         """Train on the rows.
 
@@ -140,22 +150,42 @@ class BernoulliRBM(Saved, sklearn.neural_network.BernoulliRBM):
         """
         self._validate_params()
         X = self._checked(X, True)
-        self._learner = self._begin(X.shape[1])
-        rows = X.astype(np.float32, copy=False)
-        if not self.verbose:
-            self._learner.fit(rows, [self.n_iter], self.batch_size)
-            return self._take(self._learner.model(), X.dtype)
-        # Pass by pass, with a look at the model after each.
-        for iteration in range(1, self.n_iter + 1):
-            began = time.monotonic()
-            self._learner.fit(rows, [1], self.batch_size)
-            score = self._take(self._learner.model(), X.dtype).score_samples(X).mean()
+        checkpoint = Checkpoint(self, X)
+        self._learner = checkpoint.trainer("rbm", self.device) or self._begin(X.shape[1])
+        self._n_features_out = self.n_components
+        self._learner.fit(
+            X.astype(np.float32, copy=False),
+            [self.n_iter],
+            self.batch_size,
+            callback=self._reporter(X) if self.verbose else None,
+            shows_model=bool(self.verbose),
+            **checkpoint.arguments(),
+        )
+        checkpoint.done()
+        return self._take(self._learner.model(), X.dtype)._see_chains()
+
+    def _reporter(self, X):
+        """What prints a line after each pass."""
+        rows = X.numpy() if isinstance(X, _chandlery.Tensor) else X
+        iteration, began = 0, time.monotonic()
+
+        def said(_, model):
+            nonlocal iteration, began
+            iteration += 1
+            score = self._take(model, rows.dtype).score_samples(rows).mean()
             print(
                 f"[{type(self).__name__}] Iteration {iteration}, pseudo-likelihood = {score:.2f}, "
                 f"time = {time.monotonic() - began:.2f}s"
             )
-        return self._take(self._learner.model(), X.dtype)
+            began = time.monotonic()
 
+        return said
+
+    def _see_chains(self):
+        self.h_samples_ = self._learner.chains().astype(self.components_.dtype, copy=False)
+        return self
+
+    @any_kind
     def partial_fit(self, X, y=None):
         """Make a step on the rows of one batch.
 
@@ -175,10 +205,12 @@ class BernoulliRBM(Saved, sklearn.neural_network.BernoulliRBM):
         X = self._checked(X, is_first)
         if is_first:
             self._learner = self._begin(X.shape[1])
+            self._n_features_out = self.n_components
         for first in range(0, X.shape[0], self.batch_size):
             self._learner.step(X[first : first + self.batch_size].astype(np.float32))
-        return self._take(self._learner.model(), X.dtype)
+        return self._take(self._learner.model(), X.dtype)._see_chains()
 
+    @any_kind
     def transform(self, X):
         """The probabilities that hidden units are on.
 

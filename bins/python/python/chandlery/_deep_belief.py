@@ -39,6 +39,9 @@ class DBN(Stack):
         Where the seed comes from.
     device : str, default="cpu"
         "cpu", "cuda" or "cuda:N".
+    checkpoint : path-like, default=None
+        Folder where an interrupted ``fit`` leaves its state, and from which the next one of the same
+        rows and parameters goes on to the same bits.
 
     Attributes
     ----------
@@ -76,6 +79,7 @@ class DBN(Stack):
         verbose=0,
         random_state=None,
         device="cpu",
+        checkpoint=None,
     ):
         self.n_components = n_components
         self.visible = visible
@@ -89,6 +93,7 @@ class DBN(Stack):
         self.verbose = verbose
         self.random_state = random_state
         self.device = device
+        self.checkpoint = checkpoint
 
     def _config(self, n_features):
         layers = self._layers(n_features)
@@ -148,7 +153,7 @@ class ConvRBM(Learned):
         Mean activation that is wanted of each hidden unit, in (0, 1).
     sparsity_cost : float, default=1.0
         Weight of this wish.
-    batch_size, n_iter, verbose, random_state, device
+    batch_size, n_iter, verbose, random_state, device, checkpoint
         As for :class:`DBN`.
 
     Attributes
@@ -189,6 +194,7 @@ class ConvRBM(Learned):
         verbose=0,
         random_state=None,
         device="cpu",
+        checkpoint=None,
     ):
         self.image_shape = image_shape
         self.n_filters = n_filters
@@ -204,6 +210,7 @@ class ConvRBM(Learned):
         self.verbose = verbose
         self.random_state = random_state
         self.device = device
+        self.checkpoint = checkpoint
 
     def _config(self, n_features):
         height, width, planes = (*self.image_shape, 1)[:3]

@@ -1,13 +1,14 @@
 """Dictionary learning."""
 
 import json
-from itertools import cycle
+from itertools import cycle, islice
 
 import numpy as np
 import sklearn.decomposition
 from sklearn.utils import check_random_state, gen_batches
-from sklearn.utils.validation import validate_data
 
+from ._arrays import any_kind, validated
+from ._checkpoint import CONSTRAINT, Checkpoint, Interrupts
 from ._shared import seed_of
 from ._sparse_coding import Coding, lasso
 
@@ -32,6 +33,9 @@ class DictionaryLearning(Coding, sklearn.decomposition.DictionaryLearning):
         The library takes all cores, or as many as ``RAYON_NUM_THREADS`` says.
     device : str, default="cpu"
         "cpu", "cuda" or "cuda:N".
+    checkpoint : path-like, default=None
+        Folder where an interrupted ``fit`` leaves its state, and from which the next one of the same
+        rows and parameters goes on to the same bits.
 
     Attributes
     ----------
@@ -48,6 +52,7 @@ class DictionaryLearning(Coding, sklearn.decomposition.DictionaryLearning):
     _parameter_constraints: dict = {
         **sklearn.decomposition.DictionaryLearning._parameter_constraints,
         "device": [str],
+        **CONSTRAINT,
     }
 
     def __init__(
@@ -72,6 +77,7 @@ class DictionaryLearning(Coding, sklearn.decomposition.DictionaryLearning):
         positive_dict=False,
         transform_max_iter=1000,
         device="cpu",
+        checkpoint=None,
     ):
         super().__init__(
             n_components,
@@ -94,7 +100,9 @@ class DictionaryLearning(Coding, sklearn.decomposition.DictionaryLearning):
             transform_max_iter=transform_max_iter,
         )
         self.device = device
+        self.checkpoint = checkpoint
 
+    @any_kind
     def fit_transform(self, X, y=None):
         """Learn the atoms and return the codes of the rows.
 
@@ -113,23 +121,27 @@ class DictionaryLearning(Coding, sklearn.decomposition.DictionaryLearning):
         self._validate_params()
         if self.positive_dict:
             return super().fit_transform(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
-        random_state = check_random_state(self.random_state)
-        atoms = self._first_atoms(X, random_state)
-        # Each iteration is of these rows alone, and an atom that none of them uses is replaced.
-        training = {"forgetting": 1e9, "max_idle": X.shape[0]}
-        trainer = self._trainer(atoms, training, seed_of(random_state))
-        self.error_, self.n_iter_ = [], 0
-        for iteration in range(self.max_iter):
-            step = json.loads(trainer.step(X))
-            self.n_iter_ = iteration + 1
-            self.error_.append(step["objective"] * X.shape[0])
-            if self.verbose:
-                print(f"Iteration {iteration + 1:3d}: objective {self.error_[-1]:.6g}")
-            if iteration > 0 and self.error_[-2] - self.error_[-1] < self.tol * self.error_[-1]:
-                break
-            if self.callback is not None and iteration % 5 == 0:
-                self.callback(locals())
+        X = validated(self, X, reset=True, dtype=[np.float64, np.float32])
+        n, checkpoint = X.shape[0], Checkpoint(self, X)
+        trainer = checkpoint.trainer(self._kinds[0], self.device)
+        if trainer is None:
+            random_state = check_random_state(self.random_state)
+            atoms = self._first_atoms(X, random_state)
+            # Each iteration is of these rows alone, and an atom that none of them uses is replaced.
+            trainer = self._trainer(atoms, {"forgetting": 1e9, "max_idle": n}, seed_of(random_state))
+            self.error_ = []
+        else:
+            self.error_ = json.loads(trainer.progress)["state"]
+        with Interrupts(checkpoint) as interrupts:
+            while (iteration := len(self.error_)) < self.max_iter and not self._has_converged():
+                self.error_.append(json.loads(trainer.step(X))["objective"] * n)
+                interrupts.after_step(trainer, self.error_)
+                if self.verbose:
+                    print(f"Iteration {iteration + 1:3d}: objective {self.error_[-1]:.6g}")
+                if self.callback is not None and iteration % 5 == 0:
+                    self.callback(locals())
+        self.n_iter_ = len(self.error_)
+        checkpoint.done()
         self.components_ = trainer.model().tensors()["basis"]
         return lasso(
             X,
@@ -139,6 +151,12 @@ class DictionaryLearning(Coding, sklearn.decomposition.DictionaryLearning):
             max_iter=self.transform_max_iter,
             device=self.device,
         )
+
+    def _has_converged(self):
+        if len(self.error_) < 2:
+            return False
+        before, now = self.error_[-2:]
+        return before - now < self.tol * now
 
 
 class MiniBatchDictionaryLearning(Coding, sklearn.decomposition.MiniBatchDictionaryLearning):
@@ -159,6 +177,9 @@ class MiniBatchDictionaryLearning(Coding, sklearn.decomposition.MiniBatchDiction
         The library takes all cores, or as many as ``RAYON_NUM_THREADS`` says.
     device : str, default="cpu"
         "cpu", "cuda" or "cuda:N".
+    checkpoint : path-like, default=None
+        Folder where an interrupted ``fit`` leaves its state, and from which the next one of the same
+        rows and parameters goes on to the same bits.
 
     Attributes
     ----------
@@ -175,6 +196,7 @@ class MiniBatchDictionaryLearning(Coding, sklearn.decomposition.MiniBatchDiction
     _parameter_constraints: dict = {
         **sklearn.decomposition.MiniBatchDictionaryLearning._parameter_constraints,
         "device": [str],
+        **CONSTRAINT,
     }
 
     def __init__(
@@ -201,6 +223,7 @@ class MiniBatchDictionaryLearning(Coding, sklearn.decomposition.MiniBatchDiction
         tol=1e-3,
         max_no_improvement=10,
         device="cpu",
+        checkpoint=None,
     ):
         super().__init__(
             n_components,
@@ -225,6 +248,7 @@ class MiniBatchDictionaryLearning(Coding, sklearn.decomposition.MiniBatchDiction
             max_no_improvement=max_no_improvement,
         )
         self.device = device
+        self.checkpoint = checkpoint
 
     def _begin(self, X):
         """A trainer whose first atoms are made of these rows."""
@@ -237,6 +261,7 @@ class MiniBatchDictionaryLearning(Coding, sklearn.decomposition.MiniBatchDiction
         self.n_steps_ = 0
         return atoms
 
+    @any_kind
     def fit(self, X, y=None):
         """Learn the atoms.
 
@@ -254,26 +279,43 @@ class MiniBatchDictionaryLearning(Coding, sklearn.decomposition.MiniBatchDiction
         self._validate_params()
         if self.positive_dict:
             return super().fit(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C")
-        atoms = self._begin(X)
+        X = validated(self, X, reset=True, dtype=[np.float64, np.float32], order="C")
+        checkpoint = Checkpoint(self, X)
+        self._learner = checkpoint.trainer(self._kinds[0], self.device)
+        if self._learner is None:
+            atoms = self._begin(X)
+            order, has_ended = seed_of(self._random_state), False
+        else:
+            atoms = self._learner.model().tensors()["basis"]
+            self._n_components = len(atoms)
+            self.n_steps_, self._ewa_cost, self._ewa_cost_min, self._no_improvement, order, has_ended = (
+                json.loads(self._learner.progress)["state"]
+            )
         n = X.shape[0]
         if self.shuffle:
-            X = X[self._random_state.permutation(n)]
+            X = X[np.random.RandomState(order).permutation(n)]
         batch_size = min(self.batch_size, n)
         in_a_pass = -(-n // batch_size)
         n_steps = self.max_iter * in_a_pass
-        for step, batch in zip(range(n_steps), cycle(gen_batches(n, batch_size))):
-            cost = json.loads(self._learner.step(X[batch]))["objective"]
-            before, atoms = atoms, self._learner.model().tensors()["basis"]
-            self.n_steps_ = step + 1
-            if self._check_convergence(X[batch], cost, atoms, before, n, step, n_steps):
-                break
-            if self.callback is not None:
-                self.callback(locals())
+        batches = islice(cycle(gen_batches(n, batch_size)), self.n_steps_ % in_a_pass, None)
+        with Interrupts(checkpoint) as interrupts:
+            for step, batch in zip(range(self.n_steps_, n_steps), batches):
+                if has_ended:
+                    break
+                cost = json.loads(self._learner.step(X[batch]))["objective"]
+                before, atoms = atoms, self._learner.model().tensors()["basis"]
+                self.n_steps_ = step + 1
+                has_ended = bool(self._check_convergence(X[batch], cost, atoms, before, n, step, n_steps))
+                costs = (self._ewa_cost, self._ewa_cost_min, self._no_improvement)
+                interrupts.after_step(self._learner, (self.n_steps_, *costs, order, has_ended))
+                if not has_ended and self.callback is not None:
+                    self.callback(locals())
         self.components_ = atoms
         self.n_iter_ = np.ceil(self.n_steps_ / in_a_pass)
+        checkpoint.done()
         return self
 
+    @any_kind
     def partial_fit(self, X, y=None):
         """Learn from the rows of one batch.
 
@@ -292,7 +334,7 @@ class MiniBatchDictionaryLearning(Coding, sklearn.decomposition.MiniBatchDiction
         if self.positive_dict:
             return super().partial_fit(X)
         is_first = not hasattr(self, "components_")
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=is_first)
+        X = validated(self, X, dtype=[np.float64, np.float32], order="C", reset=is_first)
         if is_first:
             self._begin(X)
         self._learner.step(X.astype(self.components_.dtype, copy=False) if not is_first else X)

@@ -7,11 +7,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import _chandlery
+from ._arrays import any_kind, validated
+from ._checkpoint import CONSTRAINT, Checkpoint
 from ._model import Saved
-from ._shared import dense, seed_of, unshared
+from ._shared import dense, seed_of
 
 #: Constraints that all have.
 COMMON: dict = {
@@ -21,6 +23,7 @@ COMMON: dict = {
     "verbose": ["verbose"],
     "random_state": ["random_state"],
     "device": [str],
+    **CONSTRAINT,
 }
 COUNT = Interval(Integral, 1, None, closed="left")
 
@@ -38,13 +41,13 @@ class Learned(Saved, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _rows(self, X, reset):
         """Rows as the library stores them: uint8, which counts as 0 to 1, or float32."""
-        X = unshared(X)
         # Columns of a frame have a type each.
         dtypes = X.dtypes if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
         are_bytes = all(str(dtype).lower() == "uint8" for dtype in dtypes)
         dtype = np.uint8 if are_bytes else np.float32
-        return dense(validate_data(self, X, accept_sparse="csr", dtype=dtype, reset=reset))
+        return dense(validated(self, X, accept_sparse="csr", dtype=dtype, reset=reset))
 
+    @any_kind
     def fit(self, X, y=None):
         """Train on the rows.
 
@@ -63,13 +66,26 @@ class Learned(Saved, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         X = self._rows(X, True)
         random_state = check_random_state(self.random_state)
         config, training = self._config(X.shape[1]), self._training()
-        model = _chandlery.Model.init(
-            self._name(), json.dumps(config), seed_of(random_state), device=self.device
+        checkpoint = Checkpoint(self, X)
+        trainer = checkpoint.trainer(self._name(), self.device)
+        if trainer is None:
+            model = _chandlery.Model.init(
+                self._name(), json.dumps(config), seed_of(random_state), device=self.device
+            )
+            trainer = _chandlery.Trainer(model, json.dumps(training), seed_of(random_state))
+            self.metrics_ = []
+        else:
+            self.metrics_ = json.loads(trainer.progress)["metrics"]
+        trainer.fit(
+            X,
+            self._epochs(),
+            self.batch_size,
+            shuffle=seed_of(random_state),
+            callback=self._seen,
+            **checkpoint.arguments(),
         )
-        trainer = _chandlery.Trainer(model, json.dumps(training), seed_of(random_state))
-        self.metrics_ = []
-        trainer.fit(X, self._epochs(), self.batch_size, shuffle=seed_of(random_state), callback=self._seen)
         self._model = trainer.model()
+        checkpoint.done()
         return self._restore()
 
     def _seen(self, metrics):
@@ -80,6 +96,7 @@ class Learned(Saved, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _epochs(self):
         return [self.n_iter]
 
+    @any_kind
     def transform(self, X):
         """Features of the rows.
 
@@ -95,6 +112,7 @@ class Learned(Saved, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_is_fitted(self)
         return self._model.encode(self._rows(X, False))
 
+    @any_kind
     def reconstruct(self, X):
         """What comes back of the rows.
 
@@ -135,6 +153,7 @@ class Stack(Learned):
         self._n_features_out = layers[-1]["n_hidden"]
         return self
 
+    @any_kind
     def all_features(self, X):
         """Features of all layers side by side: what a linear classifier reads best.
 

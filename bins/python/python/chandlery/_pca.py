@@ -2,9 +2,10 @@
 
 import numpy as np
 import sklearn.decomposition
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from . import _chandlery
+from ._arrays import any_kind, validated
 
 
 class PCA(sklearn.decomposition.PCA):
@@ -53,6 +54,7 @@ class PCA(sklearn.decomposition.PCA):
         )
         self.device = device
 
+    @any_kind
     def fit(self, X, y=None):
         """Find the directions of most variance.
 
@@ -70,7 +72,7 @@ class PCA(sklearn.decomposition.PCA):
         self._validate_params()
         if self.n_components == "mle" or hasattr(X, "toarray"):
             return super().fit(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        X = validated(self, X, reset=True, dtype=[np.float64, np.float32], ensure_min_samples=2)
         n, n_features = X.shape
         most = min(n, n_features)
         is_share = isinstance(self.n_components, (float, np.floating)) and self.n_components < 1
@@ -94,6 +96,7 @@ class PCA(sklearn.decomposition.PCA):
         self.n_components_, self.n_samples_ = k, n
         return self
 
+    @any_kind
     def fit_transform(self, X, y=None):
         """Find the directions of most variance and return the coordinates of the rows.
 
@@ -109,3 +112,28 @@ class PCA(sklearn.decomposition.PCA):
         X_new : ndarray of shape (n_samples, n_components)
         """
         return self.fit(X).transform(X)
+
+    @any_kind
+    def transform(self, X):
+        """Coordinates of rows along the directions.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        X_new : ndarray of shape (n_samples, n_components)
+        """
+        if not isinstance(X, _chandlery.Tensor):
+            return super().transform(X)
+        check_is_fitted(self)
+        X = validated(self, X, reset=False, dtype=[np.float64, np.float32])
+        directions = self.components_
+        if self.whiten:
+            deviations = np.sqrt(self.explained_variance_)
+            least = np.finfo(deviations.dtype).eps
+            directions = directions / np.maximum(deviations, least)[:, np.newaxis]
+        mean, directions = self.mean_.astype(X.dtype), directions.astype(X.dtype)
+        return _chandlery.project(X, mean, directions, device=self.device)

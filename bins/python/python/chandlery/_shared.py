@@ -12,13 +12,3 @@ def seed_of(random_state):
 def dense(X):
     """A scipy sparse matrix as an array; arrays as they are."""
     return X.toarray() if hasattr(X, "toarray") else X
-
-
-def unshared(X):
-    """The array of a tensor of another library that lies on the CPU; anything else as it is.
-
-    Tensors of torch and the like hand their memory over by DLPack, without a copy.
-    """
-    if hasattr(X, "__dlpack__") and not isinstance(X, np.ndarray):
-        return np.from_dlpack(X)
-    return X

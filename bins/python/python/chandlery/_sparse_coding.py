@@ -8,9 +8,9 @@ import sklearn.decomposition
 from sklearn.decomposition import sparse_encode as theirs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
-from sklearn.utils.validation import validate_data
 
 from . import _chandlery
+from ._arrays import any_kind, any_kind_of, checked, validated
 from ._model import Saved
 from ._shared import seed_of
 
@@ -27,7 +27,7 @@ def lasso(X, dictionary, alpha, *, positive=False, max_iter=1000, init=None, dev
         nonnegative=positive,
         tolerance=GAPS[X.dtype],
         max_iterations=max(max_iter, 1),
-        start=None if init is None else np.asarray(init, dtype=X.dtype),
+        start=init if init is None or isinstance(init, _chandlery.Tensor) else np.asarray(init, X.dtype),
         device=device,
     )
     if n_stopped > 0:
@@ -40,6 +40,7 @@ def lasso(X, dictionary, alpha, *, positive=False, max_iter=1000, init=None, dev
     return codes
 
 
+@any_kind_of
 def sparse_encode(
     X,
     dictionary,
@@ -100,6 +101,11 @@ def sparse_encode(
     code : ndarray of shape (n_samples, n_components)
     """
     if algorithm not in ("lasso_lars", "lasso_cd", "omp") or (positive and algorithm == "omp"):
+        if isinstance(X, _chandlery.Tensor):
+            raise ValueError(
+                "algorithm: rows on a GPU are coded by 'lasso_lars', 'lasso_cd' or 'omp' without positive, "
+                f"got {algorithm!r}"
+            )
         # Also refuses what is no algorithm, or cannot be positive.
         return theirs(
             X,
@@ -114,8 +120,8 @@ def sparse_encode(
             verbose=verbose,
             positive=positive,
         )
-    X = check_array(X, dtype=[np.float64, np.float32])
-    dictionary = check_array(dictionary, dtype=X.dtype)
+    X = checked(X, dtype=[np.float64, np.float32])
+    dictionary = checked(dictionary, dtype=X.dtype)
     if dictionary.shape[1] != X.shape[1]:
         raise ValueError(
             "Dictionary and X have different numbers of features:"
@@ -136,8 +142,9 @@ class Coding(Saved):
 
     _kinds = ("sparse-coding",)
 
+    @any_kind
     def _transform(self, X, dictionary):
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = validated(self, X, reset=False, dtype=[np.float64, np.float32])
         alpha = self.transform_alpha
         if alpha is None:
             alpha = getattr(self, "alpha", None)
@@ -152,7 +159,9 @@ class Coding(Saved):
             positive=self.positive_code,
             device=self.device,
         )
-        if self.split_sign:
+        if self.split_sign and isinstance(code, _chandlery.Tensor):
+            code = code.split_sign()
+        elif self.split_sign:
             code = np.hstack([np.maximum(code, 0), -np.minimum(code, 0)])
         return code
 
@@ -239,6 +248,32 @@ class SparseCoder(Coding, sklearn.decomposition.SparseCoder):
             transform_max_iter=transform_max_iter,
         )
         self.device = device
+
+    @any_kind
+    def fit(self, X, y=None):
+        """Check the parameters and the rows: there is nothing to learn.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : SparseCoder
+        """
+        if not isinstance(X, _chandlery.Tensor):
+            return super().fit(X)
+        self._validate_params()
+        X = validated(self, X, reset=True, dtype=[np.float64, np.float32])
+        self.n_components_, n_features = self.components_.shape
+        if X.shape[1] != n_features:
+            raise ValueError(
+                f"Dictionary and X have different numbers of features: {n_features} and {X.shape[1]}"
+            )
+        return self
 
     def transform(self, X, y=None):
         """Codes of the rows.

@@ -10,9 +10,11 @@ from sklearn.metrics import pairwise_distances
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from . import _chandlery
+from ._arrays import any_kind, validated
+from ._checkpoint import CONSTRAINT, Checkpoint
 from ._model import Saved
 from ._shared import dense, seed_of
 
@@ -64,6 +66,10 @@ class TSNE(Saved, _TheirTSNE):
     device : str, default="cpu"
         "cpu", "cuda" or "cuda:N".
 
+    checkpoint : path-like, default=None
+        Folder where an interrupted ``fit`` leaves its state, and from which the next one of the same
+        rows and parameters goes on to the same bits.
+
     Attributes
     ----------
     embedding_ : ndarray of shape (n_samples, n_components)
@@ -87,6 +93,7 @@ class TSNE(Saved, _TheirTSNE):
         "method": [StrOptions({"auto", "fft", "barnes_hut", "exact"})],
         "perplexity": [Interval(Real, 0, None, closed="neither")],
         "device": [str],
+        **CONSTRAINT,
     }
 
     _kinds = ("t-sne",)
@@ -110,6 +117,7 @@ class TSNE(Saved, _TheirTSNE):
         angle=0.5,
         n_jobs=None,
         device="cpu",
+        checkpoint=None,
     ):
         super().__init__(
             n_components,
@@ -129,7 +137,9 @@ class TSNE(Saved, _TheirTSNE):
             n_jobs=n_jobs,
         )
         self.device = device
+        self.checkpoint = checkpoint
 
+    @any_kind
     def fit(self, X, y=None):
         """Find the layout of the rows.
 
@@ -147,6 +157,7 @@ class TSNE(Saved, _TheirTSNE):
         self.fit_transform(X)
         return self
 
+    @any_kind
     def fit_transform(self, X, y=None):
         """Find the layout of the rows and return it.
 
@@ -163,6 +174,8 @@ class TSNE(Saved, _TheirTSNE):
         """
         self._validate_params()
         if self.n_components not in (2, 3):
+            if isinstance(X, _chandlery.Tensor):
+                raise ValueError(f"n_components: must be 2 or 3 for rows on a GPU, got {self.n_components}")
             return self._by_theirs(X)
         X = self._checked(X)
         n = X.shape[0]
@@ -174,6 +187,7 @@ class TSNE(Saved, _TheirTSNE):
         rows, neighbours, centre = self._rows_or_neighbours(X)
         start = self._start(X, n, random_state)
         config = self._config(n, None if is_auto else float(self.learning_rate), centre)
+        checkpoint = Checkpoint(self, X if rows is None else rows)
         self._model, self.kl_divergence_, self.n_iter_, notes = _chandlery.tsne(
             rows,
             json.dumps(config),
@@ -182,16 +196,18 @@ class TSNE(Saved, _TheirTSNE):
             start=start,
             patience=self.n_iter_without_progress if self.n_iter_without_progress >= 0 else None,
             callback=self._said if self.verbose else None,
+            **checkpoint.arguments(),
             device=self.device,
         )
         for note in notes:
             warnings.warn(note, stacklevel=2)
+        checkpoint.done()
         self.embedding_ = self._model.tensors()["layout"]
-        return self.embedding_
+        return self._model.tensor("layout") if isinstance(X, _chandlery.Tensor) else self.embedding_
 
     def _by_theirs(self, X):
         parameters = self.get_params()
-        del parameters["device"]
+        del parameters["device"], parameters["checkpoint"]
         if self.method == "auto":
             parameters["method"] = "barnes_hut" if self.n_components < 4 else "exact"
         theirs = _TheirTSNE(**parameters).fit(X)
@@ -199,6 +215,7 @@ class TSNE(Saved, _TheirTSNE):
         self._model = None
         return self.embedding_
 
+    @any_kind
     def transform(self, X):
         """Place new rows in the layout, whose points stay.
 
@@ -216,8 +233,10 @@ class TSNE(Saved, _TheirTSNE):
             raise ValueError(
                 f"TSNE.transform: the layout must have 2 or 3 dimensions, got {self.n_components}"
             )
-        X = dense(validate_data(self, X, accept_sparse=True, dtype=[np.float32, np.float64], reset=False))
+        X = dense(validated(self, X, accept_sparse=True, dtype=[np.float32, np.float64], reset=False))
         centre = json.loads(self._model.config).get("centre")
+        if centre is not None and isinstance(X, _chandlery.Tensor):
+            X, centre = X.centred(np.asarray(centre))[0], None
         rows = X if centre is None else X - np.asarray(centre)
         return _chandlery.tsne_transform(self._model, rows.astype(np.float32), "{}")
 
@@ -229,8 +248,13 @@ class TSNE(Saved, _TheirTSNE):
         return self
 
     def _checked(self, X):
-        X = validate_data(
-            self, X, accept_sparse=["csr", "csc", "coo"], ensure_min_samples=2, dtype=[np.float32, np.float64]
+        X = validated(
+            self,
+            X,
+            reset=True,
+            accept_sparse=["csr", "csc", "coo"],
+            ensure_min_samples=2,
+            dtype=[np.float32, np.float64],
         )
         if self.metric == "precomputed":
             if isinstance(self.init, str) and self.init == "pca":
@@ -262,8 +286,14 @@ class TSNE(Saved, _TheirTSNE):
             # Far from 0 float32 would round differences away; of angles 0 has a meaning.
             if X.dtype == np.float32 or metric == "cosine":
                 return X.astype(np.float32), None, None
+            if isinstance(X, _chandlery.Tensor):
+                rows, means = X.centred()
+                return rows, None, means.tolist()
             centre = X.mean(axis=0)
             return (X - centre).astype(np.float32), None, centre.tolist()
+        if isinstance(X, _chandlery.Tensor):
+            names = ", ".join(_METRICS)
+            raise ValueError(f"metric: must be one of {names} for rows on a GPU, got {self.metric!r}")
         distances = X
         if self.metric == "precomputed" and hasattr(X, "toarray"):
             return None, self._of_graph(X), None

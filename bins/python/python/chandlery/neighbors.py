@@ -2,14 +2,15 @@
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils import check_array
 
 from . import _chandlery
+from ._arrays import any_kind_of, checked
 from .manifold import _METRICS
 
 __all__ = ["knn_graph"]
 
 
+@any_kind_of
 def knn_graph(X, n_neighbors, *, mode="connectivity", metric="euclidean", device="cpu"):
     """The graph of the nearest other rows of each row, as a sparse matrix.
 
@@ -36,8 +37,11 @@ def knn_graph(X, n_neighbors, *, mode="connectivity", metric="euclidean", device
     """
     if mode not in ("connectivity", "distance"):
         raise ValueError(f'mode must be "connectivity" or "distance", got {mode!r}')
-    X = check_array(X, dtype=[np.float32, np.float64])
-    rows = X if X.dtype == np.float32 or metric == "cosine" else X - X.mean(axis=0)
+    X = checked(X, dtype=[np.float32, np.float64])
+    if X.dtype == np.float32 or metric == "cosine":
+        rows = X
+    else:
+        rows = X.centred()[0] if isinstance(X, _chandlery.Tensor) else X - X.mean(axis=0)
     name = _METRICS.get(metric, metric)
     indices, distances = _chandlery.knn_graph(rows.astype(np.float32), n_neighbors, name, device=device)
     n = X.shape[0]

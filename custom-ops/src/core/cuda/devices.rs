@@ -7,7 +7,7 @@
 use super::gpu::Gpu;
 use super::recording::alone;
 use candle::cuda::WrapErr;
-use candle::cuda::cudarc::driver::CudaContext;
+use candle::cuda::cudarc::driver::{CudaContext, result};
 use candle::{CudaDevice, Device, Result, Tensor};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,6 +31,19 @@ fn owners(device: &CudaDevice) -> usize {
 pub(crate) fn n_gpus() -> Result<usize> {
     let n = CudaContext::device_count().w()?;
     Ok(usize::try_from(n).unwrap_or(0))
+}
+
+/// See [`keep_current`](crate::core::keep_current).
+pub(crate) fn keep_current<T>(work: impl FnOnce() -> T) -> T {
+    // An error says that nobody has started the driver: then no context was current.
+    let before = result::ctx::get_current();
+    let made = work();
+    if let Ok(Some(context)) = before {
+        // SAFETY: it was current when this began; contexts of GPUs end with the process. The error
+        // of a device that is lost has shown before.
+        let _ = unsafe { result::ctx::set_current(context) };
+    }
+    made
 }
 
 /// See [`cuda_device`](crate::core::cuda_device).

@@ -17,7 +17,7 @@ mod tensor_map;
 mod words;
 
 pub(crate) use candle::cuda::WrapErr;
-pub(crate) use devices::{n_gpus, open};
+pub(crate) use devices::{keep_current, n_gpus, open};
 pub(crate) use flags::Flags;
 pub(crate) use gpu::{Gpu, State};
 pub(crate) use grid::Grid;
