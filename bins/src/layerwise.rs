@@ -27,7 +27,14 @@ pub fn train<L: StackLayer, R: Run<Trainer = LayerwiseTrainer<L>>, P>(
         drop(measuring);
         let label = |epoch| format!("layer {}/{n_layers} epoch {}/{n}", layer + 1, epoch + 1);
         let mut made = session.trainer.feed_of_layer(feed)?;
-        let epochs = Epochs { feed: made.as_mut().unwrap_or(feed), n, earlier: layer * n, report_every: None, until, label: &label };
+        let epochs = Epochs {
+            feed: made.as_mut().unwrap_or(feed),
+            n,
+            earlier: layer * n,
+            report_every: None,
+            until,
+            label: &label,
+        };
         let ended = session.epochs(epochs, |trainer, metrics, pace, _| {
             let (line, words, loss) = line(trainer, metrics, pace, &probe)?;
             Ok(Ended { line, words, loss, stop: false })

@@ -169,7 +169,8 @@ impl<L: StackLayer> LayerwiseTrainer<L> {
             return Ok(None);
         }
         let below = LayerStack::from_layers(self.config.clone(), self.layers.clone())?;
-        let made = feed.through(self.layers[layer].config().n_read(), MOST_BYTES, |rows| below.features(rows, layer));
+        let made = feed
+            .through(self.layers[layer].config().n_read(), MOST_BYTES, |rows| below.features(rows, layer));
         let Some(made) = made.map_err(Error::wrap)? else { return Ok(None) };
         self.trainer.gather()?;
         let stored = Checkpoint::of(L::stored(&self.trainer)?);
