@@ -244,18 +244,8 @@ impl Feed {
         for start in (0..n).step_by(batch) {
             made.slice_set(&make(&rows.narrow(0, start, batch.min(n - start))?)?, 0, start)?;
         }
-        let Self { labels, device, config, orders, .. } = self;
-        Ok(Some(Self {
-            labels: labels.clone(),
-            n_features,
-            scale: 1.,
-            device: device.clone(),
-            config: config.clone(),
-            orders: *orders,
-            chunk_rows: config.chunk_rows(n, row_bytes),
-            store: Store::Resident(made),
-            epoch: None,
-        }))
+        let feed = Self::resident(&made, self.config.clone())?;
+        Ok(Some(Self { labels: self.labels.clone(), ..feed }))
     }
 
     /// The configuration.

@@ -1,11 +1,6 @@
 """Unsupervised models of the Rust library Chandlery, with the conventions of scikit-learn."""
 
 from . import _libraries  # noqa: F401  (before the module that needs them)
-import os
-
-# candle's own threads spin while they wait, and are made with the first large tensor.
-os.environ.setdefault("CANDLE_NUM_THREADS", "1")
-
 from ._chandlery import HAS_CUDA
 from ._chandlery import VERSION as __version__
 from .decomposition import PCA, DictionaryLearning, MiniBatchDictionaryLearning, SparseCoder, sparse_encode

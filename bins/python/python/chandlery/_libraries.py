@@ -6,6 +6,7 @@ where nothing looks, as PyTorch's do. What is loaded here is found then.
 
 import ctypes
 import importlib.util
+import os
 from pathlib import Path
 
 #: Those that the module names, after those that they need.
@@ -27,4 +28,6 @@ def _load():
                 ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
+# candle's own threads, made with the first large tensor, spin while they wait.
+os.environ.setdefault("CANDLE_NUM_THREADS", "1")
 _load()
