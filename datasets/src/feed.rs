@@ -59,12 +59,6 @@ impl FeedConfig {
     pub const fn in_order(batch: usize) -> Self {
         Self { shuffle: false, ..Self::new(batch, 0) }
     }
-
-    /// Rows of a chunk, of `n`.
-    fn chunk_rows(&self, n: usize, row_bytes: usize) -> usize {
-        let batches = (self.chunk_bytes / row_bytes.max(1) / self.batch).max(1);
-        batches.saturating_mul(self.batch).min(n)
-    }
 }
 
 /// Some rows on the device.
@@ -83,10 +77,7 @@ pub struct Minibatch {
 /// A stream of minibatches; see the [module](self).
 #[derive(Debug)]
 pub struct Feed {
-    /// Class numbers of the rows.
-    labels: Option<Arc<[u32]>>,
-    n_features: usize,
-    scale: f64,
+    split: Split,
     device: Device,
     config: FeedConfig,
     orders: Orders,
@@ -180,13 +171,13 @@ impl Feed {
         if config.mix == Some(0) {
             return Err(Error::Argument("Feed: mix must be at least 1, got 0".to_owned()));
         }
-        let chunk_rows = config.chunk_rows(n_samples, row_bytes(split.rows.as_ref()));
+        let row_bytes = row_bytes(split.rows.as_ref());
+        let batches_per_chunk = (config.chunk_bytes / row_bytes / config.batch).max(1);
+        let chunk_rows = batches_per_chunk.saturating_mul(config.batch).min(n_samples);
         let FeedConfig { seed, shuffle, mix, .. } = config;
         let orders = Orders { n_samples, seed, shuffle, mix };
         Ok(Self {
-            labels: split.labels.clone(),
-            n_features: split.n_features(),
-            scale: split.row_type().scale(),
+            split: split.clone(),
             device: device.clone(),
             config,
             orders,
@@ -208,12 +199,12 @@ impl Feed {
 
     /// Values in a row.
     pub fn n_features(&self) -> usize {
-        self.n_features
+        self.split.n_features()
     }
 
     /// What a kernel multiplies stored values by: 1/255 for bytes, 1 for floats.
     pub fn scale(&self) -> f64 {
-        self.scale
+        self.split.row_type().scale()
     }
 
     /// Whether the split stays on the device.
@@ -221,12 +212,12 @@ impl Feed {
         matches!(self.store, Store::Resident(_))
     }
 
-    /// The same minibatches of what `make` makes of the rows, which is computed once, a minibatch at a
-    /// time, and stays on the device: f32 `[n, n_features]` of `[n, …]`. None where the rows are not
-    /// all on the device, or what is made of them takes more than `most_bytes`.
+    /// The same minibatches of what `make` makes of the rows, f32 `[n, n_features]` of `[n, …]`, which is
+    /// computed once, as many rows at a time as a minibatch has, and stays on the device. None where
+    /// that takes more than `most_bytes`.
     ///
     /// # Errors
-    /// Those of `make`, and when memory is short.
+    /// Those of `make`, and when rows cannot be read or memory is short.
     pub fn through(
         &self,
         n_features: usize,
@@ -234,18 +225,29 @@ impl Feed {
         make: impl Fn(&Tensor) -> candle::Result<Tensor>,
     ) -> Result<Option<Self>> {
         let (n, batch) = (self.n_rows(), self.config.batch);
-        let row_bytes = n_features.saturating_mul(size_of::<f32>());
-        let fits = n.saturating_mul(row_bytes) <= most_bytes;
-        let Store::Resident(rows) = &self.store else { return Ok(None) };
-        if !fits {
+        if n.saturating_mul(n_features).saturating_mul(size_of::<f32>()) > most_bytes {
             return Ok(None);
         }
         let made = Tensor::zeros((n, n_features), DType::F32, &self.device)?;
+        let mut streamed = match self.store {
+            Store::Resident(_) => None,
+            Store::Streamed(_) => {
+                let config = FeedConfig { resident_bytes: None, ..FeedConfig::in_order(batch) };
+                let mut feed = Self::new(&self.split, &self.device, config)?;
+                feed.start_epoch(0, 0)?;
+                Some(feed)
+            }
+        };
         for start in (0..n).step_by(batch) {
-            made.slice_set(&make(&rows.narrow(0, start, batch.min(n - start))?)?, 0, start)?;
+            let rows = match (&self.store, &mut streamed) {
+                (Store::Resident(rows), _) => Some(rows.narrow(0, start, batch.min(n - start))?),
+                (_, Some(feed)) => feed.next()?.map(|minibatch| minibatch.rows),
+                _ => None,
+            };
+            rows.map_or(Ok(()), |rows| made.slice_set(&make(&rows)?, 0, start))?;
         }
         let feed = Self::resident(&made, self.config.clone())?;
-        Ok(Some(Self { labels: self.labels.clone(), ..feed }))
+        Ok(Some(Self { split: Split { labels: self.split.labels.clone(), ..feed.split }, ..feed }))
     }
 
     /// The configuration.
@@ -339,7 +341,7 @@ impl Feed {
     }
 
     fn labels_of(&self, part: &Part) -> Result<Option<Tensor>> {
-        let Some(labels) = &self.labels else {
+        let Some(labels) = self.split.labels.as_deref() else {
             return Ok(None);
         };
         let labels: Vec<u32> = part.rows().iter().map(|&i| labels[i as usize]).collect();

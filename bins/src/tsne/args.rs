@@ -346,7 +346,7 @@ pub struct NeighboursArgs {
     #[arg(long, value_enum, default_value_t)]
     pub split: SplitsArg,
     /// Number of neighbours of each row. The row itself is left out.
-    #[arg(long, alias = "k", value_name = "N", default_value_t = 90, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = 90, value_parser = at_least_one)]
     pub neighbours: usize,
     /// How rows are compared.
     #[arg(long, value_enum, default_value_t)]

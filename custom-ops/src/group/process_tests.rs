@@ -162,7 +162,7 @@ fn heard(end: impl Fn(Processes) + Sync) -> (Vec<String>, Vec<String>) {
             let (tell, words) = (tell.0.clone(), &words);
             scope.spawn(move || {
                 let place = place(rank, 3, port);
-                let on_loss: OnLoss = Box::new(move |text| tell.send(text.to_owned()).unwrap());
+                let on_loss: OnLoss = Box::new(move |text| drop(tell.send(text.to_owned())));
                 let processes = match rank {
                     0 => Processes::host(listener, &place, LIMIT, on_loss, || Ok(())).unwrap(),
                     _ => Processes::meet(&place, LIMIT, on_loss).unwrap(),
@@ -176,7 +176,8 @@ fn heard(end: impl Fn(Processes) + Sync) -> (Vec<String>, Vec<String>) {
         }
     });
     drop(tell.0);
-    told.lock().unwrap().extend(tell.1.try_iter());
+    // They are told by threads of their own, maybe after the wait has ended.
+    told.lock().unwrap().extend(std::iter::from_fn(|| tell.1.recv_timeout(LIMIT).ok()));
     (words.into_inner().unwrap(), told.into_inner().unwrap())
 }
 
