@@ -63,6 +63,10 @@ mod cuda {
             }
         }
         jobs.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(two) = jobs.windows(2).find(|two| two[0].name == two[1].name) {
+            let [a, b] = [&two[0], &two[1]].map(|job| job.source.display());
+            panic!("kernels go by the names of their files, got {a} and {b}; rename one");
+        }
 
         write_table(&out, &jobs, &capabilities);
 

@@ -3,7 +3,7 @@
 //! Rows lie in the order of their cells, less the centres. Of some queries at a time, the pairs of
 //! a query and a cell that it looks at are sorted by cell: for each cell the queries that look at
 //! it are taken about its centre, and a product with its rows gives their distances, of which the
-//! best enter the lists of the queries. See `kernels/tsne/cells.cu`.
+//! best enter the lists of the queries. See `kernels/tsne/visit.cu`.
 use super::distances::distances_;
 use super::normalise::{Form, Normal, Scale};
 use super::steps::{Candidates, Lists, Rank, Search, Select};
@@ -17,7 +17,7 @@ use crate::tsne::neighbours::approximate::Partition;
 use crate::tsne::neighbours::{Metric, Neighbours, knn_of};
 use candle::{CudaStorage, DType, Result, Tensor};
 
-const FILE: &str = "cells";
+const FILE: &str = "visit";
 const THREADS: u32 = 256;
 /// Rows of a block, each of which a warp takes.
 const ROWS: usize = 8;

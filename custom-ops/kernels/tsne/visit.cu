@@ -1,4 +1,4 @@
-// cells.cu: rows and queries of a search in cells, as nearest.cu takes them.
+// visit.cu: rows and queries of a search in cells, as nearest.cu takes them.
 //
 // cell_keys      keys[u][0] = own[u], the part of a cell that query u lies in
 //                keys[u][1 + t] = first_parts[near[u][t]], ~0 where that is the query's own cell:
