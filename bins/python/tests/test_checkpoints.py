@@ -72,7 +72,9 @@ def test_a_fit_that_an_exception_ends_goes_on(digits, tmp_path, make, after, dev
     del estimator._seen
     estimator.fit(X)
     assert _same(estimator, whole)
-    assert estimator.metrics_ == whole.metrics_
+    # Sums that a checkpoint parts are rounded once more.
+    for ours, theirs in zip(estimator.metrics_, whole.metrics_, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-12)
     assert not file.exists()
     assert not _same(other.fit(X), whole), "another seed learns something else"
 
