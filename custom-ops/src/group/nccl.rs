@@ -145,12 +145,8 @@ struct Side {
 
 impl Side {
     fn new(gpu: &Gpu) -> Result<Self> {
-        let context = &gpu.state().context;
-        let mark = || context.new_event(None).w();
-        // Its blocks come before those of kernels that fill the GPU.
-        let (_, first) = result::stream::get_priority_range().w()?;
-        let stream = context.new_stream_with_priority(first).w()?;
-        Ok(Self { stream, marks: [mark()?, mark()?] })
+        let mark = || gpu.state().context.new_event(None).w();
+        Ok(Self { stream: gpu.new_stream()?, marks: [mark()?, mark()?] })
     }
 
     /// What `to` gets from here on follows what `from` has; by `mark`, which is recorded anew.
