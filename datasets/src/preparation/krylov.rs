@@ -16,9 +16,8 @@
 //! recurrence.
 use crate::{Error, Result};
 use candle::{D, DType, Device, Tensor};
+use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
-use chandlery_ops::layers::product;
-use chandlery_ops::{Philox, Precision};
 use nalgebra::{DMatrix, SymmetricEigen};
 
 /// Directions that are multiplied at once.
@@ -147,16 +146,11 @@ fn away(rows: &Tensor, basis: &Tensor) -> Result<Tensor> {
     let mut rows = rows.clone();
     if basis.dim(0)? > 0 {
         for _ in 0..2 {
-            let along = few(&rows, &basis.t()?)?;
-            rows = (rows - few(&along, basis)?)?;
+            let along = rows.matmul(&basis.t()?)?;
+            rows = (rows - along.matmul(basis)?)?;
         }
     }
     Ok(rows)
-}
-
-/// The product of a few rows and a matrix, f64, which is read as it lies.
-pub(super) fn few(rows: &Tensor, matrix: &Tensor) -> candle::Result<Tensor> {
-    product(rows, matrix, DType::F64, Precision::F32)
 }
 
 fn dot(x: &[f64], y: &[f64]) -> f64 {

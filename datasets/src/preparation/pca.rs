@@ -31,7 +31,7 @@
 //! ```
 use super::applied::Applied;
 use super::checks::{applied_rows, stored, stored_number};
-use super::krylov::{self, few, symmetric_eigen};
+use super::krylov::{self, symmetric_eigen};
 use super::moments::Moments;
 use crate::{Error, Result};
 use candle::{DType, Device, Module, Tensor};
@@ -50,8 +50,8 @@ pub(super) const PASSES_TOLERANCE: f64 = 1e-5;
 const MOST_SQUARE: usize = 4096;
 /// The same where the rows can be held.
 const MOST_SQUARE_HELD: usize = 1024;
-/// Values of a block of rows: 16 MiB of f64, which a product reads from memory and the next one from a cache.
-const BLOCK_VALUES: usize = 2 << 20;
+/// Values of a block of rows.
+const BLOCK_VALUES: usize = 8 << 20;
 /// Values of rows that are held as f64, 1 GiB.
 const MOST_HELD: usize = 1 << 27;
 
@@ -88,7 +88,7 @@ impl Principal {
         if krylov::is_faster(n_features, k) {
             let diagonal = covariance.flatten_all()?.to_vec1::<f64>()?.into_iter().step_by(n_features + 1);
             let total = diagonal.sum();
-            let found = krylov::leading(n_features, k, TOLERANCE, |rows| Ok(few(rows, &covariance)?))?;
+            let found = krylov::leading(n_features, k, TOLERANCE, |rows| Ok(rows.matmul(&covariance)?))?;
             return Self::found(mean, found.0, found.1.flatten_all()?.to_vec1()?, total);
         }
         let values = covariance.flatten_all()?.to_vec1::<f64>()?;
@@ -160,8 +160,7 @@ impl Principal {
             let v = v.to_device(device)?;
             let mut product = v.zeros_like()?;
             let mut accumulate = |rows: &Tensor| -> Result<()> {
-                let along = few(&v, &rows.t()?)?;
-                product = add(&product, &few(&along, rows)?)?;
+                product = add(&product, &v.matmul(&rows.t()?)?.matmul(rows)?)?;
                 Ok(())
             };
             match are_held {
