@@ -145,8 +145,8 @@ impl Feed {
     /// ```
     ///
     /// # Errors
-    /// When `batch` or `mix` is 0; when `rows` have another shape or type, or none, or a value is not
-    /// finite; when memory is short.
+    /// When `batch` or `mix` is 0; when `rows` have another shape or type, or none, or a value is
+    /// not finite; when memory is short.
     pub fn resident(rows: &Tensor, config: FeedConfig) -> Result<Self> {
         let source = OnDevice::new(rows)?;
         let rows = source.rows().clone();
@@ -212,9 +212,9 @@ impl Feed {
         matches!(self.store, Store::Resident(_))
     }
 
-    /// The same minibatches of what `make` makes of the rows, f32 `[n, n_features]` of `[n, …]`, which is
-    /// computed once, as many rows at a time as a minibatch has, and stays on the device. None where
-    /// that takes more than `most_bytes`.
+    /// The same minibatches of what `make` makes of the rows, f32 `[n, n_features]` of `[n, …]`,
+    /// which is computed once, as many rows at a time as a minibatch has, and stays on the device.
+    /// None where that takes more than `most_bytes`.
     ///
     /// # Errors
     /// Those of `make`, and when rows cannot be read or memory is short.

@@ -1,8 +1,8 @@
 //! Training a stack of layers greedily: the lowest on the rows, each other one on what those below
 //! make of them.
 //!
-//! What the layers below make of the rows of a feed is computed once and kept on the device, up to 1 GiB;
-//! more is made on the way up in each step and never stored.
+//! What the layers below make of the rows of a feed is computed once and kept on the device, up to
+//! 1 GiB; more is made on the way up in each step and never stored.
 use crate::checkpoint::{self, Checkpoint};
 use crate::layers::{self, Layer};
 use crate::model::{Layered, Model, ModelConfig};
@@ -154,10 +154,10 @@ impl<L: StackLayer> LayerwiseTrainer<L> {
         Ok(true)
     }
 
-    /// A feed of what the layers below make of the rows of `feed`, which from here on are what steps of
-    /// the layer under way take in place of raw rows. None, and nothing changes, for the lowest layer,
-    /// and where what is made takes more than 1 GiB, or the lowest layer reads states that are drawn
-    /// anew in each epoch.
+    /// A feed of what the layers below make of the rows of `feed`, which from here on are what
+    /// steps of the layer under way take in place of raw rows. None, and nothing changes, for the
+    /// lowest layer, and where what is made takes more than 1 GiB, or the lowest layer reads states
+    /// that are drawn anew in each epoch.
     ///
     /// [`fit`](Self::fit) asks for it by itself. In a group all ranks call it, with the same rows.
     ///

@@ -25,8 +25,8 @@ const ALIGNMENT: usize = 64;
 /// Planes of the flat buffer; those above belong to the optimiser.
 const VALUES: usize = 0;
 const GRADIENT: usize = 1;
-/// Entries of the gradient that are worth a sum over ranks of their own, which takes some 20 µs before
-/// the first one is there: 4 MB.
+/// Entries of the gradient that are worth a sum over ranks of their own, which takes some 20 µs
+/// before the first one is there: 4 MB.
 const BUCKET: usize = 1 << 20;
 
 /// Where a layer's parameters lie in the flat buffer.
@@ -220,7 +220,8 @@ impl Buffers {
         &self.share
     }
 
-    /// Loads the labels of this rank's rows, of all labels of a classifier's minibatch; returns them.
+    /// Loads the labels of this rank's rows, of all labels of a classifier's minibatch; returns
+    /// them.
     pub(super) fn own_labels(&self, labels: Option<&Tensor>) -> Result<Option<Tensor>> {
         const OP: &str = "FeedforwardTrainer::step";
         match (&self.labels, labels) {
@@ -260,7 +261,8 @@ impl Buffers {
         } else {
             self.forward()?;
         }
-        // Ranks sum what a layer leaves while those below it are at work; biases lie behind all weights.
+        // Ranks sum what a layer leaves while those below it are at work; biases lie behind all
+        // weights.
         let mut sums = self.share.group().beside();
         let mut end = self.n_weights;
         self.backward(|start| {
@@ -316,8 +318,8 @@ impl Buffers {
         }
     }
 
-    /// Gradients of all layers, from the top down; `done` hears where in the flat buffer the weights of
-    /// each begin, above which all are there. Without rows there is nothing to compute.
+    /// Gradients of all layers, from the top down; `done` hears where in the flat buffer the
+    /// weights of each begin, above which all are there. Without rows there is nothing to compute.
     fn backward(&self, mut done: impl FnMut(usize) -> Result<()>) -> Result<()> {
         let Some(mut delta) = self.layers.last().map(|top| &top.step.output) else { return Ok(()) };
         for (i, layer) in self.layers.iter().enumerate().rev() {

@@ -99,7 +99,8 @@ fn minimum(
 ) -> Result<(Tensor, Tensor, Fit)> {
     let (n_samples, n_features) = x.dims2()?;
     let (n_weights, dtype) = (n_classes * n_features, x.dtype());
-    // Samples are columns: sums over few rows are those that the product reads `x` for once, as it lies.
+    // Samples are columns: sums over few rows are those that the product reads `x` for once, as it
+    // lies.
     let classes = Tensor::arange(0u32, n_classes as u32, x.device())?.unsqueeze(1)?;
     let onehot = equal(&classes.to_dtype(dtype)?, &labels.unsqueeze(0)?.to_dtype(dtype)?)?;
     let parts = |theta: &Tensor| -> Result<Softmax> {

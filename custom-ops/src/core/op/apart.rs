@@ -6,8 +6,8 @@
 //! their threads run nothing but kernels, whose locks were taken before, by a thread that takes up
 //! no other work.
 //!
-//! The way to such a pool and back takes some 20 µs. A step of many kernels goes there as a whole, to a
-//! pool that has nothing else to do meanwhile ([`together`]).
+//! The way to such a pool and back takes some 20 µs. A step of many kernels goes there as a whole,
+//! to a pool that has nothing else to do meanwhile ([`together`]).
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -17,8 +17,8 @@ use std::arch::x86_64;
 /// rows on.
 const MOST_ROWS: usize = 64;
 const MOST_TERMS: usize = 64;
-/// Most terms of a sum of f32 where rows are few: sums of sixteen are added to the result one after the
-/// other, which of more loses digits that the crate's longer ones keep.
+/// Most terms of a sum of f32 where rows are few: sums of sixteen are added to the result one after
+/// the other, which of more loses digits that the crate's longer ones keep.
 const MOST_DEPTH: usize = 16 << 10;
 /// Rows up to which they are where `b` comes from memory, line beside line, and numbers of `b` that
 /// stay in a cache that cores share.
