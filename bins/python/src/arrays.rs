@@ -1,8 +1,8 @@
 //! NumPy arrays as tensors, and back.
-use crate::errors::exception;
-use candle::{DType, Device, Shape, Tensor, WithDType};
+use crate::errors::{exception, run};
+use candle::{DType, Device, Result, Shape, Storage, Tensor, WithDType};
 use half::f16;
-use numpy::{Element, PyArray1, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{Element, PyArray1, PyArray2, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -56,4 +56,31 @@ pub fn array<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
 fn typed<'py, T: Element + WithDType>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let values = t.flatten_all().and_then(|t| t.to_vec1::<T>()).map_err(|e| exception(&e))?;
     Ok(PyArray1::from_vec(py, values).reshape(t.dims())?.into_any())
+}
+
+/// A NumPy array `[m, n]` of what `rows` gives of `block` rows from `first` on, or of those that
+/// are left; looks for Ctrl-C between blocks. Only one block is in memory twice.
+///
+/// # Errors
+/// Those of `rows`, or a signal's exception.
+pub fn array_of_blocks<'py, T: Element + WithDType>(
+    py: Python<'py>,
+    [m, n]: [usize; 2],
+    block: usize,
+    rows: impl Fn(usize, usize) -> Result<Tensor> + Sync,
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = PyArray2::<T>::zeros(py, [m, n], false);
+    let mut written = array.readwrite();
+    let written = written.as_slice_mut().map_err(|e| PyValueError::new_err(e.to_string()))?;
+    run(py, |python| {
+        for (first, to) in (0..m).step_by(block).zip(written.chunks_mut((block * n).max(1))) {
+            python.check()?;
+            let part = rows(first, block.min(m - first))?.to_device(&Device::Cpu)?.contiguous()?;
+            let (storage, layout) = part.storage_and_layout();
+            let Storage::Cpu(storage) = &*storage else { candle::bail!("an array must be on the CPU") };
+            to.copy_from_slice(&storage.as_slice::<T>()?[layout.start_offset()..][..to.len()]);
+        }
+        Ok(())
+    })?;
+    Ok(array.into_any())
 }

@@ -1,30 +1,66 @@
 //! Functions of arrays: sparse codes, neighbours, principal components.
-use crate::arrays::array;
+use crate::arrays::{array, array_of_blocks};
 use crate::device::device as opened;
 use crate::errors::run;
-use crate::tensors::{array_like, tensor};
-use candle::{DType, Error, Result, Tensor};
+use crate::tensors::{array_like, is_tensor, tensor};
+use candle::{DType, Device, Error, Result, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::{Init, init};
 use chandlery::sparse_coding::lasso::{Lasso, Status};
 use chandlery_datasets::preparation::Pca;
 use chandlery_ops::codes::{ErrorTarget, Pursuit, bomp};
 use chandlery_ops::tsne::{Metric, knn, knn_of};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Signals that are coded between two looks for Ctrl-C.
+/// The most signals that are coded between two looks for Ctrl-C.
 const BLOCK: usize = 16_384;
+/// Codes of a block on the CPU: memory that is used again and stays in a cache.
+const BLOCK_CODES: usize = 1 << 20;
 
 type Array<'py> = Bound<'py, PyAny>;
 
-/// The codes of all signals, `code(first, n)` of a block of them.
-fn by_blocks(m: usize, code: impl Fn(usize, usize) -> Result<Tensor>) -> Result<Tensor> {
-    if m <= BLOCK {
-        return code(0, m);
+/// The codes of all `signals` over `dictionary` as an array of the kind of `like`: those of a block
+/// of signals and more that `code` is given.
+fn by_blocks<'py, const N: usize>(
+    py: Python<'py>,
+    like: &Array<'py>,
+    [signals, dictionary]: [Tensor; 2],
+    more: [Option<&Tensor>; N],
+    device: &Device,
+    code: impl Fn(&Tensor, &Tensor, [Option<Tensor>; N]) -> Result<Tensor> + Sync,
+) -> PyResult<Array<'py>> {
+    let (m, _) = rows_of("signals", &signals)?;
+    let (n, _) = rows_of("dictionary", &dictionary)?;
+    let block = if device.is_cpu() { (BLOCK_CODES / n.max(1)).clamp(1, BLOCK) } else { BLOCK };
+    let dictionary = run(py, |_| dictionary.to_device(device))?;
+    let coded = |first: usize, rows: usize| {
+        let part = |t: &Tensor| t.narrow(0, first, rows)?.to_device(device);
+        let mut given = [const { None }; N];
+        for (given, more) in given.iter_mut().zip(more) {
+            *given = more.map(part).transpose()?;
+        }
+        code(&part(&signals)?, &dictionary, given)
+    };
+    match (signals.dtype(), is_tensor(like)) {
+        (DType::F32, false) => array_of_blocks::<f32>(py, [m, n], block, coded),
+        (DType::F64, false) => array_of_blocks::<f64>(py, [m, n], block, coded),
+        _ => {
+            let codes = run(py, |python| {
+                let of = |first: usize| python.check().and_then(|()| coded(first, block.min(m - first)));
+                Tensor::cat(&(0..m).step_by(block).map(of).collect::<Result<Vec<_>>>()?, 0)
+            })?;
+            array_like(like, &codes)
+        }
     }
-    let blocks = (0..m).step_by(BLOCK).map(|first| code(first, BLOCK.min(m - first)));
-    Tensor::cat(&blocks.collect::<Result<Vec<_>>>()?, 0)
+}
+
+/// Rows and columns of an argument.
+fn rows_of(name: &str, t: &Tensor) -> PyResult<(usize, usize)> {
+    t.dims2().map_err(|_| {
+        PyValueError::new_err(format!("{name} must have two dimensions, got shape {:?}", t.dims()))
+    })
 }
 
 /// Activations `[m, n]` of signals `[m, p]` over a dictionary `[n, p]`:
@@ -49,19 +85,14 @@ pub fn lasso<'py>(
     let start = start.map(tensor).transpose()?;
     let lasso = Lasso { nonnegative, tolerance, max_iterations, ..Lasso::new(beta) };
     let stopped = AtomicUsize::new(0);
-    let codes = run(py, |python| {
-        let dictionary = dictionary.to_device(&device)?;
-        by_blocks(signals.dim(0)?, |first, n| {
-            python.check()?;
-            let part = |t: &Tensor| t.narrow(0, first, n)?.to_device(&device);
-            let start = start.as_ref().map(part).transpose()?;
-            let activations = lasso.solve(&part(&signals)?, &dictionary, start.as_ref())?;
-            let above = activations.status()?.iter().filter(|&&status| status == Status::Stopped).count();
-            stopped.fetch_add(above, Ordering::Relaxed);
-            Ok(activations.dense)
-        })
+    let operands = [signals, dictionary];
+    let codes = by_blocks(py, like, operands, [start.as_ref()], &device, |signals, dictionary, [start]| {
+        let activations = lasso.solve(signals, dictionary, start.as_ref())?;
+        let above = activations.status()?.iter().filter(|&&status| status == Status::Stopped).count();
+        stopped.fetch_add(above, Ordering::Relaxed);
+        Ok(activations.dense)
     })?;
-    Ok((array_like(like, &codes)?, stopped.into_inner()))
+    Ok((codes, stopped.into_inner()))
 }
 
 /// Codes `[m, n]` of signals `[m, p]` over a dictionary `[n, p]` by orthogonal matching pursuit, of
@@ -80,17 +111,12 @@ pub fn omp<'py>(
     let like = signals;
     let (signals, dictionary, device) = (tensor(signals)?, tensor(dictionary)?, opened(device)?);
     let errors = errors.map(tensor).transpose()?;
-    let codes = run(py, |python| {
-        let dictionary = dictionary.to_device(&device)?;
-        by_blocks(signals.dim(0)?, |first, n| {
-            python.check()?;
-            let part = |t: &Tensor| t.narrow(0, first, n)?.to_device(&device);
-            let error = errors.as_ref().map(part).transpose()?.map(ErrorTarget::PerSignal);
-            let pursuit = Pursuit { error, nonnegative, ..Pursuit::new(n_nonzero) };
-            bomp(&part(&signals)?, &dictionary, &pursuit)?.to_dense()
-        })
-    })?;
-    array_like(like, &codes)
+    let operands = [signals, dictionary];
+    by_blocks(py, like, operands, [errors.as_ref()], &device, |signals, dictionary, [errors]| {
+        let error = errors.map(ErrorTarget::PerSignal);
+        let pursuit = Pursuit { error, nonnegative, ..Pursuit::new(n_nonzero) };
+        bomp(signals, dictionary, &pursuit)?.to_dense()
+    })
 }
 
 /// The `k` nearest other rows of each row, or those of `rows` nearest to each of `queries`: their

@@ -27,6 +27,11 @@ pub fn tensor(array: &Bound<'_, PyAny>) -> PyResult<Inner> {
     }
 }
 
+/// Whether this is a `Tensor`, not NumPy's array.
+pub fn is_tensor(array: &Bound<'_, PyAny>) -> bool {
+    array.is_instance_of::<Tensor>()
+}
+
 /// The tensor as an array of the kind of `like`: a `Tensor` where that is one, else NumPy's.
 ///
 /// # Errors

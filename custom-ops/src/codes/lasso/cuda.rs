@@ -78,6 +78,9 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
         energies: energies.elements::<T>()?,
         penalties: penalties.elements::<T>()?,
     };
+    if lasso.options.from_zeros {
+        gpu.stream().memset_zeros(&mut of.activations).w()?;
+    }
     let m = of.gaps.len();
     let Some(stages) = Stage::all(gpu.limits(), [m, n], bytes) else {
         candle::bail!("{OP}: there may be up to 8192 atoms on a GPU, got {n}; use the CPU")

@@ -147,11 +147,14 @@ pub struct LassoOptions {
     pub max_updates: usize,
     /// Whether every coefficient must be at least 0; default: no.
     pub nonnegative: bool,
+    /// Whether all signals start from zeros and what `activations` holds is not read; default: no.
+    pub from_zeros: bool,
 }
 
 impl Default for LassoOptions {
     fn default() -> Self {
-        Self { method: LassoMethod::default(), tolerance: 1e-4, max_updates: 1_000_000, nonnegative: false }
+        let (tolerance, max_updates) = (1e-4, 1_000_000);
+        Self { method: LassoMethod::default(), tolerance, max_updates, nonnegative: false, from_zeros: false }
     }
 }
 

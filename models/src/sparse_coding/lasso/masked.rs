@@ -123,7 +123,7 @@ impl Masked<'_> {
             let gaps = match &grams {
                 None => {
                     let of = MaskedSignals { dictionary, signals: &signals, mask: &mask, ridge: lasso.ridge };
-                    let options = lasso.options(n)?;
+                    let options = lasso.options(n, true)?;
                     lasso_masked_(&dense, of, &penalties, &options)?.gaps
                 }
                 Some(grams) => {
@@ -133,7 +133,7 @@ impl Masked<'_> {
                     let energies = row_squares(&signals)?.to_dtype(dtype)?;
                     let penalties = penalties.clone();
                     Part { lasso, dictionary, gram: &gram, correlations, energies, penalties }
-                        .solve(&dense)?
+                        .solve(&dense, true)?
                 }
             };
             Ok(Activations { dense, gaps, tolerance: lasso.tolerance })

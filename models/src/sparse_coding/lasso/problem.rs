@@ -9,8 +9,10 @@ use chandlery_ops::arrays::elementwise::{abs, mul};
 use chandlery_ops::codes::{LassoMethod, LassoOptions, lasso_, row_squares};
 use chandlery_ops::layers::{Factors, gemm_};
 
-/// Correlations that are computed at once: enough to keep any device busy, and 64 MiB in f32.
+/// Correlations that are computed at once on a GPU: enough to keep it busy, and 64 MiB in f32.
 const AT_ONCE: usize = 1 << 24;
+/// The same on the CPU: memory that is used again and stays in a cache.
+const AT_ONCE_ON_CPU: usize = 1 << 20;
 
 /// Signals and dictionary that fit, and what does not depend on `β`.
 pub(super) struct Problem<'a> {
@@ -76,7 +78,7 @@ impl<'a> Problem<'a> {
                 energies: row_squares(&self.signals.narrow(0, first, rows)?)?.to_dtype(dtype)?,
                 penalties: penalties.clone(),
             };
-            gaps.push(part.solve(&dense.narrow(0, first, rows)?)?);
+            gaps.push(part.solve(&dense.narrow(0, first, rows)?, start.is_none())?);
         }
         Ok(Activations { dense, gaps: Tensor::cat(&gaps, 0)?, tolerance: self.lasso.tolerance })
     }
@@ -98,7 +100,8 @@ impl<'a> Problem<'a> {
     /// First rows and numbers of rows of the parts.
     fn parts(&self) -> Result<impl Iterator<Item = (usize, usize)>> {
         let (m, n) = (self.signals.dim(0)?, self.dictionary.dim(0)?);
-        let len = (AT_ONCE / n).max(1);
+        let at_once = if self.signals.device().is_cpu() { AT_ONCE_ON_CPU } else { AT_ONCE };
+        let len = (at_once / n).max(1);
         Ok((0..m).step_by(len).map(move |first| (first, len.min(m - first))))
     }
 
@@ -112,8 +115,8 @@ impl<'a> Problem<'a> {
 }
 
 impl Lasso {
-    /// For the solvers of single signals, over `n` atoms.
-    pub(super) fn options(&self, n: usize) -> Result<LassoOptions> {
+    /// For the solvers of single signals, over `n` atoms, from what is given or from zeros.
+    pub(super) fn options(&self, n: usize, from_zeros: bool) -> Result<LassoOptions> {
         let method = match self.solver {
             Solver::ActiveSet => LassoMethod::ActiveSet,
             Solver::CoordinateDescent => LassoMethod::CoordinateDescent,
@@ -122,13 +125,14 @@ impl Lasso {
             }
         };
         let Self { tolerance, max_iterations, nonnegative, .. } = *self;
-        Ok(LassoOptions { method, tolerance, max_updates: max_iterations.saturating_mul(n), nonnegative })
+        let max_updates = max_iterations.saturating_mul(n);
+        Ok(LassoOptions { method, tolerance, max_updates, nonnegative, from_zeros })
     }
 }
 
 impl Part<'_> {
-    /// Solves from `activations`, in place; returns the gaps.
-    pub(super) fn solve(&self, activations: &Tensor) -> Result<Tensor> {
+    /// Solves from `activations`, which may be zeros, in place; returns the gaps.
+    pub(super) fn solve(&self, activations: &Tensor, from_zeros: bool) -> Result<Tensor> {
         match self.lasso.solver {
             Solver::ActiveSet | Solver::CoordinateDescent => {}
             Solver::CoordinateParallel { line_search, stop } => {
@@ -141,7 +145,7 @@ impl Part<'_> {
             }
             Solver::Fista => return batch::solve(self, activations, &Method::Fista, Stop::Gap),
         }
-        let options = self.lasso.options(self.gram.dim(D::Minus1)?)?;
+        let options = self.lasso.options(self.gram.dim(D::Minus1)?, from_zeros)?;
         let Self { gram, correlations, energies, penalties, .. } = self;
         Ok(lasso_(activations, gram, correlations, energies, penalties, &options)?.gaps)
     }

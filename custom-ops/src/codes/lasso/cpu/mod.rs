@@ -84,7 +84,9 @@ impl<T: Real> Row<'_, T> {
         subset: &mut Subset<T, W>,
         options: &LassoOptions,
     ) -> Result<()> {
-        signal.start(self.row, self.a, self.c, self.energy, options.nonnegative)?;
+        // Memory that is read before it is written costs a second page fault, and all threads a wait.
+        let start = if options.from_zeros { None } else { Some(&*self.a) };
+        signal.start(self.row, start, self.c, self.energy, options.nonnegative)?;
         let (reached, made) = match (options.method, options.nonnegative) {
             (LassoMethod::ActiveSet, false) => active_set::solve::<T, G, false, W>(signal, subset, options),
             (LassoMethod::ActiveSet, true) => active_set::solve::<T, G, true, W>(signal, subset, options),

@@ -77,16 +77,16 @@ impl<'a, T: Real, G: Rows<T>> Signal<'a, T, G> {
         Self { problem, gram, energy: 0., c, q, a, support, places, values, is_exact: false }
     }
 
-    /// Takes up the signal of row `row` with its start `a`, correlations `c` and energy.
+    /// Takes up the signal of row `row` with its start `a`, or zeros, correlations `c` and energy.
     pub(super) fn start(
         &mut self,
         row: usize,
-        a: &[T],
+        a: Option<&[T]>,
         c: &[T],
         energy: f64,
         nonnegative: bool,
     ) -> Result<()> {
-        for (name, x) in [("activations", a), ("correlations", c)] {
+        for (name, x) in [("activations", a.unwrap_or_default()), ("correlations", c)] {
             if !peak(x).1 {
                 candle::bail!("{OP}: {name} must be finite, got NaN or infinity in row {row}")
             }
@@ -97,10 +97,13 @@ impl<'a, T: Real, G: Rows<T>> Signal<'a, T, G> {
         (self.energy, self.is_exact) = (energy, false);
         let inverse = &self.problem.inverse;
         self.c.iter_mut().zip(c).zip(inverse).for_each(|((to, &c), &by)| *to = c * by);
-        self.a.iter_mut().zip(a).zip(inverse).for_each(|((to, &a), &by)| {
-            let is_used = a != T::zero() && by > T::zero() && !(nonnegative && a < T::zero());
-            *to = if is_used { a / by } else { T::zero() };
-        });
+        match a {
+            None => self.a.fill(T::zero()),
+            Some(a) => self.a.iter_mut().zip(a).zip(inverse).for_each(|((to, &a), &by)| {
+                let is_used = a != T::zero() && by > T::zero() && !(nonnegative && a < T::zero());
+                *to = if is_used { a / by } else { T::zero() };
+            }),
+        }
         Ok(())
     }
 
