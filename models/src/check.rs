@@ -150,7 +150,7 @@ pub(crate) fn all_finite<'a>(
     state: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> Result<()> {
     for (name, t) in state.into_iter().filter(|(_, t)| t.dtype().is_float()) {
-        if !is_finite(t)? {
+        if !chandlery_ops::arrays::all_finite(t)? {
             candle::bail!(
                 "{trainer}: {name} became infinite or NaN by step {steps}; lower the learning rate, or scale the input"
             )

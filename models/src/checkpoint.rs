@@ -4,6 +4,7 @@
 //! The entry `crc32` of the header is the CRC-32 of the whole file, in eight hexadecimal digits,
 //! with `00000000` in their place. A file of which a bit has changed is refused.
 use crate::io::{bytes_of, read, tensors_of, unread, written};
+use crate::pieces::{self, InPieces, Streamed};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::Preparation;
 use chandlery_ops::arrays::scale_into_;
@@ -14,6 +15,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 /// The entry of the header that holds the notes of the trainer.
@@ -36,32 +39,80 @@ pub(crate) fn save(
     notes: &impl Serialize,
     preparation: &Preparation,
 ) -> Result<()> {
-    let notes = serde_json::to_string(notes).map_err(Error::wrap)?;
-    let header = [
-        (NOTES, notes),
-        (TRAINER, trainer.to_owned()),
-        (FORMAT, CURRENT.to_string()),
-        (CHECKSUM, NO_CHECKSUM.to_owned()),
-    ];
+    let header = entries(trainer, notes)?;
     let tensors = tensors.into_iter().chain(preparation.tensors().map_err(Error::wrap)?);
-    let header = header.into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
     let mut bytes = bytes_of(path, tensors, header)?;
     let Some(place) = place_of(&bytes, NO_CHECKSUM) else {
         candle::bail!("{}: cannot write: its header has no place for a checksum", path.display())
     };
-    let sum = format!("{:08x}", sum_but_for(&bytes, place));
+    let sum = format!("{:08x}", begun(&bytes, place).sum());
     if let Some(digits) = bytes.get_mut(place..place + NO_CHECKSUM.len()) {
         digits.copy_from_slice(sum.as_bytes());
     }
     Ok(written(path, &bytes)?.finish()?)
 }
 
-/// Refuses a checkpoint that is not as it was written.
+/// The same a piece at a time; the tensors are [in order](pieces::in_order).
+pub(crate) fn save_in_pieces(
+    path: &Path,
+    trainer: &str,
+    tensors: &[Streamed<'_>],
+    notes: &impl Serialize,
+) -> Result<()> {
+    let (mut file, header, sum) = pieces::written(path, tensors, entries(trainer, notes)?)?;
+    let Some(place) = place_of(&header, NO_CHECKSUM) else {
+        candle::bail!("{}: cannot write: its header has no place for a checksum", path.display())
+    };
+    file.seek(SeekFrom::Start(place as u64))?;
+    file.write_all(format!("{:08x}", sum.sum()).as_bytes())?;
+    Ok(file.finish()?)
+}
+
+/// The entries of a header.
+fn entries(trainer: &str, notes: &impl Serialize) -> Result<HashMap<String, String>> {
+    let notes = serde_json::to_string(notes).map_err(Error::wrap)?;
+    let entries = [
+        (NOTES, notes),
+        (TRAINER, trainer.to_owned()),
+        (FORMAT, CURRENT.to_string()),
+        (CHECKSUM, NO_CHECKSUM.to_owned()),
+    ];
+    Ok(entries.into_iter().map(|(name, text)| (name.to_owned(), text)).collect())
+}
+
+/// Refuses a checkpoint that is not as it was written. Reads it in pieces.
 ///
 /// # Errors
 /// When the file is missing, cut short, damaged or of something else; the message names it.
 pub fn verify(path: &Path) -> Result<()> {
-    check(path, &read(path)?)
+    /// Bytes of a piece.
+    const PIECE: usize = 1 << 20;
+    let opened = InPieces::open(path)?.notes();
+    let mut file = File::open(path).map_err(|e| unread(path, &e))?;
+    let header = pieces::header(path, &mut file)?;
+    let Some(want) = opened.get(CHECKSUM) else { return Err(no_checksum(path)) };
+    let Some(place) = place_of(&header, want) else { return Err(no_checksum(path)) };
+    let mut sum = begun(&header, place);
+    let mut piece = vec![0; PIECE];
+    loop {
+        match file.read(&mut piece).map_err(|e| unread(path, &e))? {
+            0 => break,
+            n => sum.update(piece.get(..n).unwrap_or_default()),
+        }
+    }
+    compared(path, want, &sum)
+}
+
+fn no_checksum(path: &Path) -> Error {
+    Error::Msg(format!("{}: not a checkpoint: its header has no checksum", path.display()))
+}
+
+fn compared(path: &Path, want: &str, sum: &Crc) -> Result<()> {
+    let got = format!("{:08x}", sum.sum());
+    if got != want {
+        candle::bail!("{}: damaged: its checksum must be {want}, got {got}", path.display())
+    }
+    Ok(())
 }
 
 /// As [`verify`], for the bytes of the file.
@@ -69,14 +120,8 @@ fn check(path: &Path, bytes: &[u8]) -> Result<()> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| unread(path, &e))?;
     let sum = header.metadata().as_ref().and_then(|entries| entries.get(CHECKSUM));
     let place = sum.and_then(|sum| place_of(bytes, sum));
-    let (Some(sum), Some(place)) = (sum, place) else {
-        candle::bail!("{}: not a checkpoint: its header has no checksum", path.display())
-    };
-    let got = format!("{:08x}", sum_but_for(bytes, place));
-    if got != *sum {
-        candle::bail!("{}: damaged: its checksum must be {sum}, got {got}", path.display())
-    }
-    Ok(())
+    let (Some(sum), Some(place)) = (sum, place) else { return Err(no_checksum(path)) };
+    compared(path, sum, &begun(bytes, place))
 }
 
 /// Where the digits `sum` of the entry with the checksum begin. Within other entries quotation
@@ -87,13 +132,13 @@ fn place_of(bytes: &[u8], sum: &str) -> Option<usize> {
     (sum.len() == NO_CHECKSUM.len()).then_some(found + entry.len() - 1 - sum.len())
 }
 
-/// The CRC-32 of bytes, without the digits of a checksum at `place`.
-fn sum_but_for(bytes: &[u8], place: usize) -> u32 {
+/// The CRC-32 of bytes, without the digits of a checksum at `place`; others may follow.
+fn begun(bytes: &[u8], place: usize) -> Crc {
     let mut sum = Crc::new();
     sum.update(bytes.get(..place).unwrap_or_default());
     sum.update(NO_CHECKSUM.as_bytes());
     sum.update(bytes.get(place + NO_CHECKSUM.len()..).unwrap_or_default());
-    sum.sum()
+    sum
 }
 
 /// The tensors of a checkpoint that was read.
@@ -120,6 +165,27 @@ impl<'a> Checkpoint<'a> {
         check(path, &bytes)?;
         let (tensors, header) = tensors_of(path, &bytes, device)?;
         let checkpoint = Self { path, tensors };
+        let notes = checkpoint.notes(&header, trainer)?;
+        Ok((checkpoint, notes))
+    }
+
+    /// The tensors of a file that is read in pieces but for those of these names, and the notes of
+    /// the trainer. Does not look whether the file is damaged.
+    pub(crate) fn of_pieces<N: DeserializeOwned>(
+        path: &'a Path,
+        file: &InPieces,
+        trainer: &str,
+        names: &[&str],
+        device: &Device,
+    ) -> Result<(Self, N)> {
+        let checkpoint = Self { path, tensors: file.all_but(names, device)? };
+        let notes = checkpoint.notes(&file.notes(), trainer)?;
+        Ok((checkpoint, notes))
+    }
+
+    /// The notes of a header, if it is of the trainer of this name.
+    fn notes<N: DeserializeOwned>(&self, header: &HashMap<String, String>, trainer: &str) -> Result<N> {
+        let checkpoint = self;
         let entry = |name: &str| header.get(name).map_or("", String::as_str);
         let (of, format) = (entry(TRAINER), entry(FORMAT));
         if of != trainer {
@@ -132,8 +198,7 @@ impl<'a> Checkpoint<'a> {
         }
         let notes =
             header.get(NOTES).ok_or_else(|| checkpoint.refused(&"its header has no notes of a trainer"))?;
-        let notes = serde_json::from_str(notes).map_err(|e| checkpoint.refused(&e))?;
-        Ok((checkpoint, notes))
+        serde_json::from_str(notes).map_err(|e| checkpoint.refused(&e))
     }
 
     /// Adds what was fitted to a preparation that the notes named.

@@ -123,6 +123,7 @@ pub mod optim;
 pub mod patch_rbm;
 #[cfg(feature = "pictures")]
 pub mod pictures;
+mod pieces;
 mod prepare;
 pub mod pretrained;
 pub mod rbm;

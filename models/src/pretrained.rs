@@ -35,10 +35,11 @@
 //! ```
 use crate::check::is_finite;
 use crate::io::{bytes_of, load_tensors, written};
+use crate::pieces::{self, Streamed};
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery_datasets::Preparation;
-use chandlery_datasets::whole::{finish_all, is_unfinished};
+use chandlery_datasets::whole::{WholeFile, finish_all, is_unfinished};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -332,12 +333,36 @@ pub(crate) fn save(
     preparation: &Preparation,
     tensors: Vec<(String, Tensor)>,
 ) -> Result<()> {
+    let fitted = preparation.tensors().map_err(Error::wrap)?;
+    saved(folder, model_type, config, |path, notes| {
+        written(path, &bytes_of(path, tensors.into_iter().chain(fitted), notes)?)
+    })
+}
+
+/// The same of a model whose tensors come in pieces.
+pub(crate) fn save_in_pieces(
+    folder: &Path,
+    model_type: ModelType,
+    config: &impl Serialize,
+    preparation: &Preparation,
+    tensors: Vec<Streamed<'_>>,
+) -> Result<()> {
+    let fitted = preparation.tensors().map_err(Error::wrap)?;
+    let tensors = tensors.into_iter().chain(fitted.into_iter().map(|(name, t)| Streamed::whole(name, t)));
+    let tensors = pieces::in_order(tensors.collect());
+    saved(folder, model_type, config, |path, notes| Ok(pieces::written(path, &tensors, notes)?.0))
+}
+
+fn saved(
+    folder: &Path,
+    model_type: ModelType,
+    config: &impl Serialize,
+    write: impl FnOnce(&Path, HashMap<String, String>) -> Result<WholeFile>,
+) -> Result<()> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Error::Msg(format!("{}: cannot be made: {e}", folder.display())))?;
     let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let fitted = preparation.tensors().map_err(Error::wrap)?;
-    let path = folder.join(WEIGHTS);
-    let weights = written(&path, &bytes_of(&path, tensors.into_iter().chain(fitted), notes)?)?;
+    let weights = write(&folder.join(WEIGHTS), notes)?;
     let path = folder.join(CONFIG);
     let content = Content { model_type: model_type.name(), format: FORMAT, config };
     let mut text = serde_json::to_vec_pretty(&content).map_err(Error::wrap)?;

@@ -97,6 +97,15 @@ pub trait Trainer {
     /// # Errors
     /// When the file is not writable.
     fn save(&self, path: &Path, progress: &Value) -> Result<()>;
+
+    /// The part of a rank that is not the first in [`save`](Self::save): to be called on all others
+    /// while the first saves. By default there is none.
+    ///
+    /// # Errors
+    /// When a rank is gone.
+    fn join_save(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Learns a model from minibatches of raw rows.

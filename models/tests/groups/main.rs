@@ -107,7 +107,7 @@ where
         first.iter().try_for_each(|rows| trainer.step(rows, None))?;
         // What a checkpoint holds may be of all ranks, so all take part in it.
         trainer.gather()?;
-        if group.rank() == 0 { trainer.save(&path, &Value::Null) } else { Ok(()) }
+        if group.rank() == 0 { trainer.save(&path, &Value::Null) } else { trainer.join_save() }
     })?;
     for ranks in each(2, |group| trained(join(T::load(&path, &CPU)?.0, group)?, rest))? {
         alone.hold(&format!("{what}: a checkpoint of 3 ranks, resumed by 2"), &ranks, most);

@@ -106,6 +106,8 @@ pub(super) struct Part {
     pub shape: Vec<usize>,
     /// What all its entries start with.
     pub start: f64,
+    /// Whether it has an entry for each latent.
+    pub of_latents: bool,
 }
 
 impl Part {
@@ -190,14 +192,15 @@ impl SaeConfig {
 
     /// The parameters beside the weights of encoder and decoder.
     pub(super) fn parts(&self) -> Vec<Part> {
-        let n = self.n_latents;
-        let part = |name, shape: &[usize], start| Part { name, shape: shape.to_vec(), start };
-        let mut parts = vec![part(BIAS, &[n], 0.), part(DECODER_BIAS, &[self.n_outputs()], 0.)];
+        let part =
+            |name, shape: &[usize], start| Part { name, shape: shape.to_vec(), start, of_latents: false };
+        let latents = |name, start| Part { of_latents: true, ..part(name, &[self.n_latents], start) };
+        let mut parts = vec![latents(BIAS, 0.), part(DECODER_BIAS, &[self.n_outputs()], 0.)];
         match self.kind {
             Kind::Relu | Kind::TopK { .. } => {}
             Kind::BatchTopK { .. } | Kind::Matryoshka { .. } => parts.push(part(THRESHOLD, &[1], 0.)),
-            Kind::JumpRelu => parts.push(part(THRESHOLD, &[n], START_THRESHOLD)),
-            Kind::Gated => parts.extend([part(MAGNITUDE_BIAS, &[n], 0.), part(MAGNITUDE_SCALE, &[n], 0.)]),
+            Kind::JumpRelu => parts.push(latents(THRESHOLD, START_THRESHOLD)),
+            Kind::Gated => parts.extend([latents(MAGNITUDE_BIAS, 0.), latents(MAGNITUDE_SCALE, 0.)]),
         }
         if self.skip {
             parts.push(part(SKIP, &[self.n_outputs(), self.n_visible], 0.));

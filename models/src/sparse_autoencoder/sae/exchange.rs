@@ -1,8 +1,9 @@
 //! What the ranks of a group exchange of a minibatch: what the gradients of encoder and decoder are
 //! summed from, which is less than these where rows are fewer than latents.
 use super::Kind;
+use super::largest::gathered_columns;
 use super::pass::{Block, Pass, Terms};
-use crate::share::padded;
+use crate::share::{Share, padded};
 use candle::{Result, Tensor};
 use chandlery_ops::codes::{SparseCodes, active, batch_threshold, batch_top_k};
 
@@ -10,16 +11,21 @@ impl Pass<'_> {
     /// Codes of the `k` largest a row of the minibatch, those of this rank's rows, and the least of
     /// them, which several ranks find from the largest of each.
     pub(super) fn largest_of_batch(&self) -> Result<(SparseCodes, Tensor)> {
-        let (products, bias, count) = (&self.products, self.bias()?, self.moment.k * self.share.of());
+        let (products, bias, count) = (self.products()?, self.bias()?, self.moment.k * self.share.of());
         if let Some(width) = &mut *self.width.borrow_mut() {
             return width.batch_top_k(products, bias, count);
         }
         let found = batch_top_k(products, bias, count)?;
-        if self.share.group().is_single() {
+        if self.share.group().is_single() && self.latents.is_single() {
             return Ok(found);
         }
-        let width = self.share.widest(&found.0)?;
-        let values = self.share.gathered(&padded(&found.0.values, width)?)?;
+        let values = if self.latents.is_single() {
+            let width = self.share.widest(&found.0)?;
+            self.share.gathered(&padded(&found.0.values, width)?)?
+        } else {
+            let width = Share::new(self.latents, self.share.of()).widest(&found.0)?;
+            gathered_columns(self.latents, &padded(&found.0.values, width)?)?
+        };
         let cut = batch_threshold(&values, &values.get(0)?.zeros_like()?, count)?;
         Ok((active(products, bias, &cut, true)?, cut))
     }

@@ -1,5 +1,7 @@
 //! The loss of a minibatch and its gradient.
 use super::config::{BIAS, DECODER_BIAS, SKIP};
+use super::divided::Part;
+use super::largest::Dead;
 use super::loss_config::{LossConfig, Moment};
 use super::pass::{Block, LENGTHS, Terms, column_sums, pass};
 use super::{Kind, Sae, auxiliary, gated, jump_relu, matryoshka, relu, top_k};
@@ -8,8 +10,8 @@ use crate::share::Share;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Group;
 use chandlery_ops::codes::{
-    AtomUses, CodeWidth, LatentGradients, SparseCodes, latent_gradients, row_squares, stacked_entries,
-    use_sums,
+    AtomUses, CodeWidth, LatentGradients, SparseCodes, code_errors, latent_gradients, row_squares,
+    stacked_entries, use_sums,
 };
 
 /// The loss of a minibatch, and what its gradient is made of.
@@ -56,6 +58,19 @@ fn spread(sae: &Sae, share: &Share, of_y: &Tensor, y: &Tensor, targets: &Tensor)
     squares - (sums.sqr()?.sum_all()? / share.of() as f64)?
 }
 
+/// `Wᵀ g` of gradients `g` at the products of all rows, `[n_visible]`: from the rows of the encoder
+/// that entries name, where these are fewer than latents.
+fn through_encoder(sae: &Sae, codes: &SparseCodes, pre: &Tensor, at_products: &Tensor) -> Result<Tensor> {
+    let (encoder, n, dtype) = (&sae.encoder, codes.n_atoms, at_products.dtype());
+    if pre.elem_count() >= n {
+        let through = at_products.unsqueeze(0)?.to_dtype(encoder.dtype())?.matmul(encoder)?;
+        return through.squeeze(0)?.to_dtype(dtype);
+    }
+    let rows = SparseCodes { values: pre.clone(), ..codes.clone() };
+    let zeros = Tensor::zeros((pre.dim(0)?, encoder.dim(1)?), pre.dtype(), pre.device())?;
+    column_sums(&code_errors(&rows, &zeros, encoder, &[n], 1.)?.residual)?.neg()
+}
+
 impl Gradients {
     /// Of prepared rows `x`, `[batch, n_visible]`, and their targets, `[batch, n_targets]`, of the
     /// type of the model. `dead` are the latents that AuxK may use, u32, ascending. With `width`
@@ -71,19 +86,20 @@ impl Gradients {
         dead: Option<&Tensor>,
         width: Option<&mut CodeWidth>,
     ) -> Result<Self> {
-        let share = Share::new(&Group::single(), rows[0].dim(0)?);
-        Self::of_share(sae, config, moment, &share, rows, dead, width)
+        let part = Part::whole(rows[0].dim(0)?);
+        let dead = dead.map(|own| Dead { own: Some(own.clone()), n: own.elem_count() });
+        Self::of_part(sae, config, moment, &part, rows, dead.as_ref(), width)
     }
 
-    /// The same of a minibatch of which this rank has a share, as all ranks have, who get the same
-    /// bits; with `width` for a lone rank.
-    pub(super) fn of_share(
+    /// The same of a minibatch of which this rank has a part, as all ranks have: those that have all
+    /// latents get the same bits, others those of their own latents; with `width` for a lone rank.
+    pub(super) fn of_part(
         sae: &Sae,
         config: &LossConfig,
         moment: Moment,
-        share: &Share,
+        part: &Part,
         [x, targets]: [&Tensor; 2],
-        dead: Option<&Tensor>,
+        dead: Option<&Dead>,
         width: Option<&mut CodeWidth>,
     ) -> Result<Self> {
         let batch = batch_of("Sae", "targets", targets, sae.config.n_outputs())?;
@@ -93,7 +109,7 @@ impl Gradients {
                 x.dim(0)?
             )
         }
-        let pass = pass(sae, config, moment, share, [x, targets], width)?;
+        let pass = pass(sae, config, moment, part, [x, targets], dead, width)?;
         let mut terms = match &sae.config.kind {
             Kind::Relu => relu::terms(&pass),
             Kind::TopK { .. } => top_k::of_rows(&pass),
@@ -106,14 +122,15 @@ impl Gradients {
             auxiliary::add(&pass, &mut terms, dead)?;
         }
         let terms = terms.of_all(&pass)?;
+        let share = &part.rows;
         let spread = spread(sae, share, &terms.squares[1], &pass.y, targets)?;
-        Self::summed(sae, config, share, terms, x, share.gathered(&pass.narrow)?, spread)
+        Self::summed(sae, config, part, terms, x, share.gathered(&pass.narrow)?, spread)
     }
 
     fn summed(
         sae: &Sae,
         config: &LossConfig,
-        share: &Share,
+        Part { rows: share, latents }: &Part,
         terms: Terms,
         x: &Tensor,
         narrow: Tensor,
@@ -158,8 +175,9 @@ impl Gradients {
         let mut bias = column_sums(&beside)?;
         share.group().all_reduce_(&bias)?;
         if sae.config.subtract_bias {
-            let through = at_products.unsqueeze(0)?.to_dtype(sae.encoder.dtype())?.matmul(&sae.encoder)?;
-            bias = (bias - through.squeeze(0)?.to_dtype(at_products.dtype())?)?;
+            let through = through_encoder(sae, &codes, &pre, &at_products)?;
+            latents.all_reduce_(&through)?;
+            bias = (bias - through)?;
         }
         others.push((DECODER_BIAS, bias));
         if sae.config.skip {
@@ -215,9 +233,22 @@ impl Gradients {
     /// # Errors
     /// When memory is short.
     pub fn squares(&self, sae: &Sae) -> Result<Tensor> {
+        self.squares_of_all(sae, &Group::single())
+    }
+
+    /// The same of the latents of all ranks.
+    pub(super) fn squares_of_all(&self, sae: &Sae, latents: &Group) -> Result<Tensor> {
         let (encoder, decoder) = self.weights(sae)?;
-        let all = [&encoder, &decoder].into_iter().chain(self.others.iter().map(|(_, t)| t));
-        let squares = all.map(super::pass::squares).collect::<Result<Vec<_>>>()?;
-        Tensor::stack(&squares, 0)?.to_dtype(DType::F64)?.sum_all()
+        let parts = sae.config.parts();
+        let is_of_latents = |name: &str| parts.iter().any(|part| part.name == name && part.of_latents);
+        let (own, alike): (Vec<_>, Vec<_>) = self.others.iter().partition(|(name, _)| is_of_latents(name));
+        let sum = |all: &[&Tensor]| {
+            let squares = all.iter().map(|t| super::pass::squares(t)).collect::<Result<Vec<_>>>()?;
+            Tensor::stack(&squares, 0)?.sum_all()
+        };
+        let own: Vec<_> = [&encoder, &decoder].into_iter().chain(own.into_iter().map(|(_, t)| t)).collect();
+        let own = sum(&own)?;
+        latents.all_reduce_(&own)?;
+        own + sum(&alike.into_iter().map(|(_, t)| t).collect::<Vec<_>>())?
     }
 }

@@ -51,10 +51,12 @@
 //! ```
 mod auxiliary;
 mod config;
+mod divided;
 mod exchange;
 pub mod files;
 mod gated;
 mod jump_relu;
+mod largest;
 pub mod loss;
 mod loss_config;
 mod matryoshka;
@@ -75,7 +77,7 @@ pub use pairs::PairTrainer;
 pub use start::geometric_median;
 pub use top_rows::{Neighbour, TopRows};
 pub use train::{Metrics, SaeTrainer};
-pub use train_config::{Resampling, SaeTrainConfig};
+pub use train_config::{Division, Resampling, SaeTrainConfig};
 
 use crate::check::{room_for, values_of};
 use crate::model::{Decode, Encode, Model, WIDE};

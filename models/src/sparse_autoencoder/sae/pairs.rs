@@ -62,6 +62,10 @@ impl Trainer for PairTrainer {
     fn save(&self, path: &Path, progress: &Value) -> Result<()> {
         self.0.save(path, progress)
     }
+
+    fn join_save(&self) -> Result<()> {
+        self.0.join_save()
+    }
 }
 
 impl MinibatchTrainer for PairTrainer {

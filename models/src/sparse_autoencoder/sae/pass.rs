@@ -1,9 +1,12 @@
 //! What the kinds have in common in a pass over a minibatch.
+use super::divided::Part;
+use super::largest::{Dead, Largest, is_by_row};
 use super::{LossConfig, Moment, Sae};
 use crate::share::Share;
 use candle::{DType, Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::arrays::{column_sums_, elementwise::sub};
-use chandlery_ops::codes::{CodeErrors, CodeWidth, SparseCodes, active, code_dots, code_errors};
+use chandlery_ops::codes::{CodeErrors, CodeWidth, SparseCodes, active, code_dots, code_errors, row_squares};
 use std::cell::RefCell;
 
 /// A minibatch on its way through a model.
@@ -13,14 +16,18 @@ pub(super) struct Pass<'a> {
     pub moment: Moment,
     /// Which rows of the minibatch this rank has.
     pub share: &'a Share,
+    /// Ranks that have the other latents.
+    pub latents: &'a Group,
     /// What the encoder reads, `[batch, n_visible]`, of the type of values.
     pub x: Tensor,
     /// The same in the type of the encoder.
     pub narrow: Tensor,
     /// What codes are to stand for, `[batch, n_targets]`: targets less what is beside codes.
     pub y: Tensor,
-    /// Pre-activations without their bias, `[batch, n_latents]`.
-    pub products: Tensor,
+    /// Pre-activations without their bias, `[batch, n_latents]`, of kinds that need all at once.
+    products: Option<Tensor>,
+    /// What kinds that do not have looked for.
+    pub largest: Largest,
     /// How wide codes are, where that is guessed.
     pub width: RefCell<Option<&'a mut CodeWidth>>,
 }
@@ -109,6 +116,14 @@ impl Pass<'_> {
         self.sae.other(super::config::BIAS)
     }
 
+    /// Pre-activations without their bias.
+    pub(super) fn products(&self) -> Result<&Tensor> {
+        match &self.products {
+            Some(products) => Ok(products),
+            None => candle::bail!("Sae: {:?} has not all pre-activations in memory", self.sae.config.kind),
+        }
+    }
+
     /// Numbers of the model's type.
     pub(super) fn numbers(&self, x: &[f64]) -> Result<Tensor> {
         Tensor::new(x, self.x.device())?.to_dtype(self.x.dtype())
@@ -118,12 +133,28 @@ impl Pass<'_> {
     /// the prefixes of latents that end at `ends`.
     pub(super) fn left(&self, y: &Tensor, codes: &SparseCodes, ends: &[usize], weight: f64) -> Result<Left> {
         let scale = -2. * weight / self.batch();
-        let CodeErrors { residual, errors, squares } = code_errors(codes, y, &self.sae.decoder, ends, scale)?;
+        let of = if self.latents.is_single() {
+            code_errors(codes, y, &self.sae.decoder, ends, scale)?
+        } else {
+            self.left_by_all_ranks(y, codes, scale)?
+        };
+        let CodeErrors { residual, errors, squares } = of;
         let squares = row_sums(&squares)?;
         let of_prefixes = squares.narrow(0, 0, ends.len())?.sum_all()?;
         let loss = (of_prefixes * (weight / self.batch()))?;
         let squares = [squares.get(ends.len() - 1)?, squares.get(ends.len())?];
         Ok(Left { residual, errors, loss, squares })
+    }
+
+    /// What the codes of all ranks leave of `y`, which each takes its own from.
+    fn left_by_all_ranks(&self, y: &Tensor, codes: &SparseCodes, scale: f64) -> Result<CodeErrors> {
+        let decoder = &self.sae.decoder;
+        let of_rank = if self.latents.rank() == 0 { y.clone() } else { y.zeros_like()? };
+        let CodeErrors { residual, .. } = code_errors(codes, &of_rank, decoder, &[codes.n_atoms], scale)?;
+        self.latents.all_reduce_(&residual)?;
+        let errors = (&residual * scale)?.to_dtype(decoder.dtype())?;
+        let squares = Tensor::stack(&[row_squares(&residual)?, row_squares(y)?], 0)?;
+        Ok(CodeErrors { residual, errors, squares })
     }
 
     /// The same of all latents at once.
@@ -140,8 +171,8 @@ impl Pass<'_> {
     /// Codes of what is above a bound.
     pub(super) fn active(&self, bound: &Tensor) -> Result<SparseCodes> {
         match &mut *self.width.borrow_mut() {
-            Some(width) => width.active(&self.products, self.bias()?, bound, false),
-            None => active(&self.products, self.bias()?, bound, false),
+            Some(width) => width.active(self.products()?, self.bias()?, bound, false),
+            None => active(self.products()?, self.bias()?, bound, false),
         }
     }
 
@@ -165,20 +196,23 @@ impl Pass<'_> {
     }
 
     /// `Σ t / batch` of numbers at entries, in f64, so that zeros beyond the counts change no bit:
-    /// how many there are depends on what was guessed.
+    /// how many there are depends on what was guessed; over the latents of all ranks.
     pub(super) fn mean(&self, t: &Tensor) -> Result<Tensor> {
         let of_rows = t.to_dtype(DType::F64)?.sum_keepdim(1)?.t()?.contiguous()?;
-        row_sums(&of_rows)?.squeeze(0)? * (1. / self.batch())
+        let sum = row_sums(&of_rows)?;
+        self.latents.all_reduce_(&sum)?;
+        sum.squeeze(0)? * (1. / self.batch())
     }
 }
 
-/// The minibatch of prepared rows `x` and their targets.
+/// The minibatch of prepared rows `x` and their targets, with latents that are dead.
 pub(super) fn pass<'a>(
     sae: &'a Sae,
     config: &'a LossConfig,
     moment: Moment,
-    share: &'a Share,
+    part: &'a Part,
     [x, targets]: [&Tensor; 2],
+    dead: Option<&Dead>,
     width: Option<&'a mut CodeWidth>,
 ) -> Result<Pass<'a>> {
     let [centred, narrow] = sae.centred(x)?;
@@ -186,6 +220,11 @@ pub(super) fn pass<'a>(
         None if !sae.config.skip && sae.config.subtract_bias => centred.clone(),
         _ => sub(targets, &sae.beside_codes(x)?)?,
     };
-    let (products, width) = (sae.products(&narrow)?, RefCell::new(width));
-    Ok(Pass { products, sae, config, moment, share, x: centred, narrow, y, width })
+    let (products, largest) = if is_by_row(&sae.config.kind) {
+        (None, Largest::of(sae, &narrow, config, moment, dead)?)
+    } else {
+        (Some(sae.products(&narrow)?), Largest::default())
+    };
+    let (share, latents, width) = (&part.rows, &part.latents, RefCell::new(width));
+    Ok(Pass { products, largest, sae, config, moment, share, latents, x: centred, narrow, y, width })
 }

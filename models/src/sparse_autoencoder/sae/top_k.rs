@@ -8,10 +8,10 @@
 //! than `k` are good ones too (Gao et al. 2024, section 4.1 and appendix A).
 use super::pass::{Block, Left, Pass, Terms};
 use candle::Result;
-use chandlery_ops::codes::{SparseCodes, top_k};
+use chandlery_ops::codes::SparseCodes;
 
 /// How many times `k` latents multi-TopK takes, and the weight of their loss.
-const MULTI: usize = 4;
+pub(super) const MULTI: usize = 4;
 const MULTI_WEIGHT: f64 = 1. / 8.;
 
 /// The block of codes that all are above 0, and what they leave.
@@ -26,7 +26,7 @@ fn block(pass: &Pass<'_>, codes: SparseCodes, weight: f64, fires: bool) -> Resul
 /// Of the `k` largest of each row.
 pub(super) fn of_rows(pass: &Pass<'_>) -> Result<Terms> {
     let k = pass.moment.k;
-    let (first, left) = block(pass, top_k(&pass.products, pass.bias()?, k, None)?, 1., true)?;
+    let (first, left) = block(pass, pass.largest(k)?, 1., true)?;
     let mut terms = Terms {
         blocks: vec![first],
         squares: left.squares,
@@ -36,8 +36,7 @@ pub(super) fn of_rows(pass: &Pass<'_>) -> Result<Terms> {
         cut: None,
     };
     if pass.config.multi_top_k {
-        let codes = top_k(&pass.products, pass.bias()?, MULTI * k, None)?;
-        let (more, left) = block(pass, codes, MULTI_WEIGHT, false)?;
+        let (more, left) = block(pass, pass.largest(MULTI * k)?, MULTI_WEIGHT, false)?;
         terms.blocks.push(more);
         terms.beside = (terms.beside + left.errors)?;
         terms.loss = (terms.loss + left.loss)?;

@@ -6,23 +6,28 @@
 //!
 //! Sources: Gao et al. 2024, appendix A; Kingma and Ba, "Adam: a method for stochastic
 //! optimization", ICLR 2015.
-use super::config::{BIAS, DECODER_BIAS, THRESHOLD};
+mod anew;
+mod files;
+
+use super::config::{DECODER_BIAS, THRESHOLD};
+use super::divided::{LatentPart, Part};
+use super::largest::Dead;
 use super::loss::Gradients;
 use super::pass::row_sums;
-use super::start::{drawn_rows, geometric_median, is_due};
-use super::{Kind, Sae, SaeConfig, SaeTrainConfig, unit_rows};
+use super::start::{geometric_median, is_due};
+use super::{Division, Kind, Sae, SaeConfig, SaeTrainConfig, unit_rows};
 use crate::check::{all_finite, at_least_one, batch_of};
-use crate::checkpoint::{self, Checkpoint, place, put_back};
+use crate::checkpoint;
 use crate::model::Model;
 use crate::prepare::prepared;
 use crate::share::Share;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::codes::{CodeWidth, LatentState, batch_threshold, latent_step_};
+use chandlery_ops::codes::{CodeWidth, LatentState, latent_step_};
 use chandlery_ops::core::{advance_, set_scalars_};
 use chandlery_ops::layers::{AdamStep, Precision, adam_step_};
 use chandlery_ops::{Group, Philox};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
 
@@ -50,7 +55,7 @@ pub struct SaeTrainer {
     config: SaeTrainConfig,
     model: SaeConfig,
     philox: Philox,
-    /// Parameters and moments, `[3, n_latents, n_visible]` and `[3, n_latents, n_targets]`.
+    /// Parameters and moments, `[3, n, n_visible]` and `[3, n, n_targets]` of this rank's latents.
     encoder: Tensor,
     decoder: Tensor,
     /// Parameters of both in bf16, with that precision.
@@ -60,10 +65,10 @@ pub struct SaeTrainer {
     scalars: Tensor,
     /// Steps made, for the optimiser.
     counter: Tensor,
-    /// Rows since each latent was last active, i64 `[n_latents]`.
+    /// Rows since each latent was last active, i64 `[n]`.
     idle: Tensor,
     /// Latents that AuxK may use: those that were dead at the last of every [`LISTED`] steps.
-    dead: Option<Tensor>,
+    dead: Option<Dead>,
     /// How wide the codes of the next minibatch are, as far as is known.
     width: CodeWidth,
     /// Sums since the last report: loss, squared errors, squares about the mean, active latents;
@@ -75,22 +80,13 @@ pub struct SaeTrainer {
     rows: u64,
     /// Ranks that have rows of each minibatch.
     group: Group,
+    /// Which of the latents this rank has, and what a model of these alone is.
+    latents: LatentPart,
+    own: SaeConfig,
 }
 
 /// Every so many steps the latents that are dead are listed, which waits for the device.
 const LISTED: u64 = 16;
-
-/// The name of the trainer in its checkpoints.
-const NAME: &str = "sae";
-
-#[derive(Serialize, Deserialize)]
-struct Notes {
-    model: SaeConfig,
-    training: SaeTrainConfig,
-    #[serde(with = "place")]
-    philox: Philox,
-    progress: Value,
-}
 
 impl SaeTrainer {
     /// Takes a copy of `model` and trains it. Rows from which dead latents start anew are drawn
@@ -100,41 +96,54 @@ impl SaeTrainer {
     /// When `config` is out of range or memory is short.
     pub fn new(model: &Sae, config: SaeTrainConfig, philox: Philox) -> Result<Self> {
         let of = model.config();
-        config.validate(of)?;
-        let device = model.device();
-        let state = |w: &Tensor, planes: usize| {
-            let all = Tensor::zeros((planes, w.dim(0)?, w.dim(1)?), DType::F32, device)?;
-            all.slice_set(&w.to_dtype(DType::F32)?.contiguous()?.unsqueeze(0)?, 0, 0)?;
-            Ok::<_, candle::Error>(all)
-        };
-        let decoder = if config.loss.unit_atoms { unit_rows(&model.decoder)? } else { model.decoder.clone() };
-        let others = model.others.iter().map(|(name, t)| {
-            let t = t.to_dtype(DType::F32)?.flatten_all()?;
-            if logs(&of.kind, name) { t.maximum(LEAST_THRESHOLD)?.log() } else { Ok(t) }
-        });
-        let others = Tensor::cat(&others.collect::<Result<Vec<_>>>()?, 0)?;
-        let (encoder, decoder) = (state(&model.encoder, 3)?, state(&decoder, 3)?);
-        let mut trainer = Self {
+        let (latents, device) = (LatentPart::whole(of.n_latents), model.device());
+        let mut trainer = Self::empty(of, config, philox, latents, device)?;
+        let decoder =
+            if trainer.config.loss.unit_atoms { unit_rows(&model.decoder)? } else { model.decoder.clone() };
+        for (state, w) in [(&trainer.encoder, &model.encoder), (&trainer.decoder, &decoder)] {
+            state.slice_set(&w.to_dtype(DType::F32)?.contiguous()?.unsqueeze(0)?, 0, 0)?;
+        }
+        for (name, t) in &model.others {
+            trainer.set(name, t)?;
+        }
+        trainer.round()?;
+        Ok(trainer)
+    }
+
+    /// One whose parameters are 0.
+    fn empty(
+        model: &SaeConfig,
+        config: SaeTrainConfig,
+        philox: Philox,
+        latents: LatentPart,
+        device: &Device,
+    ) -> Result<Self> {
+        model.validate()?;
+        config.validate(model)?;
+        let own = latents.config(model);
+        let state = |d: usize| Tensor::zeros((3, own.n_latents, d), DType::F32, device);
+        let others = own.parts().iter().map(|part| part.len()).sum::<usize>();
+        Ok(Self {
             halves: None,
-            encoder,
-            decoder,
+            encoder: state(own.n_visible)?,
+            decoder: state(own.n_outputs())?,
             dead: None,
             width: CodeWidth::default(),
-            others: state(&others.unsqueeze(0)?, 4)?.squeeze(1)?,
+            others: Tensor::zeros((4, others), DType::F32, device)?,
             scalars: Tensor::zeros(2, DType::F32, device)?,
             counter: Tensor::new(&[0i64], device)?,
-            idle: Tensor::zeros(of.n_latents, DType::I64, device)?,
+            idle: Tensor::zeros(own.n_latents, DType::I64, device)?,
             totals: Tensor::zeros(4, DType::F64, device)?,
             steps: 0,
             reported: 0,
             rows: 0,
             group: Group::single(),
-            model: of.clone(),
+            model: model.clone(),
             config,
             philox,
-        };
-        trainer.round()?;
-        Ok(trainer)
+            latents,
+            own,
+        })
     }
 
     /// Forms the copies in bf16 anew, where there are some.
@@ -149,10 +158,11 @@ impl SaeTrainer {
         Ok(())
     }
 
-    /// This rank's share of a minibatch.
-    fn share(&self, batch: usize) -> Share {
+    /// What this rank has of a minibatch.
+    fn part(&self, batch: usize) -> Part {
         let all_have = !self.group.rows_of(self.group.world() - 1, batch).is_empty();
-        if all_have { Share::new(&self.group, batch) } else { Share::new(&Group::single(), batch) }
+        let group = if all_have { self.group.clone() } else { Group::single() };
+        Part { rows: Share::new(&group, batch), latents: self.latents.group().clone() }
     }
 
     /// How the model is trained.
@@ -188,33 +198,26 @@ impl SaeTrainer {
         if batch_of(OP, "targets", targets, self.model.n_outputs())? != batch {
             candle::bail!("{OP}::step_to: targets must be as many as rows, {batch}, got {}", targets.dim(0)?)
         }
-        let share = self.share(batch);
-        let x = self.own(&share, rows)?;
-        let targets = share.own(targets)?.to_dtype(DType::F32)?.contiguous()?;
-        self.learn(&share, &x, &targets)
+        let part = self.part(batch);
+        let x = self.own_rows(&part.rows, rows)?;
+        let targets = part.rows.own(targets)?.to_dtype(DType::F32)?.contiguous()?;
+        self.learn(&part, &x, &targets)
     }
 
     /// What the encoder reads of this rank's rows.
-    fn own(&self, share: &Share, rows: &Tensor) -> Result<Tensor> {
+    fn own_rows(&self, share: &Share, rows: &Tensor) -> Result<Tensor> {
         prepared(OP, &self.model.preparation, &share.own(rows)?, DType::F32)?.contiguous()
     }
 
     /// Where a parameter beside the weights lies in `others`.
     fn place_of(&self, name: &str) -> (usize, usize) {
-        let mut at = 0;
-        for part in self.model.parts() {
-            if part.name == name {
-                return (at, part.len());
-            }
-            at += part.len();
-        }
-        (at, 0)
+        place_in(&self.own, name)
     }
 
     /// The model as it is; shares the memory of what is stepped, but for logarithms.
     fn view(&self, precision: Precision) -> Result<Sae> {
         let params = self.others.get(0)?;
-        let others = self.model.parts().into_iter().map(|part| {
+        let others = self.own.parts().into_iter().map(|part| {
             let (at, len) = self.place_of(part.name);
             let t = params.narrow(0, at, len)?.reshape(&part.shape[..])?;
             Ok((part.name, if logs(&self.model.kind, part.name) { t.exp()? } else { t }))
@@ -224,12 +227,13 @@ impl SaeTrainer {
             Some(halves) if precision == Precision::Bf16 => halves.clone(),
             _ => [self.encoder.get(0)?, self.decoder.get(0)?],
         };
-        Ok(Sae::of(&self.model, weights, others, precision))
+        Ok(Sae::of(&self.own, weights, others, precision))
     }
 
-    /// Sets a parameter beside the weights, of which no logarithm is stepped.
+    /// Sets a parameter beside the weights.
     fn set(&self, name: &str, to: &Tensor) -> Result<()> {
         let to = to.to_dtype(DType::F32)?.to_device(self.device())?.flatten_all()?.contiguous()?;
+        let to = if logs(&self.model.kind, name) { to.maximum(LEAST_THRESHOLD)?.log()? } else { to };
         self.others.get(0)?.slice_set(&to, 0, self.place_of(name).0)
     }
 
@@ -243,7 +247,18 @@ impl SaeTrainer {
         idle as u64 >= self.config.dead_rows
     }
 
-    fn learn(&mut self, share: &Share, x: &Tensor, targets: &Tensor) -> Result<()> {
+    /// Lists the latents that are dead.
+    fn list_dead(&mut self) -> Result<()> {
+        // None is dead before so many rows.
+        let is_early = self.steps.saturating_mul(self.config.batch as u64) < self.config.dead_rows;
+        let own = if is_early { vec![] } else { self.dead_now()? };
+        let n = self.latents.sum(own.len() as f64, &self.totals)? as usize;
+        self.dead = dead_of(own, n, self.device())?;
+        Ok(())
+    }
+
+    fn learn(&mut self, part: &Part, x: &Tensor, targets: &Tensor) -> Result<()> {
+        let share = &part.rows;
         if self.steps == 0 && self.config.start_at_median {
             self.set(DECODER_BIAS, &geometric_median(&share.gathered(targets)?)?)?;
         }
@@ -254,15 +269,15 @@ impl SaeTrainer {
         let sae = self.view(self.config.precision)?;
         let moment = self.config.moment(self.steps, &self.model.kind);
         if self.config.loss.aux_k > 0 && self.steps.is_multiple_of(LISTED) {
-            let idle = self.idle.to_vec1::<i64>()?;
-            self.dead = listed(&idle, |&idle| self.is_dead(idle), self.device())?;
+            self.list_dead()?;
         }
         let dead = self.dead.as_ref();
         let (loss, rows) = (&self.config.loss, [x, targets]);
         // A guess that does not fit would be made again by one rank alone.
-        let mut width = share.group().is_single().then_some(&mut self.width);
+        let is_alone = share.group().is_single() && part.latents.is_single();
+        let mut width = is_alone.then_some(&mut self.width);
         let of =
-            |width: Option<&mut CodeWidth>| Gradients::of_share(&sae, loss, moment, share, rows, dead, width);
+            |width: Option<&mut CodeWidth>| Gradients::of_part(&sae, loss, moment, part, rows, dead, width);
         let mut gradients = of(width.as_deref_mut())?;
         if let Some(width) = width
             && !width.fits()?
@@ -289,11 +304,13 @@ impl SaeTrainer {
         let is_fired = gradients.fired.gt(0f64)?;
         let idle = (&self.idle + batch as f64)?;
         self.idle = is_fired.where_cond(&idle.zeros_like()?, &idle)?;
+        let active = row_sums(&gradients.fired.to_dtype(DType::F64)?.unsqueeze(0)?)?;
+        part.latents.all_reduce_(&active)?;
         let figures = [
             gradients.loss.clone(),
             gradients.squared_error.clone(),
             gradients.spread.clone(),
-            row_sums(&gradients.fired.to_dtype(DType::F64)?.unsqueeze(0)?)?.squeeze(0)?,
+            active.squeeze(0)?,
         ];
         self.totals = (&self.totals + Tensor::stack(&figures, 0)?)?;
         self.steps += 1;
@@ -310,7 +327,7 @@ impl SaeTrainer {
         let rate = self.config.rate(self.steps, self.model.n_latents) as f32;
         set_scalars_(&self.scalars, &[rate, 1.])?;
         let Some(clip) = self.config.clip else { return Ok(None) };
-        let norm = gradients.squares(sae)?.sqrt()?.maximum(clip)?;
+        let norm = gradients.squares_of_all(sae, self.latents.group())?.sqrt()?.maximum(clip)?;
         let factor = (norm.recip()? * clip)?.to_dtype(DType::F32)?.reshape(1)?;
         self.scalars.slice_set(&factor, 0, 1)?;
         Ok(Some(factor))
@@ -329,66 +346,6 @@ impl SaeTrainer {
         }
         self.others.slice_set(&all.unsqueeze(0)?, 0, 1)?;
         adam_step_(&self.others, &self.scalars, &self.counter, AdamStep::default(), 0)
-    }
-
-    /// Thresholds start where a share of all pre-activations of the first minibatch is above them.
-    fn start_thresholds(&self, x: &Tensor) -> Result<()> {
-        let sae = self.view(self.config.precision)?;
-        let products = sae.products(&sae.centred(x)?[1])?;
-        let count = (self.config.start_share * products.elem_count() as f64) as usize;
-        if count == 0 {
-            return Ok(());
-        }
-        let least = batch_threshold(&products, sae.other(BIAS)?, count)?.to_dtype(DType::F32)?;
-        // Infinite where nothing is above 0.
-        let least = least.to_vec1::<f32>()?[0];
-        if !least.is_finite() {
-            return Ok(());
-        }
-        let thresholds = Tensor::new(&[least.max(LEAST_THRESHOLD as f32)], self.device())?.log()?;
-        self.set(THRESHOLD, &thresholds.broadcast_as(self.model.n_latents)?)
-    }
-
-    /// The threshold of inference follows the least value that was chosen, where one was.
-    fn follow_threshold(&self, cut: &Tensor, threshold: &Tensor) -> Result<()> {
-        let kept = if self.steps == 0 { 0. } else { self.config.threshold_decay };
-        let is_one = cut.lt(f64::from(f32::MAX))?;
-        let cut = is_one.where_cond(cut, threshold)?;
-        self.set(THRESHOLD, &((threshold * kept)? + (cut * (1. - kept))?)?)
-    }
-
-    /// Dead latents start anew from rows with large errors; see [`Resampling`](super::Resampling).
-    fn resample(&mut self, residual: &Tensor) -> Result<()> {
-        let dead = self.dead_now()?;
-        let losses = residual.to_dtype(DType::F64)?.sqr()?.sum(1)?.to_vec1::<f64>()?;
-        let alive: Vec<u32> =
-            (0..self.model.n_latents as u32).filter(|j| dead.binary_search(j).is_err()).collect();
-        if dead.is_empty() || alive.is_empty() || losses.iter().sum::<f64>() <= 0. {
-            return Ok(());
-        }
-        let alive = Tensor::new(alive, self.device())?;
-        let lengths = self.encoder.get(0)?.index_select(&alive, 0)?.sqr()?.sum(1)?.sqrt()?;
-        let length = 0.2 * f64::from(lengths.mean_all()?.to_scalar::<f32>()?);
-        let rows = drawn_rows(&losses, dead.len(), self.philox);
-        self.philox = self.philox.advanced(dead.len());
-        let bias = self.place_of(super::config::BIAS).0;
-        let mut idle = self.idle.to_vec1::<i64>()?;
-        for (&j, row) in dead.iter().zip(rows) {
-            let direction = unit_rows(&residual.narrow(0, row, 1)?.contiguous()?)?;
-            let zeros = direction.zeros_like()?;
-            let states = [(&self.encoder, (&direction * length)?), (&self.decoder, direction)];
-            for (state, w) in states {
-                let planes = Tensor::stack(&[&w, &zeros, &zeros], 0)?;
-                state.slice_set(&planes, 1, j as usize)?;
-            }
-            let zeros = Tensor::zeros((4, 1), DType::F32, self.device())?;
-            self.others.slice_set(&zeros, 1, bias + j as usize)?;
-            if let Some(idle) = idle.get_mut(j as usize) {
-                *idle = 0;
-            }
-        }
-        self.idle = Tensor::new(idle, self.device())?;
-        self.round()
     }
 
     /// Sums since the last report, of how many steps.
@@ -420,12 +377,26 @@ fn places<T>(all: &[T], of: impl Fn(&T) -> bool) -> Vec<u32> {
     (0u32..).zip(all).filter_map(|(j, one)| of(one).then_some(j)).collect()
 }
 
-/// The same as a tensor, none where it holds nowhere.
-fn listed<T>(all: &[T], of: impl Fn(&T) -> bool, device: &Device) -> Result<Option<Tensor>> {
-    match places(all, of) {
-        none if none.is_empty() => Ok(None),
-        list => Tensor::new(list, device).map(Some),
+/// Dead latents of this rank, of so many of all ranks; none where nobody has any.
+fn dead_of(own: Vec<u32>, n: usize, device: &Device) -> Result<Option<Dead>> {
+    if n == 0 {
+        return Ok(None);
     }
+    let own = if own.is_empty() { None } else { Some(Tensor::new(own, device)?) };
+    Ok(Some(Dead { own, n }))
+}
+
+/// Where a parameter beside the weights begins in those of a model, one behind the other, and how
+/// many numbers it has.
+fn place_in(config: &SaeConfig, name: &str) -> (usize, usize) {
+    let mut at = 0;
+    for part in config.parts() {
+        if part.name == name {
+            return (at, part.len());
+        }
+        at += part.len();
+    }
+    (at, 0)
 }
 
 /// The least threshold that JumpReLU is stepped from.
@@ -450,6 +421,7 @@ impl Trainer for SaeTrainer {
         at_least_one(&format!("{OP}::metrics"), "steps since the last call", steps as usize)?;
         let &[loss, errors, about_mean, active] = &totals[..] else { candle::bail!("{OP}: four sums") };
         let rows = self.rows;
+        let dead = self.latents.sum(self.dead_now()?.len() as f64, &self.totals)?;
         (self.totals, self.reported, self.rows) = (self.totals.zeros_like()?, self.steps, 0);
         Ok(Metrics {
             steps,
@@ -457,7 +429,7 @@ impl Trainer for SaeTrainer {
             loss: loss / steps as f64,
             fvu: errors / about_mean,
             l0: active / rows as f64,
-            dead: self.dead_now()?.len() as f64 / self.model.n_latents as f64,
+            dead: dead / self.model.n_latents as f64,
         })
     }
 
@@ -479,9 +451,18 @@ impl Trainer for SaeTrainer {
     /// largest `k · batch` of each rank besides, and kinds other than TopK wait for the device. Where a
     /// minibatch has too few rows to give each rank some, each makes all of it.
     ///
+    /// Divided by [latents](super::Division::Latents), each rank has the rows of encoder and decoder,
+    /// biases and moments of some of the latents, and makes all rows. Ranks gather `4 k` bytes of each
+    /// row and rank (of ReLU, JumpReLU and gated latents nothing), and sum `4 n_targets` bytes of each
+    /// row; both once more for AuxK. [`model`](Trainer::model) is then a call of all ranks together.
+    /// [`init`](Self::init) and [`read`](Self::read) make no more of a model than the part of a rank.
+    ///
     /// # Errors
-    /// When memory is short or a rank is gone.
+    /// When memory is short, a rank is gone, or there are too few latents for so many ranks.
     fn in_group(mut self, group: &Group) -> Result<Self> {
+        if self.config.division == Division::Latents && !group.is_single() {
+            return self.with_latents_of(group);
+        }
         let of_first = |(_, state): (_, &Tensor)| group.broadcast_(state, 0);
         self.state().into_iter().chain([("idle", &self.idle)]).try_for_each(of_first)?;
         self.round()?;
@@ -490,7 +471,18 @@ impl Trainer for SaeTrainer {
     }
 
     fn model(&self) -> Result<Sae> {
-        self.view(Precision::F32)?.to_device(self.device())
+        if self.latents.group().is_single() {
+            return self.view(Precision::F32)?.to_device(self.device());
+        }
+        let Sae { encoder, decoder, others, .. } = self.view(Precision::F32)?;
+        let of_all = |t: &Tensor| self.latents.gathered(t, 0);
+        let parts = self.own.parts();
+        let others = others
+            .iter()
+            .zip(&parts)
+            .map(|((name, t), part)| Ok((*name, if part.of_latents { of_all(t)? } else { t.copy()? })));
+        let others = others.collect::<Result<_>>()?;
+        Ok(Sae::of(&self.model, [of_all(&encoder)?, of_all(&decoder)?], others, Precision::F32))
     }
 
     fn device(&self) -> &Device {
@@ -498,23 +490,11 @@ impl Trainer for SaeTrainer {
     }
 
     fn save(&self, path: &Path, progress: &Value) -> Result<()> {
-        let counts = [self.steps, self.reported, self.rows].map(|n| n as i64);
-        let counts = Tensor::new(&counts, &Device::Cpu)?;
-        let mut dead = vec![0u8; self.model.n_latents];
-        if let Some(list) = &self.dead {
-            list.to_vec1::<u32>()?.into_iter().for_each(|j| dead[j as usize] = 1);
-        }
-        let dead = Tensor::new(dead, &Device::Cpu)?;
-        let more = [("idle", &self.idle), ("totals", &self.totals), ("counts", &counts), ("dead", &dead)];
-        let state = self.state().into_iter().chain(more);
-        let state = state.map(|(name, t)| (format!("trainer.{name}"), t.clone()));
-        let notes = Notes {
-            model: self.model.clone(),
-            training: self.config.clone(),
-            philox: self.philox,
-            progress: progress.clone(),
-        };
-        checkpoint::save(path, NAME, state, &notes, &self.model.preparation)
+        self.write(path, progress)
+    }
+
+    fn join_save(&self) -> Result<()> {
+        self.pass_on()
     }
 }
 
@@ -525,35 +505,13 @@ impl MinibatchTrainer for SaeTrainer {
         if self.model.n_targets.is_some() {
             candle::bail!("{OP}::step: a transcoder must have targets; give them to step_to")
         }
-        let share = self.share(batch);
-        let x = self.own(&share, rows)?;
-        self.learn(&share, &x, &x)
+        let part = self.part(batch);
+        let x = self.own_rows(&part.rows, rows)?;
+        self.learn(&part, &x, &x)
     }
 
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
-        let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
-        checkpoint.load_preparation(&mut notes.model.preparation, device)?;
-        let refused = |e: candle::Error| checkpoint.refused(&e);
-        let first = Tensor::ones((notes.model.n_latents, notes.model.n_visible), DType::F32, device)?;
-        let model = Sae::tied(notes.model, &first).map_err(refused)?;
-        let mut trainer = Self::new(&model, notes.training, notes.philox).map_err(refused)?;
-        put_back(OP, trainer.state(), |name| checkpoint.of_trainer(name)).map_err(refused)?;
-        let [steps, reported, rows] = checkpoint.counts()?;
-        let (idle, totals) = (checkpoint.of_trainer("idle")?, checkpoint.of_trainer("totals")?);
-        if idle.dims() != trainer.idle.dims() || idle.dtype() != DType::I64 {
-            return Err(checkpoint.refused(&"idle must be that of the trainer"));
-        }
-        if totals.dims() != [4] || totals.dtype() != DType::F64 {
-            return Err(checkpoint.refused(&"totals must be those of the trainer"));
-        }
-        let dead = checkpoint.of_trainer("dead")?;
-        if dead.dims() != trainer.idle.dims() || dead.dtype() != DType::U8 {
-            return Err(checkpoint.refused(&"dead must be a flag for each latent"));
-        }
-        trainer.dead = listed(&dead.to_vec1::<u8>()?, |&flag| flag > 0, device)?;
-        trainer.round()?;
-        (trainer.idle, trainer.totals) = (idle, totals);
-        (trainer.steps, trainer.reported, trainer.rows) = (steps, reported, rows);
-        Ok((trainer, notes.progress))
+        checkpoint::verify(path)?;
+        Self::read(path, device, &Group::single())
     }
 }

@@ -21,6 +21,18 @@ pub struct Resampling {
     pub until: u64,
 }
 
+/// What each rank of a group has of a minibatch's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Division {
+    /// Some of the rows, and the whole model.
+    #[default]
+    Rows,
+    /// All rows, and some of the latents: for models that fit no single device. Of ReLU, TopK,
+    /// BatchTopK and gated latents, and of JumpReLU from given thresholds.
+    Latents,
+}
+
 /// How a [`Sae`](super::Sae) learns from minibatches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -71,6 +83,8 @@ pub struct SaeTrainConfig {
     pub start_share: f64,
     /// When dead latents start anew. Default never.
     pub resampling: Option<Resampling>,
+    /// What ranks of a [group](crate::Trainer::in_group) divide. Default rows.
+    pub division: Division,
 }
 
 impl Default for SaeTrainConfig {
@@ -92,6 +106,7 @@ impl Default for SaeTrainConfig {
             start_at_median: true,
             start_share: 1. / 16.,
             resampling: None,
+            division: Division::Rows,
         }
     }
 }
@@ -128,6 +143,22 @@ impl SaeTrainConfig {
                 candle::bail!(
                     "{OP}: resampling must be none for a transcoder, whose errors are not its inputs"
                 )
+            }
+        }
+        if self.division == Division::Latents {
+            let refused = |what: &str, instead: &str| {
+                candle::bail!("{OP}: division by latents is not for {what}; {instead}, or divide rows")
+            };
+            match (&model.kind, self.resampling) {
+                (Kind::Matryoshka { .. }, _) => return refused("Matryoshka", "take another kind"),
+                (_, Some(_)) => return refused("resampling", "give none"),
+                (Kind::JumpRelu, _) if self.start_share > 0. => {
+                    return refused(
+                        "JumpReLU whose thresholds start by the first minibatch",
+                        "give start_share 0",
+                    );
+                }
+                _ => {}
             }
         }
         let n = model.n_latents;
