@@ -30,6 +30,7 @@
 // truth    repulsion_reference in src/tsne/repulsion/reference.rs
 
 #include "tsne/fft.cuh"
+#include "tsne/grid.cuh"
 #include "tsne/points.cuh"
 #include "arrays/scan.cuh"
 
@@ -79,31 +80,6 @@ __device__ void box_of(float (&box)[3], const float* boxes, unsigned count, unsi
   }
   __syncthreads();
   for (unsigned k = 0; k < 3; k++) box[k] = middle_and_h[k];
-}
-
-// A coordinate in nodes from the first node.
-__device__ __forceinline__ float in_nodes(float y, float middle, float inverse_h, unsigned G) {
-  return (y - middle) * inverse_h + .5f * (float)(G - 1);
-}
-
-// The cell of a coordinate in nodes, which begins at a node and has another one on each side. NaN
-// gives the first.
-__device__ __forceinline__ float cell_of(float at, unsigned G) {
-  return fminf(fmaxf(floorf(at), 1.f), (float)(G - 3));
-}
-
-// The weight of a node at this distance.
-__device__ __forceinline__ float weight_at(float distance) {
-  const float s = fabsf(distance), before = 1 - s, after = 2 - s;
-  return before * after * (s < 1 ? .5f * (1 + s) : (1.f / 6) * (3 - s));
-}
-
-// The first of the four nodes around a coordinate, and their weights.
-__device__ __forceinline__ unsigned nodes_around(float (&weights)[4], float at, unsigned G) {
-  const float cell = cell_of(at, G), t = at - cell;
-#pragma unroll
-  for (int k = 0; k < 4; k++) weights[k] = weight_at(t - (float)(k - 1));
-  return (unsigned)cell - 1;
 }
 
 // A thread for each point, blocks of 256: counts of cells, and the rank of each point in its own.

@@ -3,6 +3,7 @@ pub mod affinities;
 pub mod curve_order;
 pub mod layout;
 pub mod neighbours;
+pub mod place;
 pub mod ranks;
 pub mod repulsion;
 
@@ -19,5 +20,8 @@ pub use neighbours::{
     ApproximateNeighbours, Metric, Neighbours, Recall, RowsAboutMean, knn, knn_approximate, knn_of,
     knn_of_reference, knn_reference, row_distances, rows_about_mean,
 };
+pub use place::{PlaceSteps, place_points, place_points_reference};
 pub use ranks::{Bound, NearerCounts, count_nearer, count_nearer_reference};
-pub use repulsion::{Repulsion, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference};
+pub use repulsion::{
+    Repulsion, RepulsionField, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference,
+};

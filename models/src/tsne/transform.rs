@@ -1,20 +1,18 @@
 //! New points in a layout that stays.
-use super::Embedding;
 use super::neighbours::{in_unit, unit_of};
 use super::transform_config::{OP, TransformConfig};
-
+use super::{Embedding, Method};
 use crate::model::Model;
-use candle::{D, DType, Result, Tensor};
-use chandlery_ops::arrays::gather_rows_by;
-use chandlery_ops::tsne::{knn_of, perplexity_search, repulsion_at};
-
-/// New rows that descend in one go.
-const BLOCK: usize = 4096;
+use candle::{DType, Result, Tensor};
+use chandlery_ops::arrays::elementwise::contiguous;
+use chandlery_ops::tsne::{PlaceSteps, RepulsionField, knn_of, perplexity_search, place_points};
 
 impl Embedding {
     /// [`transform`](Self::transform) with other settings.
     ///
-    /// Cost: a search among the training rows, and `m · n` pairs an iteration.
+    /// Cost: a search among all training rows, and `m` places on a grid an iteration; `m · n` pairs
+    /// where the layout has 3 dimensions or few points ([`TsneConfig::method`](super::TsneConfig::method)), and of new points
+    /// that leave the grid.
     ///
     /// # Errors
     /// When a setting is out of range, the embedding has no rows, or the new ones do not fit them.
@@ -47,41 +45,33 @@ impl Embedding {
         let unit = unit_of(&training, self.config.metric)?;
         let near = knn_of(&in_unit(&rows, unit)?, &in_unit(&training, unit)?, k, self.config.metric)?;
         let p = perplexity_search(&near.distances, &[config.perplexity.min(k as f64)])?;
-        let block = |start: usize| {
-            let part = |t: &Tensor| t.narrow(0, start, BLOCK.min(m - start));
-            self.place(&part(&near.indices)?, &part(&p)?, config)
-        };
-        let blocks = (0..m).step_by(BLOCK).map(block).collect::<Result<Vec<_>>>()?;
-        Tensor::cat(&blocks, 0)
+        let layout = contiguous(&self.layout)?;
+        place_points(&near.indices, &p, &layout, self.field()?.as_ref(), &self.steps(config))
     }
 
-    /// The places of rows from their neighbours, u32 `[m, k]`, and affinities to them, f32
-    /// `[m, k]`.
-    fn place(&self, neighbours: &Tensor, p: &Tensor, config: &TransformConfig) -> Result<Tensor> {
-        let (m, k) = neighbours.dims2()?;
-        let p = p.unsqueeze(D::Minus1)?;
-        let targets = gather_rows_by(&self.layout, &neighbours.flatten_all()?)?;
-        let targets = targets.reshape((m, k, self.config.n_dims))?;
-        let alpha = f64::from(self.config.degrees_of_freedom);
-        let mut y = p.broadcast_mul(&targets)?.sum(1)?;
-        let mut velocity = y.zeros_like()?;
-        for _ in 0..config.iterations {
-            let difference = y.unsqueeze(1)?.broadcast_sub(&targets)?;
-            let near = ((difference.sqr()?.sum_keepdim(D::Minus1)? / alpha)? + 1.)?.recip()?;
-            let attraction = (&p * near)?.broadcast_mul(&difference)?.sum(1)?;
-            let (forces, totals) =
-                repulsion_at(&y.contiguous()?, &self.layout, self.config.degrees_of_freedom)?;
-            // As in a step of the training, nothing repels a point whose total is 0.
-            let totals = (&totals + totals.eq(0f32)?.to_dtype(DType::F32)?)?;
-            let repulsion = forces.broadcast_div(&totals.unsqueeze(1)?)?;
-            let gradient = (((attraction * config.exaggeration)? - repulsion)? * 4.)?;
-            let norm = gradient.sqr()?.sum_keepdim(1)?.sqrt()?;
-            let shortened =
-                (config.largest_gradient / norm.clamp(config.largest_gradient, f64::INFINITY)?)?;
-            let step = (gradient.broadcast_mul(&shortened)? * config.learning_rate)?;
-            velocity = ((velocity * config.momentum)? - step)?;
-            y = (y + &velocity)?;
+    /// What the layout does to points beside it, where a grid tells it.
+    fn field(&self) -> Result<Option<RepulsionField>> {
+        /// Of the distance of nodes of a descent: a grid that is made once may be finer.
+        const FINER: f64 = 0.5;
+        /// Units around the layout, beyond which points go their way with exact sums.
+        const MARGIN: f64 = 5.;
+        let (n, on_gpu) = (self.layout.dim(0)?, self.layout.device().is_cuda());
+        if self.config.n_dims != 2 || self.config.method_for(n, on_gpu) == Method::Exact {
+            return Ok(None);
         }
-        Ok(y)
+        let distance = FINER * f64::from(self.config.node_distance);
+        let layout = &contiguous(&self.layout)?;
+        RepulsionField::new(layout, distance, MARGIN, self.config.degrees_of_freedom).map(Some)
+    }
+
+    fn steps(&self, config: &TransformConfig) -> PlaceSteps {
+        PlaceSteps {
+            degrees_of_freedom: self.config.degrees_of_freedom,
+            iterations: config.iterations,
+            exaggeration: config.exaggeration as f32,
+            learning_rate: config.learning_rate as f32,
+            momentum: config.momentum as f32,
+            largest_gradient: config.largest_gradient as f32,
+        }
     }
 }

@@ -10,7 +10,7 @@ pub(super) const OP: &str = "Embedding::transform";
 ///
 /// ```text
 /// p_j|i        over the nearest training rows of new row i, at this perplexity
-/// y_i          begins at Σ_j p_j|i y_j
+/// y_i          begins at the median of the y_j, weighted by p_j|i, in each coordinate
 /// gradient_i = 4 (exaggeration Σ_j p_j|i (y_i − y_j)/(1 + |y_i − y_j|²/α) − Σ_j w_ij^(1+1/α) (y_i − y_j) / Σ_j w_ij)
 /// ```
 ///

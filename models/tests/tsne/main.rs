@@ -165,6 +165,23 @@ fn new_rows_find_their_places_by_themselves() -> Result<()> {
 }
 
 #[test]
+fn new_rows_come_to_the_same_places_by_a_grid_as_by_every_pair() -> Result<()> {
+    let (rows, _) = groups(60)?;
+    let exact = tsne(short(Method::Exact)).fit(&rows)?;
+    let config = TsneConfig { method: Some(Method::Fft), ..exact.config().clone() };
+    let on_grid = Embedding::from_tensors(config, exact.layout().clone(), Some(rows.clone()))?;
+    let moved = (&rows + (normal((180, 8), &CPU, Philox::new(7, 8))? * 0.3)?)?;
+    let (a, b) = (exact.transform(&moved)?, on_grid.transform(&moved)?);
+    assert_ne!(a.to_vec2::<f32>()?, b.to_vec2::<f32>()?, "both are of one method: the test says nothing");
+    let mut apart = (a - &b)?.sqr()?.sum(1)?.sqrt()?.to_vec1::<f32>()?;
+    apart.sort_by(f32::total_cmp);
+    // A few may lie between two groups, where little decides.
+    assert!(apart[170] < 0.05, "{:?}", &apart[160..]);
+    assert_eq!(b.to_vec2::<f32>()?, on_grid.transform(&moved)?.to_vec2::<f32>()?);
+    Ok(())
+}
+
+#[test]
 fn measures_are_those_of_a_hand_count() -> Result<()> {
     // On a line; the layout has places 0 to 4 on one, and swaps rows 1 and 3.
     let rows = Tensor::new(&[[0f32], [1.], [3.], [7.], [15.]], &CPU)?;

@@ -6,6 +6,7 @@ mod forces;
 mod nasty;
 mod neighbours;
 mod order;
+mod place;
 mod ranks;
 mod views;
 

@@ -1,6 +1,5 @@
 //! What points of a layout do to points beside it.
-use super::OP;
-use super::cpu::{LANES, interactions};
+use super::{LANES, OP, interactions};
 use crate::core::check::{aligned_points, matrix};
 use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
 use candle::{CpuStorage, DType, Result, Tensor};

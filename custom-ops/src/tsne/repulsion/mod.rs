@@ -21,6 +21,7 @@ mod at;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod field;
 mod reference;
 mod stages;
 
@@ -28,6 +29,8 @@ use crate::core::check::{expect, expect_points};
 use crate::core::op::{Io, Kernel, operands};
 pub use at::repulsion_at;
 use candle::{CpuStorage, DType, Device, Result, Tensor};
+pub(super) use cpu::{LANES, interactions, place};
+pub use field::RepulsionField;
 pub use reference::repulsion_reference;
 use std::sync::Mutex;
 
@@ -80,6 +83,8 @@ pub struct Repulsion {
     n_dims: usize,
     degrees_of_freedom: f32,
     device: Device,
+    /// The least and the largest corner of the box that a grid covers, in place of the layout's own.
+    frame: Option<[[f32; 2]; 2]>,
     /// Made by the first call on the CPU that needs it.
     grid: Mutex<Option<cpu::Grid>>,
     /// Of a call whose stages are timed.
@@ -129,6 +134,7 @@ impl Repulsion {
             n_dims,
             degrees_of_freedom,
             device: device.clone(),
+            frame: None,
             grid: Mutex::new(None),
             stages: Mutex::new(None),
             #[cfg(feature = "cuda")]

@@ -33,7 +33,7 @@ fn one_group<const D: usize>(
 
 /// The forces of all points on a group of at most [`LANES`], and the sums of `w`; `first` is the
 /// place of the group among the points, if it is of them: then no point counts itself.
-pub(in super::super) fn interactions<const D: usize>(
+pub(in crate::tsne) fn interactions<const D: usize>(
     group: &[[f32; D]],
     points: &[[f32; D]],
     first: Option<usize>,

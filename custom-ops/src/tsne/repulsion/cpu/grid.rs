@@ -42,6 +42,8 @@ pub(in super::super) struct Grid {
     places: Vec<u32>,
     /// Points before each row: those of a row have it as the first of their four.
     starts: Vec<u32>,
+    /// The middle of the grid in the layout, and the distance of nodes.
+    place: [f32; 3],
 }
 
 /// The side that the grid takes for a layout: the next value of a geometric series.
@@ -58,7 +60,13 @@ impl Grid {
             sorted: vec![],
             places: vec![],
             starts: vec![],
+            place: [0.; 3],
         }
+    }
+
+    /// The potentials of the last call, `[nodes, nodes, 4]`, and where they are.
+    pub(in super::super) fn potentials(&self) -> (&[f32], [f32; 3]) {
+        (self.grid.as_flattened(), self.place)
     }
 
     /// Writes the forces on points within the bounds and returns the total; `ended` hears of the
@@ -73,6 +81,7 @@ impl Grid {
         let h = side_of(bounds.span()) / (self.nodes - 4) as f64;
         let centre = bounds.centre();
         let inverse = (1. / h) as f32;
+        self.place = [centre[0], centre[1], h as f32];
         self.sort(|i| std::array::from_fn(|k| (points[i][k] - centre[k]) * inverse), points.len());
         ended("sorting");
         self.spread();
@@ -142,7 +151,7 @@ impl Grid {
 
 /// The first of the four nodes around a coordinate, and the weights of all.
 #[inline(always)]
-fn place(u: f32, nodes: usize) -> (usize, [f32; 4]) {
+pub(in crate::tsne) fn place(u: f32, nodes: usize) -> (usize, [f32; 4]) {
     let at = u + 0.5 * (nodes - 1) as f32;
     // Rounding may carry a point on the edge over it; the weights still fit then.
     let cell = at.floor().clamp(1., (nodes - 3) as f32);

@@ -5,9 +5,10 @@ mod pairs;
 mod tree;
 
 use super::{Repulsion, RepulsionMethod};
-pub(super) use exact::interactions;
+pub(in crate::tsne) use exact::interactions;
 pub(super) use grid::Grid;
-pub(super) use pairs::LANES;
+pub(in crate::tsne) use grid::place;
+pub(in crate::tsne) use pairs::LANES;
 use rayon::prelude::*;
 
 /// Points of one task.
@@ -28,6 +29,7 @@ impl Repulsion {
             forces.fill([f32::NAN; D]);
             return f64::NAN;
         };
+        let bounds = self.frame.map_or(bounds, Bounds::framed);
         let ended = |stage| self.ended(stage);
         match self.method {
             RepulsionMethod::Exact => {
@@ -75,6 +77,11 @@ impl<const D: usize> Bounds<D> {
         };
         let none = || Some(Self { low: [f32::INFINITY; D], high: [f32::NEG_INFINITY; D] });
         parts.reduce(none, |a, b| Some(join(a?, b?)))
+    }
+
+    /// The box of a grid, whose points are in the plane.
+    fn framed([low, high]: [[f32; 2]; 2]) -> Self {
+        Self { low: std::array::from_fn(|k| low[k]), high: std::array::from_fn(|k| high[k]) }
     }
 
     /// The longest side.

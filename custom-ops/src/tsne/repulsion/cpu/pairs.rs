@@ -4,7 +4,7 @@ use crate::core::fused::fma;
 use crate::core::math;
 
 /// Points of a group: the lanes of a vector.
-pub(in super::super) const LANES: usize = 16;
+pub(in crate::tsne) const LANES: usize = 16;
 
 /// Up to [`LANES`] points, by coordinate; a short group repeats its last point.
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@ const MOST_CROWDED: usize = 384;
 #[derive(Debug)]
 pub(super) struct Grid {
     pub(super) nodes: usize,
-    place: Tensor,
+    pub(super) place: Tensor,
     boxes: Tensor,
     counts: Tensor,
     starts: Tensor,
@@ -26,8 +26,10 @@ pub(super) struct Grid {
     b: Tensor,
     rows: Tensor,
     spectra: Tensor,
-    potentials: Tensor,
+    pub(super) potentials: Tensor,
     turns: Tensor,
+    /// Two corners of the box in place of those of the layout.
+    pub(super) frame: Option<Tensor>,
 }
 
 impl Grid {
@@ -49,6 +51,7 @@ impl Grid {
             spectra: floats(2 * (nodes + 1) * (nodes + 1))?,
             potentials: floats(4 * nodes * nodes)?,
             turns: turns(2 * nodes, device)?,
+            frame: None,
         })
     }
 }
@@ -62,7 +65,7 @@ impl Grid {
         let io = io.write("charges", &self.charges).write("a", &self.a).write("b", &self.b);
         let io = io.write("rows", &self.rows).write("spectra", &self.spectra);
         let io = io.write("potentials", &self.potentials);
-        io.read("layout", layout).read("turns", &self.turns)
+        io.read("layout", layout).read("turns", &self.turns).maybe("frame", self.frame.as_ref())
     }
 }
 
@@ -85,14 +88,15 @@ struct Arrays<'a> {
     potentials: CudaViewMut<'a, f32>,
     layout: CudaView<'a, f32>,
     turns: CudaView<'a, f32>,
+    frame: Option<CudaView<'a, f32>>,
 }
 
 impl<'a> Arrays<'a> {
     /// In the order of [`Grid::operands`].
     fn of(io: Io<'a, CudaStorage>) -> Result<Self> {
         let ([forces, total, blocks, place, boxes, counts, starts, ranks, placed, rest @ ..], read) =
-            io.parts::<15, 2>()?;
-        let ([charges, a, b, rows, spectra, potentials], [layout, turns]) = (rest, read);
+            io.parts::<15, 3>()?;
+        let ([charges, a, b, rows, spectra, potentials], [layout, turns, frame]) = (rest, read);
         Ok(Self {
             forces: forces.elements()?,
             total,
@@ -111,6 +115,7 @@ impl<'a> Arrays<'a> {
             potentials: potentials.elements()?,
             layout: layout.elements()?,
             turns: turns.elements()?,
+            frame: frame.maybe()?,
         })
     }
 }
@@ -142,16 +147,19 @@ impl Repulsion {
             mut potentials,
             layout,
             turns,
+            frame,
         } = Arrays::of(io)?;
         let n = self.n;
         let boxing = n.div_ceil(POINTS).clamp(1, BOX_BLOCKS);
         let start = |name: &str| gpu.launch(OP, "repulsion_grid", name);
         let start_lines = |name: &str| start(&format!("{name}_{nodes}"));
         let (of_rows, of_columns) = (Lines::of_rows(nodes), Lines::of_columns(nodes));
-        let launch = start("grid_bounds")?.write(&mut boxes).write(&mut counts).read(&layout);
+        let (around, n_around) = frame.as_ref().map_or((&layout, n), |frame| (frame, 2));
+        let launch = start("grid_bounds")?.write(&mut boxes).write(&mut counts).read(around);
         // SAFETY: (float*, unsigned*, const float*, 2 × size_t): four floats for each of at most
-        // BOX_BLOCKS blocks, a count for each node and one more, layout [n, 2].
-        unsafe { launch.num(n).num(nodes * nodes).blocks(boxing, THREADS).go() }?;
+        // BOX_BLOCKS blocks, a count for each node and one more, layout [n, 2] or a frame of two
+        // points.
+        unsafe { launch.num(n_around).num(nodes * nodes).blocks(boxing, THREADS).go() }?;
         {
             let boxes = boxes.slice(..);
             let launch = start("grid_count")?.write(&mut counts).write(&mut ranks).write(&mut place);

@@ -58,6 +58,23 @@ fn splits(m: usize, n: usize) -> usize {
     BLOCKS.div_ceil(m.div_ceil(QUERIES).max(1)).clamp(1, n.div_ceil(QUERIES).max(1)).min(64)
 }
 
+impl Work {
+    /// Makes a grid cover the box with these two corners, `[2, 2]`, in place of that of the layout.
+    pub(super) fn cover(&mut self, frame: Tensor) {
+        if let Of::Grid(grid) = &mut self.of {
+            grid.frame = Some(frame);
+        }
+    }
+
+    /// The potentials of the last call, `[nodes, nodes, 4]`, and where they are, `[4]`.
+    pub(super) fn potentials(&self) -> Option<(Tensor, Tensor)> {
+        match &self.of {
+            Of::Grid(grid) => Some((grid.potentials.clone(), grid.place.clone())),
+            _ => None,
+        }
+    }
+}
+
 impl Repulsion {
     /// See [`arrange`](Self::arrange).
     pub(super) fn sort(&self, layout: &Tensor) -> Result<()> {
