@@ -10,7 +10,7 @@ use chandlery::dictionary::{
 };
 use chandlery::rbm::likelihood::{Ais, AisConfig};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
-use chandlery::sparse_autoencoder::sae::{Kind, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
+use chandlery::sparse_autoencoder::sae::{Division, Kind, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
 use chandlery::sparse_autoencoder::{
     SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
     SparseAutoencoderLbfgsTrainer, SparseAutoencoderTrainConfig, SparseAutoencoderTrainer,
@@ -176,6 +176,20 @@ fn two_gpus_learn_the_latents_of_one() -> Result<()> {
             let model = Sae::init(SaeConfig::new(WIDTH, 256, kind.clone()), Philox::new(1, 0), device)?;
             let config = SaeTrainConfig { batch: BATCH, dead_rows: 300, ..SaeTrainConfig::default() };
             trained(SaeTrainer::new(&model, config, Philox::new(1, 1))?.in_group(group)?)
+        })?;
+    }
+    for kind in [Kind::TopK { k: 4 }, Kind::BatchTopK { k: 4 }, Kind::Relu] {
+        held(&format!("{kind:?}, latents by rank"), 2e-3, |group, device| {
+            let config = SaeTrainConfig {
+                batch: BATCH,
+                dead_rows: 300,
+                clip: Some(1.),
+                division: Division::Latents,
+                ..SaeTrainConfig::default()
+            };
+            let (model, places) =
+                (SaeConfig::new(WIDTH, 250, kind.clone()), [0, 1].map(|i| Philox::new(1, i)));
+            trained(SaeTrainer::init(model, config, places, group, device)?)
         })?;
     }
     Ok(())

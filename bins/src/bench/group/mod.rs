@@ -34,6 +34,12 @@ pub struct GroupArgs {
     /// Precision of the matrix products; f32, tf32 or bf16.
     #[arg(long, value_name = "PRECISION", default_value = "tf32")]
     precision: Precision,
+    /// Latents of the sparse autoencoder whose latents are divided over the ranks: some 18 KB each.
+    #[arg(long, value_name = "N", default_value_t = 262_144, value_parser = at_least_one)]
+    latents: usize,
+    /// Time all ranks alone, without the one that a gain is over: for what fits none.
+    #[arg(long)]
+    only_together: bool,
     /// Calls or steps of one timed run.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
     calls: usize,
@@ -52,6 +58,8 @@ enum What {
     Dae,
     /// Steps of a sparse autoencoder with latents.
     Latents,
+    /// Steps of one whose latents are divided over the ranks.
+    DividedLatents,
     /// Evaluations of a sparse autoencoder over all rows.
     SparseAutoencoder,
     /// Minibatches of sparse coding.
@@ -229,7 +237,7 @@ fn steps(args: &GroupArgs, cases: &[&Case], devices: &[Device], report: &Report)
         let of_all = if *is_weak { rows * world } else { *rows };
         for (devices, batch) in [(&devices[..1], *rows), (devices, of_all)] {
             let ranks = devices.len();
-            if ranks == 1 && alone.is_some() {
+            if ranks == 1 && (alone.is_some() || args.only_together && world > 1) {
                 continue;
             }
             let made = each(devices, |group, device| seconds(args, group, device, batch));
