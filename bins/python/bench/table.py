@@ -134,13 +134,17 @@ def encode(options):
         ("lasso_cd", dict(alpha=1.0)),
         ("omp", dict(n_nonzero_coefs=8)),
     ):
+        for dtype in (np.float64, np.float32):
+            rows, over = X.astype(dtype), atoms.astype(dtype)
 
-        def side(module):
-            code = lambda: module.sparse_encode(X, atoms, algorithm=algorithm, n_jobs=-1, **more)
-            codes, seconds = timed(code)
-            return seconds, objective(X, atoms, codes, more.get("alpha", 0.0)), ""
+            def side(module):
+                code = lambda: module.sparse_encode(rows, over, algorithm=algorithm, n_jobs=-1, **more)
+                codes, seconds = timed(code)
+                return seconds, objective(X, atoms, codes, more.get("alpha", 0.0)), ""
 
-        yield f"sparse_encode, {algorithm}", 100, EQUAL, side(chandlery), side(sklearn.decomposition)
+            chandlery.sparse_encode(rows[:500], over, algorithm=algorithm, **more)
+            name = f"sparse_encode, {algorithm}, {np.dtype(dtype).name}"
+            yield name, 100, EQUAL, side(chandlery), side(sklearn.decomposition)
 
 
 TASKS = {

@@ -79,7 +79,7 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
         penalties: penalties.elements::<T>()?,
     };
     if lasso.options.from_zeros {
-        gpu.stream().memset_zeros(&mut of.activations).w()?;
+        gpu.device_stream().memset_zeros(&mut of.activations).w()?;
     }
     let m = of.gaps.len();
     let Some(stages) = Stage::all(gpu.limits(), [m, n], bytes) else {
