@@ -4,8 +4,8 @@ use super::shape::{Stage, factor_size};
 use super::{Lasso, LassoMethod, OP};
 use crate::core::cuda::{Flags, Gpu, Part, Scratch, ScratchLayout, keep_freed_memory};
 use crate::core::op::{In, Io};
-use candle::cuda::CudaDType;
-use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
+use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr, ValidAsZeroBits};
+use candle::cuda::{CudaDType, WrapErr};
 use candle::{CudaStorage, Result, WithDType};
 
 const FILE: &str = "lasso";
@@ -59,7 +59,7 @@ struct Operands<'a, T> {
     penalties: CudaView<'a, T>,
 }
 
-pub(super) fn run<T: CudaDType + WithDType + DeviceRepr>(
+pub(super) fn run<T: CudaDType + WithDType + DeviceRepr + ValidAsZeroBits>(
     lasso: &Lasso,
     gpu: &Gpu,
     io: Io<'_, CudaStorage>,
