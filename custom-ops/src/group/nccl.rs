@@ -146,8 +146,7 @@ struct Side {
 impl Side {
     fn new(gpu: &Gpu) -> Result<Self> {
         let mark = || gpu.state().context.new_event(None).w();
-        // Its kernels are few and small, and all that waits for them waits for other ranks too.
-        Ok(Self { stream: gpu.new_urgent_stream()?, marks: [mark()?, mark()?] })
+        Ok(Self { stream: gpu.new_stream()?, marks: [mark()?, mark()?] })
     }
 
     /// What `to` gets from here on follows what `from` has; by `mark`, which is recorded anew.

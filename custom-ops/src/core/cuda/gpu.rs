@@ -104,15 +104,6 @@ impl Gpu {
         self.state.context.new_stream().w()
     }
 
-    /// The same, whose kernels go first where they and others wait for a multiprocessor.
-    pub(crate) fn new_urgent_stream(&self) -> Result<Arc<CudaStream>> {
-        let context = &self.state.context;
-        // The range is that of the context of this thread.
-        context.bind_to_thread().w()?;
-        let (_, most_urgent) = result::stream::get_priority_range().w()?;
-        context.new_stream_with_priority(most_urgent).w()
-    }
-
     /// Refuses an op that makes new memory or waits while a step is recorded.
     pub(crate) fn not_recording(&self, op: &str) -> Result<()> {
         match self.recording {
