@@ -57,7 +57,7 @@ pub(super) const ALL: &[Case] = &[
     strong(What::Rbm, "rbm", "4096x65536", 192, rbm::<4096, 65536>),
     weak(What::Dae, "dae", "4096x4096", 1024, dae),
     weak(What::Latents, "top-k latents", "1024x16384 of 32", 8192, latents),
-    strong(What::DividedLatents, "latents by rank", "768x--latents, 32", 4096, divided_latents),
+    strong(What::DividedLatents, "latents by rank", "768xN, 32 active", 4096, divided_latents),
     weak(What::SparseAutoencoder, "sparse autoencoder", "784x196", 60_000, all_rows),
     weak(What::SparseCoding, "sparse coding", "196x512", 4000, sparse_coding),
     weak(What::Dictionary, "online dictionary", "64x256 of 8", 4096, dictionary),
@@ -132,7 +132,7 @@ fn divided_latents(args: &GroupArgs, group: &Group, device: &Device, batch: usiz
         learning_rate: Some(1e-5),
         ..SaeTrainConfig::default()
     };
-    let model = SaeConfig::new(768, args.latents, Kind::TopK { k: 32 });
+    let model = SaeConfig::new(768, args.latents_in_all, Kind::TopK { k: 32 });
     let trainer = SaeTrainer::init(model, config, [Philox::new(0, 1), Philox::new(0, 2)], group, device)?;
     step(args, trainer, &normal((batch, 768), device, Philox::new(0, 3))?, None)
 }

@@ -36,7 +36,7 @@ pub struct GroupArgs {
     precision: Precision,
     /// Latents of the sparse autoencoder whose latents are divided over the ranks: some 18 KB each.
     #[arg(long, value_name = "N", default_value_t = 262_144, value_parser = at_least_one)]
-    latents: usize,
+    latents_in_all: usize,
     /// Time all ranks alone, without the one that a gain is over: for what fits none.
     #[arg(long)]
     only_together: bool,

@@ -1,11 +1,12 @@
 //! What the ranks of a group exchange of a minibatch: what the gradients of encoder and decoder are
 //! summed from, which is less than these where rows are fewer than latents.
 use super::Kind;
-use super::largest::gathered_columns;
+use super::largest::Dead;
 use super::pass::{Block, Pass, Terms};
 use crate::share::{Share, padded};
 use candle::{Result, Tensor};
-use chandlery_ops::codes::{SparseCodes, active, batch_threshold, batch_top_k};
+use chandlery_ops::Group;
+use chandlery_ops::codes::{SparseCodes, active, batch_threshold, batch_top_k, top_k};
 
 impl Pass<'_> {
     /// Codes of the `k` largest a row of the minibatch, those of this rank's rows, and the least of
@@ -82,4 +83,65 @@ impl Block {
             sums: named.collect::<Result<_>>()?,
         })
     }
+}
+
+impl Pass<'_> {
+    /// Codes of the `k` largest of each row, of TopK.
+    pub(super) fn largest(&self, k: usize) -> Result<SparseCodes> {
+        match self.largest.of_all.iter().find(|(of, _)| *of == k) {
+            Some((_, own)) => self.of_all_latents(own, k),
+            None => candle::bail!("Sae: the {k} largest of a row were not looked for"),
+        }
+    }
+
+    /// Codes of the `k` of AuxK that are largest among the dead.
+    pub(super) fn largest_of_dead(&self, dead: &Dead) -> Result<SparseCodes> {
+        let k = self.config.aux_k;
+        let own = match (&dead.own, &self.largest.of_dead) {
+            (_, Some(own)) => own.clone(),
+            (Some(among), None) => top_k(self.products()?, self.bias()?, k, Some(among))?,
+            (None, None) => self.none()?,
+        };
+        self.of_all_latents(&own, k)
+    }
+
+    /// Codes without entries.
+    fn none(&self) -> Result<SparseCodes> {
+        let (rows, device) = (self.x.dim(0)?, self.x.device());
+        Ok(SparseCodes {
+            indices: Tensor::zeros((rows, 1), candle::DType::U32, device)?,
+            values: Tensor::zeros((rows, 1), self.x.dtype(), device)?,
+            count: Tensor::zeros(rows, candle::DType::U32, device)?,
+            n_atoms: self.sae.config.n_latents,
+        })
+    }
+
+    /// Of the codes of this rank's largest, those that are among the `k` largest of all ranks: the
+    /// values, `k` a row and rank, are gathered, and the `k` largest of these are those of all. The
+    /// columns of what is gathered are in the order of latents, so that of equal values the same go
+    /// first as on one rank.
+    fn of_all_latents(&self, own: &SparseCodes, k: usize) -> Result<SparseCodes> {
+        let group = self.latents;
+        if group.is_single() {
+            return Ok(own.clone());
+        }
+        let largest = |values: &Tensor| {
+            top_k(values, &Tensor::zeros(values.dim(1)?, values.dtype(), values.device())?, k, None)
+        };
+        let values = gathered_columns(group, &padded(&own.values, k)?)?;
+        let chosen = largest(&values)?.to_dense()?;
+        let mine = largest(&chosen.narrow(1, group.rank() * k, k)?.contiguous()?)?;
+        let there = mine.mask()?.to_dtype(candle::DType::U32)?;
+        let indices = (padded(&own.indices, k)?.gather(&mine.indices, 1)? * there)?;
+        Ok(SparseCodes { indices, n_atoms: own.n_atoms, ..mine })
+    }
+}
+
+/// The columns of a matrix of each rank side by side, on every rank: `[rows, world · n]` of
+/// `[rows, n]` each.
+fn gathered_columns(group: &Group, own: &Tensor) -> Result<Tensor> {
+    let ((rows, n), world) = (own.dims2()?, group.world());
+    let all = Tensor::zeros((world, rows, n), own.dtype(), own.device())?;
+    group.all_gather_(&all, &own.contiguous()?)?;
+    all.transpose(0, 1)?.contiguous()?.reshape((rows, world * n))
 }

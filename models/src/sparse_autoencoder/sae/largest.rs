@@ -1,18 +1,14 @@
-//! The largest latents of each row, also of latents that several ranks have between them.
-//!
-//! Of the latents of each rank the `k` largest are found; their values, `k` a row and rank, are
-//! gathered, and the `k` largest of these are those of all. The columns of what is gathered are in
-//! the order of latents, so that of equal values the same go first as on one rank.
+//! The largest of a rank's latents in each row, without all pre-activations in memory.
 use super::config::BIAS;
-use super::pass::Pass;
 use super::{Kind, LossConfig, Moment, Sae};
-use crate::share::padded;
 use candle::{Result, Tensor};
-use chandlery_ops::Group;
 use chandlery_ops::codes::{SparseCodes, top_k};
 
 /// Pre-activations that TopK has in memory at a time: 4 GB of f32.
 const MOST_PRODUCTS: usize = 1 << 30;
+
+/// How many times `k` latents multi-TopK takes.
+pub(super) const MULTI: usize = 4;
 
 /// Latents that AuxK may use.
 #[derive(Debug, Clone)]
@@ -27,8 +23,8 @@ pub(super) struct Dead {
 #[derive(Debug, Default)]
 pub(super) struct Largest {
     /// By the number that was asked for.
-    of_all: Vec<(usize, SparseCodes)>,
-    of_dead: Option<SparseCodes>,
+    pub of_all: Vec<(usize, SparseCodes)>,
+    pub of_dead: Option<SparseCodes>,
 }
 
 impl Largest {
@@ -41,7 +37,7 @@ impl Largest {
         dead: Option<&Dead>,
     ) -> Result<Self> {
         let rows = narrow.dim(0)?;
-        let multi = config.multi_top_k.then_some(super::top_k::MULTI * moment.k);
+        let multi = config.multi_top_k.then_some(MULTI * moment.k);
         let wanted: Vec<usize> = [moment.k].into_iter().chain(multi).collect();
         let dead = dead.and_then(|dead| dead.own.as_ref()).filter(|_| config.aux_k > 0);
         let bias = sae.other(BIAS)?;
@@ -61,64 +57,6 @@ impl Largest {
         let of_dead = if of_dead.is_empty() { None } else { Some(SparseCodes::stacked(&of_dead)?) };
         Ok(Self { of_all: of_all.collect::<Result<_>>()?, of_dead })
     }
-}
-
-impl Pass<'_> {
-    /// Codes of the `k` largest of each row, of TopK.
-    pub fn largest(&self, k: usize) -> Result<SparseCodes> {
-        match self.largest.of_all.iter().find(|(of, _)| *of == k) {
-            Some((_, own)) => self.of_all_latents(own, k),
-            None => candle::bail!("Sae: the {k} largest of a row were not looked for"),
-        }
-    }
-
-    /// Codes of the `k` of AuxK that are largest among the dead.
-    pub fn largest_of_dead(&self, dead: &Dead) -> Result<SparseCodes> {
-        let k = self.config.aux_k;
-        let own = match (&dead.own, &self.largest.of_dead) {
-            (_, Some(own)) => own.clone(),
-            (Some(among), None) => top_k(self.products()?, self.bias()?, k, Some(among))?,
-            (None, None) => self.none()?,
-        };
-        self.of_all_latents(&own, k)
-    }
-
-    /// Codes without entries.
-    fn none(&self) -> Result<SparseCodes> {
-        let (rows, device) = (self.x.dim(0)?, self.x.device());
-        Ok(SparseCodes {
-            indices: Tensor::zeros((rows, 1), candle::DType::U32, device)?,
-            values: Tensor::zeros((rows, 1), self.x.dtype(), device)?,
-            count: Tensor::zeros(rows, candle::DType::U32, device)?,
-            n_atoms: self.sae.config.n_latents,
-        })
-    }
-
-    /// Of the codes of this rank's largest, those that are among the `k` largest of all ranks.
-    fn of_all_latents(&self, own: &SparseCodes, k: usize) -> Result<SparseCodes> {
-        let group = self.latents;
-        if group.is_single() {
-            return Ok(own.clone());
-        }
-        let largest = |values: &Tensor| {
-            top_k(values, &Tensor::zeros(values.dim(1)?, values.dtype(), values.device())?, k, None)
-        };
-        let values = gathered_columns(group, &padded(&own.values, k)?)?;
-        let chosen = largest(&values)?.to_dense()?;
-        let mine = largest(&chosen.narrow(1, group.rank() * k, k)?.contiguous()?)?;
-        let there = mine.mask()?.to_dtype(candle::DType::U32)?;
-        let indices = (padded(&own.indices, k)?.gather(&mine.indices, 1)? * there)?;
-        Ok(SparseCodes { indices, n_atoms: own.n_atoms, ..mine })
-    }
-}
-
-/// The columns of a matrix of each rank side by side, on every rank: `[rows, world · n]` of
-/// `[rows, n]` each.
-pub(super) fn gathered_columns(group: &Group, own: &Tensor) -> Result<Tensor> {
-    let ((rows, n), world) = (own.dims2()?, group.world());
-    let all = Tensor::zeros((world, rows, n), own.dtype(), own.device())?;
-    group.all_gather_(&all, &own.contiguous()?)?;
-    all.transpose(0, 1)?.contiguous()?.reshape((rows, world * n))
 }
 
 /// Whether a kind chooses of each row by itself, so that not all pre-activations are needed at once.

@@ -6,12 +6,12 @@
 //!
 //! With multi-TopK, `1/8` of the loss of the `4k` largest is added, so that codes of more latents
 //! than `k` are good ones too (Gao et al. 2024, section 4.1 and appendix A).
+use super::largest::MULTI;
 use super::pass::{Block, Left, Pass, Terms};
 use candle::Result;
 use chandlery_ops::codes::SparseCodes;
 
-/// How many times `k` latents multi-TopK takes, and the weight of their loss.
-pub(super) const MULTI: usize = 4;
+/// The weight of the loss of multi-TopK.
 const MULTI_WEIGHT: f64 = 1. / 8.;
 
 /// The block of codes that all are above 0, and what they leave.
