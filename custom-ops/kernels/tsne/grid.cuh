@@ -25,3 +25,20 @@ __device__ __forceinline__ unsigned nodes_around(float (&weights)[4], float at, 
   for (int k = 0; k < 4; k++) weights[k] = weight_at(t - (float)(k - 1));
   return (unsigned)cell - 1;
 }
+
+// The four potentials of a grid of G × G nodes at a place in units of nodes.
+__device__ __forceinline__ void interpolate(float (&sum)[4], const float4* potentials, float x, float y, unsigned G) {
+  float across[4], down[4];
+  const unsigned column = nodes_around(across, x, G), row = nodes_around(down, y, G);
+#pragma unroll
+  for (unsigned i = 0; i < 4; i++) sum[i] = 0;
+#pragma unroll
+  for (unsigned r = 0; r < 4; r++)
+#pragma unroll
+    for (unsigned c = 0; c < 4; c++) {
+      const float w = down[r] * across[c];
+      const float4 at = potentials[(size_t)(row + r) * G + column + c];
+      sum[0] = fmaf(w, at.x, sum[0]), sum[1] = fmaf(w, at.y, sum[1]);
+      sum[2] = fmaf(w, at.z, sum[2]), sum[3] = fmaf(w, at.w, sum[3]);
+    }
+}

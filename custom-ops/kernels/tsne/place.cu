@@ -107,18 +107,8 @@ extern "C" __global__ void __launch_bounds__(64)
       outside[i] = 1;
       return;
     }
-    float across[4], down[4], sum[4] = {}, pull[2] = {};
-    const unsigned column = nodes_around(across, u[0] + .5f * (float)(G - 1), G);
-    const unsigned row = nodes_around(down, u[1] + .5f * (float)(G - 1), G);
-#pragma unroll
-    for (unsigned r = 0; r < 4; r++)
-#pragma unroll
-      for (unsigned c = 0; c < 4; c++) {
-        const float w = down[r] * across[c];
-        const float4 at = potentials[(size_t)(row + r) * G + column + c];
-        sum[0] = fmaf(w, at.x, sum[0]), sum[1] = fmaf(w, at.y, sum[1]);
-        sum[2] = fmaf(w, at.z, sum[2]), sum[3] = fmaf(w, at.w, sum[3]);
-      }
+    float sum[4], pull[2] = {};
+    interpolate(sum, potentials, u[0] + .5f * (float)(G - 1), u[1] + .5f * (float)(G - 1), G);
     attract(pull, y, layout, neighbours, p, n, k, 0, 1, inverse_alpha);
     const float force[2] = {h * (u[0] * sum[1] - sum[2]), h * (u[1] * sum[1] - sum[3])};
     // Where the layout is far from a node, rounding of the transforms may leave less than 0.

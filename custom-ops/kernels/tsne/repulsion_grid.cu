@@ -349,18 +349,7 @@ extern "C" __global__ void grid_gather(float* forces, double* blocks, const floa
   if (i < n) {
     const float h = box[2], inverse_h = 1 / h;
     const Point<2> y = point<2>(layout, i);
-    float across[4], down[4];
-    const unsigned column = nodes_around(across, in_nodes(y.x[0], box[0], inverse_h, G), G);
-    const unsigned row = nodes_around(down, in_nodes(y.x[1], box[1], inverse_h, G), G);
-#pragma unroll
-    for (unsigned r = 0; r < 4; r++)
-#pragma unroll
-      for (unsigned c = 0; c < 4; c++) {
-        const float w = down[r] * across[c];
-        const float4 p = potentials[(size_t)(row + r) * G + column + c];
-        sum[0] = fmaf(w, p.x, sum[0]), sum[1] = fmaf(w, p.y, sum[1]);
-        sum[2] = fmaf(w, p.z, sum[2]), sum[3] = fmaf(w, p.w, sum[3]);
-      }
+    interpolate(sum, potentials, in_nodes(y.x[0], box[0], inverse_h, G), in_nodes(y.x[1], box[1], inverse_h, G), G);
     const float x = (y.x[0] - box[0]) * inverse_h, z = (y.x[1] - box[1]) * inverse_h;
     forces[2 * i] = h * (x * sum[1] - sum[2]);
     forces[2 * i + 1] = h * (z * sum[1] - sum[3]);
