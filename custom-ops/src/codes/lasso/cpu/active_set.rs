@@ -29,11 +29,14 @@ pub(super) fn solve<T: Real, G: Rows<T>, const POSITIVE: bool, const W: usize>(
     let mut now = signal.certificate::<POSITIVE, W>();
     let mut progress = Progress::new(now, PATIENCE);
     let mut seen = vec![];
+    // A start is often near the minimum already: Newton steps come first there.
+    let mut is_descent = signal.support.is_empty();
     while now.gap > options.tolerance && updates < options.max_updates {
         seen.clear();
         let Signal { gram, q, a, .. } = signal;
         let on = Coordinates { q, a, beta: &problem.beta };
-        let most = subset.len() / 2 + FIRST_MOVES;
+        let most = if is_descent { subset.len() / 2 + FIRST_MOVES } else { 0 };
+        is_descent = true;
         updates += descend::<T, G, POSITIVE, W>(gram, on, most, least, &mut seen);
         seen.iter().for_each(|&j| subset.add(j, gram));
         subset.load(&signal.q, &signal.a, problem);

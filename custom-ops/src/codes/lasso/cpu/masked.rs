@@ -91,6 +91,6 @@ fn run<T: Real, const W: usize>(masked: &Masked, io: Io<'_, CpuStorage>) -> Resu
         let problem = Problem::of_squares::<W>(square, penalties)?;
         rows.start(samples, &problem.inverse);
         let row = Row { row, a, c: &c[..n], energy, gap, updates };
-        row.solve::<_, W>(&mut Signal::new(&problem, &mut *rows), subset, options)
+        row.solve::<_, W>(&mut Signal::new(&problem, &mut *rows), subset, options, 0)
     })
 }

@@ -11,6 +11,7 @@ mod eliminate;
 mod lanes;
 pub(super) mod line_search;
 mod masked;
+mod rough;
 mod rows;
 pub(super) mod signal;
 mod subset;
@@ -21,6 +22,7 @@ use crate::core::real::{Real, peak};
 use candle::{CpuStorage, Result};
 use lanes::Rows;
 use rayon::prelude::*;
+use rough::Rough;
 use rows::AllRows;
 use signal::Signal;
 use subset::Subset;
@@ -54,17 +56,25 @@ pub(super) fn run<T: Real, const W: usize>(lasso: &Lasso, io: Io<'_, CpuStorage>
                 let problem = Problem::new::<W>(gram, penalties, n, &of)?;
                 let gram = scaled(&problem, gram);
                 let rows = AllRows { entries: &gram, stride: problem.padded };
-                row.solve::<_, W>(&mut Signal::new(&problem, rows), subset, options)
+                row.solve::<_, W>(&mut Signal::new(&problem, rows), subset, options, 0)
             },
         );
     }
     let problem = Problem::<T>::new::<W>(gram, penalties, n, "")?;
+    let rough = Rough::new(lasso, gram, penalties)?;
     let gram = scaled(&problem, gram);
     let gram = AllRows { entries: &gram, stride: problem.padded };
-    rows.try_for_each_init(
-        || (Signal::new(&problem, gram), Subset::<T, W>::new(n)),
-        |(signal, subset), row| row.solve::<_, W>(signal, subset, options),
-    )
+    let worker = || (Signal::new(&problem, gram), Subset::<T, W>::new(n), rough.as_ref().map(Rough::solver));
+    rows.try_for_each_init(worker, |(signal, subset, rough), mut row| {
+        match rough.as_mut().and_then(|rough| rough.solve(&mut row)) {
+            Some(made) => {
+                let max_updates = options.max_updates.saturating_sub(made as usize);
+                let options = LassoOptions { from_zeros: false, max_updates, ..*options };
+                row.solve::<_, W>(signal, subset, &options, made)
+            }
+            None => row.solve::<_, W>(signal, subset, options, 0),
+        }
+    })
 }
 
 /// One signal and what is written for it.
@@ -78,11 +88,13 @@ struct Row<'a, T> {
 }
 
 impl<T: Real> Row<'_, T> {
+    /// `before` are updates made earlier.
     fn solve<G: Rows<T>, const W: usize>(
         self,
         signal: &mut Signal<'_, T, G>,
         subset: &mut Subset<T, W>,
         options: &LassoOptions,
+        before: u32,
     ) -> Result<()> {
         // Memory that is read before it is written costs a second page fault, and all threads a wait.
         let start = if options.from_zeros { None } else { Some(&*self.a) };
@@ -93,7 +105,8 @@ impl<T: Real> Row<'_, T> {
             (LassoMethod::CoordinateDescent, false) => cyclic::solve::<T, G, false, W>(signal, options),
             (LassoMethod::CoordinateDescent, true) => cyclic::solve::<T, G, true, W>(signal, options),
         };
-        (*self.gap, *self.updates) = (T::from_f64(reached), u32::try_from(made).unwrap_or(u32::MAX));
+        (*self.gap, *self.updates) =
+            (T::from_f64(reached), u32::try_from(made).unwrap_or(u32::MAX).saturating_add(before));
         signal.finish(self.a);
         Ok(())
     }
