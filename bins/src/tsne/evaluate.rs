@@ -1,6 +1,6 @@
 //! The command `evaluate`: measures of a layout, made by this or any other program.
 use super::args::{EvaluateArgs, Settings, takes_centre};
-use super::figures::{figures_of, measured, words_of_list};
+use super::figures::{divergence, fields, figures_of, measured, words_of_list};
 use super::rows::{Rows, of_run, read_layout};
 use super::{given, streams};
 use crate::choices::MetricArg;
@@ -8,7 +8,7 @@ use crate::options::{DataArgs, located};
 use crate::report::{Outcome, Report};
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
-use chandlery::tsne::measure::{Searched, kl_of_affinities};
+use chandlery::tsne::measure::{Estimate, Searched};
 use chandlery::tsne::{Embedding, Neighbours, TsneConfig, TsneTrainer};
 use chandlery::{LoadOptions, Model, Philox};
 use chandlery_datasets::{Centre, count};
@@ -39,11 +39,11 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         let rows = count(rows.n(), "row");
         report.line(&format!("note: perplexity {asked} was lowered to {perplexity} for {rows}"))?;
     }
-    report.line(&format!("KL {kl:.4} at perplexity {perplexity} over {}", count(rows.n(), "row")))?;
-    for (name, value) in figures_of(&measures) {
+    report.line(&format!("{} at perplexity {perplexity}", count(rows.n(), "row")))?;
+    for (name, value) in figures_of(Some(kl), &measures) {
         report.line(&format!("{name} {value}"))?;
     }
-    report.finish(json!({
+    let mut results = json!({
         "data": rows.name,
         "layout": args.layout,
         "n_samples": rows.n(),
@@ -53,11 +53,9 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
             &[one] => json!(one),
             several => json!(several),
         },
-        "kl": kl,
-        "trustworthiness": measures.trustworthiness,
-        "knn_recall": measures.knn_recall,
-        "knn_label_accuracy": measures.knn_label_accuracy,
-    }))?;
+    });
+    results.as_object_mut().into_iter().for_each(|results| results.extend(fields(Some(kl), &measures)));
+    report.finish(results)?;
     Ok(Outcome::Done)
 }
 
@@ -131,7 +129,7 @@ fn kl(
     config: &TsneConfig,
     philox: Philox,
     of_run: Option<&(DataArgs, Settings)>,
-) -> Result<(f64, Option<Neighbours>)> {
+) -> Result<(Estimate, Option<Neighbours>)> {
     if let Some((data, settings)) = of_run
         && let (Some(indices), Some(distances)) = (&settings.neighbours_from, &settings.distances)
     {
@@ -141,9 +139,9 @@ fn kl(
         let given = given.context("the neighbours of this run; search others with --neighbours")?;
         let config = TsneConfig { preparation: Default::default(), ..config.clone() };
         let run = TsneTrainer::from_neighbours(config, philox, &given.to_device(layout.device())?)?;
-        return Ok((kl_of_affinities(run.affinities(), layout, run.config().degrees_of_freedom)?, None));
+        return Ok((divergence(run.affinities(), layout, run.config().degrees_of_freedom)?, None));
     }
     let Searched { affinities, nearest } = Searched::new(read, config, philox).context("the divergence")?;
-    let kl = kl_of_affinities(&affinities, layout, config.degrees_of_freedom);
+    let kl = divergence(&affinities, layout, config.degrees_of_freedom);
     Ok((kl.context("the divergence")?, nearest))
 }

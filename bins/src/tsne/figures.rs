@@ -2,8 +2,10 @@
 use crate::progress::Progress;
 use anyhow::Result;
 use candle::Tensor;
-use chandlery::evaluation::layout::Measures;
-use chandlery::tsne::{Metric, Neighbours, Recall};
+use chandlery::evaluation::layout::{Measures, SAMPLE_OF_PAIRS, looked_at};
+use chandlery::tsne::measure::{Estimate, kl_estimate};
+use chandlery::tsne::{Affinities, Metric, Neighbours, Recall};
+use serde_json::{Map, Value, json};
 
 /// What is measured one after the other: the divergence, and three [`Measures`].
 const STAGES: u64 = 4;
@@ -11,12 +13,12 @@ const STAGES: u64 = 4;
 /// The divergence that `kl` finds, with the nearest rows where it knows them, and the measures of a
 /// layout of the prepared rows that `read` gives, with progress.
 pub fn measured(
-    kl: impl FnOnce() -> Result<(f64, Option<Neighbours>)>,
+    kl: impl FnOnce() -> Result<(Estimate, Option<Neighbours>)>,
     read: impl FnOnce() -> Result<Tensor>,
     labels: Option<&[u32]>,
     layout: &Tensor,
     metric: Metric,
-) -> Result<(f64, Measures)> {
+) -> Result<(Estimate, Measures)> {
     let bar = Progress::iterations(STAGES, 0);
     bar.label("divergence".to_owned());
     let (kl, nearest) = kl()?;
@@ -27,16 +29,54 @@ pub fn measured(
     Ok((kl, Measures::of(&read()?, labels, layout, metric, nearest.as_ref(), &mut next)?))
 }
 
+/// The divergence of a layout; of many rows over the pairs of some.
+pub fn divergence(affinities: &Affinities, layout: &Tensor, degrees_of_freedom: f32) -> Result<Estimate> {
+    let sample = looked_at(layout.dim(0)?, SAMPLE_OF_PAIRS);
+    Ok(kl_estimate(affinities, layout, degrees_of_freedom, sample)?)
+}
+
 /// Names and values of those that were taken.
-pub fn figures_of(measures: &Measures) -> Vec<(String, String)> {
+pub fn figures_of(kl: Option<Estimate>, measures: &Measures) -> Vec<(String, String)> {
     [
-        ("trustworthiness", measures.trustworthiness.map(|x| format!("{x:.4}"))),
-        ("10 nearest rows kept", measures.knn_recall.map(percent)),
-        ("label by 10 nearest points", measures.knn_label_accuracy.map(percent)),
+        ("KL", kl.map(words_of_number)),
+        ("trustworthiness", measures.trustworthiness.map(words_of_number)),
+        ("10 nearest rows kept", measures.knn_recall.map(words_of_share)),
+        ("label by 10 nearest points", measures.knn_label_accuracy.map(words_of_share)),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name.to_owned(), value?)))
     .collect()
+}
+
+/// The same for programs: values, and half of the width of the 95 % interval of each, 0 where all
+/// rows were looked at.
+pub fn fields(kl: Option<Estimate>, measures: &Measures) -> Map<String, Value> {
+    let Measures { trustworthiness, knn_recall, knn_label_accuracy } = *measures;
+    let (mut fields, mut errors) = (Map::new(), Map::new());
+    for (name, estimate) in [
+        ("kl", kl),
+        ("trustworthiness", trustworthiness),
+        ("knn_recall", knn_recall),
+        ("knn_label_accuracy", knn_label_accuracy),
+    ] {
+        fields.insert(name.to_owned(), json!(estimate.map(|of| of.value)));
+        errors.insert(name.to_owned(), json!(estimate.map(|of| of.error)));
+    }
+    fields.insert("errors".to_owned(), errors.into());
+    fields
+}
+
+/// Four decimals, and how far the value of all rows may be.
+fn words_of_number(Estimate { value, error }: Estimate) -> String {
+    /// Half of the last digit that is shown.
+    const SHOWN: f64 = 0.5e-4;
+    if error >= SHOWN { format!("{value:.4} ± {error:.4}") } else { format!("{value:.4}") }
+}
+
+/// The same of a share in percent.
+fn words_of_share(Estimate { value, error }: Estimate) -> String {
+    const SHOWN: f64 = 0.5e-4;
+    if error >= SHOWN { format!("{:.2} ± {:.2} %", 100. * value, 100. * error) } else { percent(value) }
 }
 
 /// A share in words.

@@ -1,6 +1,6 @@
 //! The command `train`: a layout of all rows.
 use super::args::{Settings, TrainArgs};
-use super::figures::{figures_of, measured, words_of_list, words_of_recall};
+use super::figures::{divergence, fields, figures_of, measured, words_of_list, words_of_recall};
 use super::history::History;
 use super::output::{Drawn, Shown, both};
 use super::rows::{Rows, read_layout};
@@ -16,7 +16,7 @@ use candle::Device;
 use chandlery::evaluation::layout::Measures;
 use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::pictures::scatter::Classes;
-use chandlery::tsne::measure::kl_of_affinities;
+use chandlery::tsne::measure::Estimate;
 use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneTrainer};
 use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
 use chandlery_datasets::{Centre, Preparation};
@@ -164,14 +164,13 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     let embedding = embedding_of(made, rows, settings)?;
     let last = lines.last().copied();
     let measured = || match settings.skip_measures {
-        true => Ok((last.map(|line| line.progress.kl), Measures::default())),
+        true => Ok((last.map(|line| Estimate::exact(line.progress.kl)), Measures::default())),
         false => measure(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures)),
     };
     let ((kl, measures), drawn) = beside((run, made), rows, classes, &embedding, measured)?;
     let training = made.seconds();
     let layout_seconds = training.total();
-    let mut figures: Vec<_> = kl.map(|kl| ("KL".to_owned(), format!("{kl:.4}"))).into_iter().collect();
-    figures.extend(figures_of(&measures));
+    let mut figures = figures_of(kl, &measures);
     // All neighbours are the nearest where all rows were searched.
     let recall = made.recall().filter(|recall| recall.interval[0] < 1.);
     figures.extend(recall.map(|recall| ("nearest rows found".to_owned(), words_of_recall(&recall))));
@@ -183,21 +182,18 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     figures.splice(0..0, of_data.map(|(name, value)| (name.to_owned(), value)));
     let pictures = draw(run, classes, drawn, &figures)?;
     let iterations = last.map_or(0, |line| line.progress.iteration);
-    let results = json!({
+    let mut results = json!({
         "data": rows.name,
         "n_rows": rows.n(),
         "n_dims": settings.descent.dims,
         "method": embedding.config().method_for(rows.n(), run.device.is_cuda()),
         "iterations": iterations,
         "span": last.map(|line| line.progress.span),
-        "kl": kl,
-        "trustworthiness": measures.trustworthiness,
-        "knn_recall": measures.knn_recall,
         "search_recall": made.recall(),
-        "knn_label_accuracy": measures.knn_label_accuracy,
         "layout_seconds": layout_seconds,
         "training_stage_seconds": training,
     });
+    results.as_object_mut().into_iter().for_each(|results| results.extend(fields(kl, &measures)));
     let card = card::of(&embedding, rows, settings, iterations, &figures, &pictures)?;
     run.finish(settings.seed, results, &card)
 }
@@ -213,13 +209,13 @@ fn embedding_of(made: &TsneTrainer, rows: &Rows, settings: &Settings) -> Result<
 }
 
 /// The divergence with its sum over all pairs, and the other measures.
-fn measure(made: &TsneTrainer, embedding: &Embedding, rows: &Rows) -> Result<(f64, Measures)> {
+fn measure(made: &TsneTrainer, embedding: &Embedding, rows: &Rows) -> Result<(Estimate, Measures)> {
     let (layout, degrees) = (embedding.layout(), embedding.config().degrees_of_freedom);
     let read = || match embedding.prepared_rows()? {
         Some(read) => Ok(read),
         None => rows.read(&embedding.config().preparation),
     };
-    let kl = || Ok((kl_of_affinities(made.affinities(), layout, degrees)?, made.nearest().cloned()));
+    let kl = || Ok((divergence(made.affinities(), layout, degrees)?, made.nearest().cloned()));
     measured(kl, read, rows.labels.as_deref(), layout, embedding.config().metric)
 }
 

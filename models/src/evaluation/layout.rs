@@ -1,5 +1,5 @@
 //! How well a layout keeps what is near: the usual measures beside its divergence.
-use crate::tsne::measure::Compared;
+use crate::tsne::measure::{Compared, Estimate};
 use crate::tsne::{Metric, Neighbours};
 use candle::{Result, Tensor};
 use serde::Serialize;
@@ -8,18 +8,27 @@ use serde::Serialize;
 pub const TRUST_NEIGHBOURS: usize = 12;
 /// Points that vote for a label, and rows whose recall is taken.
 pub const NEIGHBOURS: usize = 10;
-/// Rows that trustworthiness is taken over, evenly spaced, where there are more.
+/// The most rows of which all are looked at by the other measures.
+pub const ALL: usize = 300_000;
+/// Rows that are looked at, evenly spaced, of more; and of any number by trustworthiness.
 pub const SAMPLE: usize = 10_000;
+/// Points of more than [`ALL`] whose pairs with all others are summed for a divergence.
+pub const SAMPLE_OF_PAIRS: usize = 65_536;
+
+/// How many of `n` rows are looked at where `sample` stand for more than [`ALL`].
+pub fn looked_at(n: usize, sample: usize) -> usize {
+    if n > ALL { sample } else { n }
+}
 
 /// Measures of a layout beside its divergence; none where there are too few rows, or no labels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Measures {
     /// Over the 12 nearest points of up to 10,000 rows; at most 1.
-    pub trustworthiness: Option<f64>,
+    pub trustworthiness: Option<Estimate>,
     /// Share of the 10 nearest rows that are among the 10 nearest points.
-    pub knn_recall: Option<f64>,
+    pub knn_recall: Option<Estimate>,
     /// Share of points whose label is that of most of their 10 nearest points.
-    pub knn_label_accuracy: Option<f64>,
+    pub knn_label_accuracy: Option<Estimate>,
 }
 
 impl Measures {
@@ -27,8 +36,9 @@ impl Measures {
     /// compared by `metric`; `labels` are `[n]`. `nearest` are the nearest rows of each, nearest
     /// first, if a search of all is known. `next` is told what is measured before each.
     ///
-    /// Cost: `n²` distances of points, of rows those of trustworthiness, and `n²` where `nearest`
-    /// are not 11 at least.
+    /// Cost: up to 300,000 rows `n²` distances of points, of rows those of trustworthiness, and
+    /// `n²` where `nearest` are not 11 at least. Above, 10,000 rows stand for all: `10,000 n` of
+    /// both.
     ///
     /// # Errors
     /// When shapes or devices do not fit.
@@ -40,6 +50,23 @@ impl Measures {
         nearest: Option<&Neighbours>,
         next: &mut dyn FnMut(&str),
     ) -> Result<Self> {
+        let sample = looked_at(rows.dim(0)?, SAMPLE);
+        Self::of_sample(rows, labels, layout, metric, nearest, sample, next)
+    }
+
+    /// [`of`](Self::of) over `sample` evenly spaced rows, or all where it is `n` or more.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn of_sample(
+        rows: &Tensor,
+        labels: Option<&[u32]>,
+        layout: &Tensor,
+        metric: Metric,
+        nearest: Option<&Neighbours>,
+        sample: usize,
+        next: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
         let n = rows.dim(0)?;
         let mut measures = Self::default();
         let k = if 2 * TRUST_NEIGHBOURS < n { TRUST_NEIGHBOURS } else { NEIGHBOURS };
@@ -47,7 +74,7 @@ impl Measures {
         if k >= n {
             return Ok(measures);
         }
-        let compared = Compared::new("Measures", rows, layout, k, metric)?;
+        let compared = Compared::new("Measures", rows, layout, k, metric, sample)?;
         if 2 * TRUST_NEIGHBOURS < n {
             measures.trustworthiness = Some(compared.trustworthiness(TRUST_NEIGHBOURS, SAMPLE)?);
         }

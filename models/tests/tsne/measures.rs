@@ -2,12 +2,13 @@
 use super::CPU;
 use candle::{DType, Result, Tensor};
 use chandlery::evaluation::layout::Measures;
+use chandlery::tsne::measure::Estimate;
 use chandlery::tsne::{Method, Metric, TsneConfig, TsneTrainer, measure};
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_ops::core::normal;
 use chandlery_ops::tsne::{
-    knn_reference, layout_divergence_reference, perplexity_search_reference, repulsion_reference,
-    symmetrize_reference,
+    knn, knn_reference, layout_divergence_reference, perplexity_search, perplexity_search_reference,
+    repulsion_reference, symmetrize, symmetrize_reference,
 };
 use std::ops::ControlFlow;
 
@@ -73,19 +74,35 @@ fn nearest(points: &[Vec<f64>], k: usize) -> Vec<Vec<usize>> {
     (0..points.len()).map(of).collect()
 }
 
-/// Trustworthiness and recall.
-fn figures(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> Result<(f64, f64)> {
+/// What each row adds to trustworthiness and recall, which are the means of these.
+fn of_rows(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> Result<Vec<[f64; 2]>> {
     let (rows, points) = (f64s(rows)?, f64s(layout)?);
-    let (mut excess, mut kept) = (0., 0.);
-    for (i, near) in nearest(&points, k).iter().enumerate() {
+    let (n, size) = (rows.len() as f64, k as f64);
+    let of_row = |(i, near): (usize, &Vec<usize>)| {
+        let (mut excess, mut kept) = (0., 0.);
         for &j in near {
             let (nearer, as_far) = rank(&rows, i, j, metric);
-            excess += (nearer + (as_far + 1.) / 2. - k as f64).max(0.);
-            kept += ((k as f64 - nearer) / as_far).clamp(0., 1.);
+            excess += (nearer + (as_far + 1.) / 2. - size).max(0.);
+            kept += ((size - nearer) / as_far).clamp(0., 1.);
         }
-    }
-    let (n, k) = (rows.len() as f64, k as f64);
-    Ok((1. - 2. * excess / (n * k * (2. * n - 3. * k - 1.)), kept / (n * k)))
+        [1. - 2. * excess / (size * (2. * n - 3. * size - 1.)), kept / size]
+    };
+    Ok(nearest(&points, k).iter().enumerate().map(of_row).collect())
+}
+
+/// Trustworthiness and recall.
+fn figures(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> Result<(f64, f64)> {
+    let each = of_rows(rows, layout, k, metric)?;
+    let mean = |of: usize| each.iter().map(|row| row[of]).sum::<f64>() / each.len() as f64;
+    Ok((mean(0), mean(1)))
+}
+
+/// The mean of `each` over `m` evenly spaced ones, and half of the width of the 95 % interval.
+fn sampled(each: &[f64], m: usize) -> (f64, f64) {
+    let (n, picks): (_, Vec<f64>) = (each.len(), (0..m).map(|i| each[i * each.len() / m]).collect());
+    let mean = picks.iter().sum::<f64>() / m as f64;
+    let variance = picks.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (m - 1) as f64;
+    (mean, 1.96 * (variance / m as f64 * (1. - m as f64 / n as f64)).sqrt())
 }
 
 fn noise(n: usize, d: usize, stream: u64) -> Result<Tensor> {
@@ -151,21 +168,75 @@ fn trustworthiness_and_recall_are_those_of_f64_for_every_metric() -> Result<()> 
 }
 
 #[test]
-fn a_sample_is_measured_as_those_rows_are() -> Result<()> {
-    let (n, k, m) = (90, 4, 7);
-    let (rows, layout) = (noise(n, 5, 2)?, noise(n, 2, 3)?);
-    let (all, points) = (f64s(&rows)?, f64s(&layout)?);
-    let near = nearest(&points, k);
-    let mut excess = 0.;
-    for i in (0..m).map(|i| i * n / m) {
-        for &j in &near[i] {
-            let (nearer, as_far) = rank(&all, i, j, Metric::Euclidean);
-            excess += (nearer + (as_far + 1.) / 2. - k as f64).max(0.);
+fn a_sample_is_measured_as_those_rows_are_with_its_error() -> Result<()> {
+    let (n, m) = (120, 31);
+    let labels: Vec<u32> = (0..n as u32).map(|i| i % 3).collect();
+    for (name, rows) in nasty(n, 5)? {
+        for (which, layout) in [noise(n, 2, 1)?, rows.narrow(1, 0, 2)?.contiguous()?].iter().enumerate() {
+            if name == "an outlier" && which == 1 {
+                // As above.
+                continue;
+            }
+            let of = |sample| {
+                let metric = Metric::Euclidean;
+                Measures::of_sample(&rows, Some(&labels), layout, metric, None, sample, &mut |_| {})
+            };
+            let got = of(m)?;
+            let near = nearest(&f64s(layout)?, 10);
+            let votes = near.iter().enumerate().map(|(i, near)| {
+                let votes = |label: u32| near.iter().filter(|&&j| labels[j] == label).count();
+                let most = (0..3).rev().max_by_key(|&label| votes(label)).unwrap();
+                if most == labels[i] { 1. } else { 0. }
+            });
+            let column = |k, of: usize| -> Result<Vec<f64>> {
+                Ok(of_rows(&rows, layout, k, Metric::Euclidean)?.iter().map(|row| row[of]).collect())
+            };
+            for (figure, got, each) in [
+                ("trustworthiness", got.trustworthiness, column(12, 0)?),
+                ("recall", got.knn_recall, column(10, 1)?),
+                ("labels", got.knn_label_accuracy, votes.collect()),
+            ] {
+                let (value, error) = sampled(&each, m);
+                let what = format!("{figure} of {name}, layout {which}: {got:?} for {value} ± {error}");
+                let got = got.expect(&what);
+                assert!(
+                    (got.value - value).abs() < FOUR_DIGITS && (got.error - error).abs() < 1e-4,
+                    "{what}"
+                );
+            }
+            assert!(
+                of(n)?.knn_recall.is_some_and(|all| all.error == 0.) && of(n)? == of(usize::MAX)?,
+                "{name}"
+            );
         }
     }
-    let want = 1. - 2. * excess / ((m * k) as f64 * (2 * n - 3 * k - 1) as f64);
-    let got = measure::trustworthiness(&rows, &layout, k, m, Metric::Euclidean)?;
-    assert!((got - want).abs() < 1e-12, "{got} for {want}");
+    Ok(())
+}
+
+#[test]
+fn a_divergence_over_pairs_of_some_points_tells_how_far_it_may_be() -> Result<()> {
+    let (n, m, k) = (200, 50, 21);
+    let (rows, layout) = (noise(n, 5, 2)?, noise(n, 2, 3)?);
+    let near = knn(&rows, k, Metric::Euclidean)?;
+    let graph = symmetrize(&near.indices, &perplexity_search(&near.distances, &[7.])?)?;
+    for scale in [1f64, 1e-20, 1e20] {
+        let y = layout.affine(scale, 0.)?;
+        let points = f64s(&y)?;
+        let weight = |i: usize| -> f64 {
+            let others = (0..n).filter(|&j| j != i);
+            others.map(|j| 1. / (1. + distance(&points[i], &points[j], Metric::Euclidean).powi(2))).sum()
+        };
+        let each: Vec<f64> = (0..n).map(weight).collect();
+        let (mean, error) = sampled(&each, m);
+        let want = layout_divergence_reference(&graph, &y, mean * n as f64, 1.)?;
+        let got = measure::kl_estimate(&graph, &y, 1., m)?;
+        let what = format!("times {scale}: {got:?} for {want} ± {}", error / mean);
+        assert!((got.value - want).abs() < FOUR_DIGITS * want.max(1.), "{what}");
+        assert!((got.error - error / mean).abs() < 1e-3 * error / mean + 1e-7, "{what}");
+        let all = measure::kl_estimate(&graph, &y, 1., n)?;
+        assert_eq!(all, Estimate::exact(measure::kl_of_affinities(&graph, &y, 1.)?));
+        assert!((all.value - got.value).abs() < 2. * got.error + 1e-6, "{what}, all {all:?}");
+    }
     Ok(())
 }
 
@@ -247,13 +318,15 @@ fn what_a_run_found_measures_as_another_search_does() -> Result<()> {
             assert_eq!(got, want, "{what}");
             // One search of points gives what a search for each measure gives.
             let alone = Measures {
-                trustworthiness: Some(measure::trustworthiness(&rows, &layout, 12, n, metric)?),
-                knn_recall: Some(measure::knn_recall(&rows, &layout, 10, metric)?),
-                knn_label_accuracy: Some(measure::knn_label_accuracy(
+                trustworthiness: Some(Estimate::exact(measure::trustworthiness(
+                    &rows, &layout, 12, n, metric,
+                )?)),
+                knn_recall: Some(Estimate::exact(measure::knn_recall(&rows, &layout, 10, metric)?)),
+                knn_label_accuracy: Some(Estimate::exact(measure::knn_label_accuracy(
                     &layout,
                     &Tensor::new(labels.clone(), &CPU)?,
                     10,
-                )?),
+                )?)),
             };
             assert_eq!(want, alone, "{what}");
         }

@@ -1,0 +1,209 @@
+//! Rows, and what is near in their layout.
+use super::super::distances::{Distances, Rank};
+use super::super::neighbours::{in_unit, near, unit_of};
+use super::super::{Metric, Neighbours};
+use super::estimate::{Estimate, spaced};
+use candle::{Device, Result, Tensor};
+use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::tsne::{knn, knn_of};
+use rayon::prelude::*;
+
+/// The nearest points of points of a layout.
+pub(crate) struct NearestPoints {
+    k: usize,
+    n: usize,
+    /// The points that are looked at, ascending, and the nearest of each.
+    own: Vec<u32>,
+    indices: Vec<u32>,
+}
+
+impl NearestPoints {
+    /// The `k` nearest others of `sample` evenly spaced points of a layout, f32 `[n, n_dims]`; of
+    /// all where `sample` is `n` or more.
+    pub(crate) fn of(layout: &Tensor, k: usize, sample: usize) -> Result<Self> {
+        let layout = in_unit(&layout.contiguous()?, unit_of(layout, Metric::Euclidean)?)?;
+        let (n, own) = (layout.dim(0)?, spaced(layout.dim(0)?, sample));
+        let indices = nearest_others(&layout, &own, k, Metric::Euclidean)?.indices.flatten_all()?;
+        Ok(Self { k, n, own, indices: indices.to_vec1()? })
+    }
+
+    /// The `k` nearest of the point at place `at`, of which there are so many at least.
+    fn first(&self, at: usize, k: usize) -> &[u32] {
+        &self.indices[at * self.k..][..k]
+    }
+
+    /// See [`knn_label_accuracy`](super::knn_label_accuracy).
+    pub(crate) fn label_accuracy(&self, labels: &[u32], k: usize) -> Result<Estimate> {
+        let n = self.n;
+        if labels.len() != n {
+            candle::bail!("knn_label_accuracy: labels must be {n}, one for each point, got {}", labels.len())
+        }
+        let is_right = |(at, &own): (usize, &u32)| {
+            let voted = majority(self.first(at, k).iter().map(|&j| labels[j as usize]));
+            if voted == Some(labels[own as usize]) { 1. } else { 0. }
+        };
+        let right: Vec<f64> = self.own.par_iter().enumerate().map(is_right).collect();
+        Ok(Estimate::of(&right, n))
+    }
+}
+
+/// The `k` nearest others of the rows `own` of a matrix, nearest first.
+fn nearest_others(rows: &Tensor, own: &[u32], k: usize, metric: Metric) -> Result<Neighbours> {
+    if own.len() == rows.dim(0)? {
+        return knn(rows, k, metric);
+    }
+    let found = knn_of(&gather_rows(rows, own)?, rows, k + 1, metric)?;
+    let (indices, distances) = (found.indices.to_vec2::<u32>()?, found.distances.to_vec2::<f32>()?);
+    let (mut others, mut far) = (Vec::with_capacity(own.len() * k), Vec::with_capacity(own.len() * k));
+    for ((own, indices), distances) in own.iter().zip(indices).zip(distances) {
+        // Of more than `k` rows that equal it, others may stand in its place.
+        let place = indices.iter().position(|j| j == own).unwrap_or(k);
+        let is_other = |&e: &usize| e != place;
+        others.extend((0..=k).filter(is_other).map(|e| indices[e]));
+        far.extend((0..=k).filter(is_other).map(|e| distances[e]));
+    }
+    let matrix = (own.len(), k);
+    let indices = Tensor::from_vec(others, matrix, &Device::Cpu)?;
+    Ok(Neighbours { indices, distances: Tensor::from_vec(far, matrix, &Device::Cpu)? })
+}
+
+/// Rows whose distances are compared with what is near in their layout.
+pub(crate) struct Compared<'a> {
+    rows: &'a Tensor,
+    metric: Metric,
+    points: NearestPoints,
+    distances: Distances,
+}
+
+impl<'a> Compared<'a> {
+    /// `rows` are f32 `[n, n_features]`, and a layout f32 `[n, n_dims]`, of which up to `k` nearest
+    /// points of `sample` points are looked at, or of all. `op` asks.
+    pub(crate) fn new(
+        op: &str,
+        rows: &'a Tensor,
+        layout: &Tensor,
+        k: usize,
+        metric: Metric,
+        sample: usize,
+    ) -> Result<Self> {
+        let (n, n_points) = (rows.dim(0)?, layout.dim(0)?);
+        if n_points != n {
+            candle::bail!("{op}: layout must have {n} points, as many as rows, got {n_points}")
+        }
+        let points = NearestPoints::of(layout, k, sample)?;
+        Ok(Self { rows, metric, points, distances: Distances::new(rows, metric)? })
+    }
+
+    /// What is near in the layout.
+    pub(crate) fn points(&self) -> &NearestPoints {
+        &self.points
+    }
+
+    /// See [`trustworthiness`](super::trustworthiness); over `sample` of the rows that are looked
+    /// at.
+    pub(crate) fn trustworthiness(&self, k: usize, sample: usize) -> Result<Estimate> {
+        let NearestPoints { n, own, .. } = &self.points;
+        let places = spaced(own.len(), sample);
+        let rows: Vec<u32> = places.iter().map(|&at| own[at as usize]).collect();
+        let ranks = self.distances.ranks(&rows, |at| self.points.first(places[at] as usize, k))?;
+        let (n_rows, k) = (*n as f64, k as f64);
+        let of_row = |ranks: &Vec<Rank>| {
+            let excess: f64 = ranks.iter().map(|rank| (rank.mean() - k).max(0.)).sum();
+            1. - 2. * excess / (k * (2. * n_rows - 3. * k - 1.))
+        };
+        Ok(Estimate::of(&ranks.iter().map(of_row).collect::<Vec<_>>(), *n))
+    }
+
+    /// See [`knn_recall`](super::knn_recall). `nearest` are the nearest rows of each row, as an exact
+    /// search found them; without them, or with too few, there is another search.
+    pub(crate) fn knn_recall(&self, k: usize, nearest: Option<&Neighbours>) -> Result<Estimate> {
+        let NearestPoints { n, own, .. } = &self.points;
+        let (n, m, distances) = (*n, own.len(), &self.distances);
+        // One more, which tells whether the last is as far as others.
+        let more = if k + 1 < n { k + 1 } else { k };
+        let found = match nearest {
+            Some(nearest) if nearest.indices.dim(1)? >= more => {
+                let first = nearest.first(more)?;
+                let of_own = |t: &Tensor| if m < n { gather_rows(t, own) } else { Ok(t.clone()) };
+                Neighbours { indices: of_own(&first.indices)?, distances: of_own(&first.distances)? }
+            }
+            _ => {
+                let unit = unit_of(self.rows, self.metric)?;
+                nearest_others(&in_unit(&self.rows.contiguous()?, unit)?, own, more, self.metric)?
+            }
+        };
+        let nearest = found.indices.flatten_all()?.to_vec1::<u32>()?;
+        if nearest.len() != m * more || nearest.iter().any(|&j| j as usize >= n) {
+            candle::bail!("knn_recall: nearest must be rows below {n}, for each of {n}")
+        }
+        // Of a place among those that are looked at.
+        let of = |at: usize| (own[at] as usize, &nearest[at * more..][..more], self.points.first(at, k));
+        let in_doubt: Vec<usize> = match more == k {
+            true => vec![],
+            false => {
+                let last = found.distances.narrow(1, k - 1, 2)?.to_vec2::<f32>()?;
+                (0..m).zip(&last).filter(|(_, last)| near(last, self.metric)).map(|(at, _)| at).collect()
+            }
+        };
+        let is_tied = |&at: &usize| {
+            let (own, nearest, _) = of(at);
+            let far = |e: usize| distances.exact(own, nearest[e] as usize);
+            distances.equal(far(k - 1), far(k))
+        };
+        let tied: Vec<usize> = in_doubt.into_par_iter().filter(is_tied).collect();
+        let kept_of_plain = |at: usize| {
+            let (_, nearest, points) = of(at);
+            points.iter().filter(|&j| nearest[..k].contains(j)).count() as f64
+        };
+        let mut kept: Vec<f64> = (0..m).into_par_iter().map(kept_of_plain).collect();
+        // Of rows that more than `k` others equal, those are the nearest, each as likely.
+        let at_zero = |&at: &usize| distances.exact(own[at] as usize, of(at).1[k] as usize) == 0.;
+        let (equal, mut others): (Vec<usize>, Vec<usize>) = tied.iter().partition(|&at| at_zero(at));
+        match self.equal_rows(&equal) {
+            Some(as_far) => {
+                for (&at, as_far) in equal.iter().zip(as_far) {
+                    let (own, _, points) = of(at);
+                    let is_equal = |&&j: &&u32| distances.exact(own, j as usize) == 0.;
+                    let rank = Rank { nearer: 0, as_far };
+                    kept[at] = points.iter().filter(is_equal).count() as f64 * rank.among(k);
+                }
+            }
+            None => others.clone_from(&tied),
+        }
+        if !others.is_empty() {
+            let rows: Vec<u32> = others.iter().map(|&at| own[at]).collect();
+            let ranks = distances.ranks(&rows, |e| of(others[e]).2)?;
+            for (&at, ranks) in others.iter().zip(ranks) {
+                kept[at] = ranks.iter().map(|rank| rank.among(k)).sum();
+            }
+        }
+        kept.iter_mut().for_each(|kept| *kept /= k as f64);
+        Ok(Estimate::of(&kept, n))
+    }
+
+    /// How many others equal the row at each of `places`, more than one of which others equal; none
+    /// where a distance of 0 is that of an angle, not of equal rows.
+    fn equal_rows(&self, places: &[usize]) -> Option<Vec<u64>> {
+        let NearestPoints { n, own, .. } = &self.points;
+        if places.is_empty() {
+            return Some(vec![]);
+        }
+        // The others are among those rows, or anywhere if not all were looked at.
+        let (rows, place_of): (Vec<u32>, &dyn Fn(usize) -> usize) = match own.len() == *n {
+            true => (places.iter().map(|&at| own[at]).collect(), &|e| e),
+            false => ((0..*n as u32).collect(), &|e| own[places[e]] as usize),
+        };
+        let firsts = self.distances.equals(&rows)?;
+        let mut counts = vec![0u64; rows.len()];
+        firsts.iter().for_each(|&first| counts[first as usize] += 1);
+        Some((0..places.len()).map(|e| counts[firsts[place_of(e)] as usize] - 1).collect())
+    }
+}
+
+/// The most frequent label, the lowest of several.
+fn majority(labels: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut labels: Vec<u32> = labels.collect();
+    labels.sort_unstable();
+    // The last of equals wins in `max_by_key`: labels descend.
+    labels.chunk_by(|a, b| a == b).rev().max_by_key(|same| same.len()).map(|same| same[0])
+}
