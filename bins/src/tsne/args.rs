@@ -147,7 +147,8 @@ pub struct Settings {
     #[arg(long)]
     pub animation: bool,
     /// Skip the measures of quality, whose time grows with the square of the number of rows up to
-    /// 300,000; of more, a sample is measured and the error told. The divergence is then the approximation that --method computes during the descent.
+    /// 300,000; of more, a sample is measured and the error told. The divergence is then the
+    /// approximation that --method computes during the descent.
     #[arg(long)]
     pub skip_measures: bool,
     /// What is drawn of the layout.
