@@ -44,8 +44,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
         data.of_run()?,
-        |settings, device| new_trainer(&data, settings, device),
-        |_, path, device| Ok(StackedDaeTrainer::load(path, device)?),
+        |settings, device, _| new_trainer(&data, settings, device),
+        |_, path, device, _| Ok(StackedDaeTrainer::load(path, device)?),
     )?;
     let sizes = saved::sizes(session.trainer.model_config());
     let seed = session.info.settings.seed;

@@ -45,8 +45,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     asked.settings.batch = Some(feed.config().batch);
     let mut session = asked.open(
         data.of_run()?,
-        |settings, device| new_trainer(&data, settings, device),
-        |settings, path, device| {
+        |settings, device, _| new_trainer(&data, settings, device),
+        |settings, path, device, _| {
             let (mut trainer, place) = DbnTrainer::load(path, device)?;
             if extended {
                 trainer.set_schedules(&training_of(trainer.model_config(), settings)?)?;

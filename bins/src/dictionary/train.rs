@@ -115,8 +115,8 @@ fn from_all(asked: Asked<Batch>, signals: &Signals) -> Result<Outcome> {
     let rows = signals.rows.of_run()?;
     let mut session = asked.open(
         rows,
-        |settings, device| of_data(&signals.rows.name, new(settings, device)),
-        |settings, path, device| {
+        |settings, device, _| of_data(&signals.rows.name, new(settings, device)),
+        |settings, path, device, _| {
             let raw = signals.rows.raw(device)?;
             let (mut trainer, place) = DictionaryTrainer::load(path, &raw, device)?;
             trainer.set_iterations(settings.epochs)?;
@@ -164,8 +164,8 @@ fn from_minibatches(mut asked: Asked<Online>, signals: &Signals) -> Result<Outco
     let rows = signals.rows.of_run()?;
     let mut session = asked.open(
         rows,
-        |settings, device| of_data(&signals.rows.name, new(settings, device)),
-        |_, path, device| Ok(OnlineDictionaryTrainer::load(path, device)?),
+        |settings, device, _| of_data(&signals.rows.name, new(settings, device)),
+        |_, path, device, _| Ok(OnlineDictionaryTrainer::load(path, device)?),
     )?;
     begin(&session, signals)?;
     let (n, to_error) = (session.info.settings.epochs, session.info.settings.error.is_some());

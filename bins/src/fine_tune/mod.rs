@@ -100,14 +100,14 @@ pub fn fine_tune<B: Base>(args: &FineTuneArgs) -> Result<Outcome> {
     let model = asked.input.model.clone();
     let mut session = asked.open(
         data.of_run()?,
-        |settings, device| {
+        |settings, device, _| {
             let trained = B::network(&model, settings.classify.then_some(data.n_classes), device)?;
             let (network, training) = plan::network(&trained, &data, settings, device)?;
             let trainer =
                 FeedforwardTrainer::new(&network, training, Philox::new(settings.seed, streams::DROPOUT))?;
             Ok(trainer.stop_early(settings.held_out_patience().unwrap_or(usize::MAX)))
         },
-        |settings, path, device| {
+        |settings, path, device, _| {
             let (mut trainer, place) = FeedforwardTrainer::load(path, device)?;
             if extended {
                 extend(&mut trainer, &place, settings)?;

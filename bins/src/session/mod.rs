@@ -42,6 +42,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::Device;
 use chandlery::Trainer;
 use chandlery_datasets::{Feed, Fingerprint, Split, count};
+use chandlery_ops::Group;
 use epochs::Watch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -232,8 +233,8 @@ impl<R: Run> Asked<R> {
         Ok(true)
     }
 
-    /// Begins the run with the trainer that `new` makes, or goes on with the one that `load` reads
-    /// from the path of a checkpoint.
+    /// Begins the run with the trainer that `new` makes, of this rank of a group or to be taken into
+    /// it, or goes on with the one that `load` reads from the path of a checkpoint.
     ///
     /// # Errors
     /// When the data is not what it was when the run began, the folder is not empty, a trainer is
@@ -241,8 +242,8 @@ impl<R: Run> Asked<R> {
     pub fn open(
         self,
         rows: Rows<'_>,
-        new: impl FnOnce(&R::Settings, &Device) -> Result<R::Trainer>,
-        load: impl Fn(&R::Settings, &Path, &Device) -> Result<(R::Trainer, Value)>,
+        new: impl FnOnce(&R::Settings, &Device, &Group) -> Result<R::Trainer>,
+        load: impl Fn(&R::Settings, &Path, &Device, &Group) -> Result<(R::Trainer, Value)>,
     ) -> Result<Session<R>> {
         let Self { report, device, input, settings, args, ranks, resumed } = self;
         ranks.agree(|| asked_for::<R>(&input, &settings, &rows, resumed.is_some()))?;
@@ -254,7 +255,7 @@ impl<R: Run> Asked<R> {
                 if ranks.is_first() {
                     RunFolder::check(args.out.as_deref(), existing)?;
                 }
-                let mut trainer = new(&settings, &device)?.in_group(&group)?;
+                let mut trainer = new(&settings, &device, &group)?.in_group(&group)?;
                 trainer.gather()?;
                 let info = RunInfo {
                     kind: R::KIND.command.to_owned(),
@@ -277,6 +278,7 @@ impl<R: Run> Asked<R> {
                     )?;
                     folder
                 } else {
+                    trainer.join_save()?;
                     RunFolder::of_another(args.out.as_deref().unwrap_or(Path::new("runs")))
                 };
                 (folder, info, trainer, place, 0.)
@@ -297,7 +299,7 @@ impl<R: Run> Asked<R> {
                     )
                 }
                 let load = |path: &Path| {
-                    let (trainer, place) = load(&settings, path, &device)?;
+                    let (trainer, place) = load(&settings, path, &device, &group)?;
                     let place: PlaceOf<R> = serde_json::from_value(place)
                         .map_err(|e| anyhow!("{}: not a checkpoint: {e}", path.display()))?;
                     Ok((trainer, place))
@@ -319,6 +321,9 @@ impl<R: Run> Asked<R> {
                 let kind = R::KIND.command.to_owned();
                 let info =
                     RunInfo { kind, version, command, directory, input, settings, n_rows, fingerprint };
+                if extended && !ranks.is_first() {
+                    trainer.join_save()?;
+                }
                 if extended && ranks.is_first() {
                     // The checkpoint has the schedules of the extended run, so it comes first.
                     checkpoints::write(&folder, |path| store::<R>(&trainer, path, &place))?;
@@ -426,6 +431,8 @@ impl<R: Run> Session<R> {
         self.trainer.gather()?;
         if self.watch.ranks.is_first() {
             checkpoints::write(&self.folder, |path| store::<R>(&self.trainer, path, &self.place))?;
+        } else {
+            self.trainer.join_save()?;
         }
         self.watch.checkpoint_written(began);
         Ok(())

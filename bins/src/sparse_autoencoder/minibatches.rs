@@ -8,6 +8,7 @@ use anyhow::Result;
 use candle::Device;
 use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::{MinibatchTrainer, Trainer};
+use chandlery_ops::Group;
 use serde_json::Value;
 use std::path::Path;
 
@@ -44,8 +45,8 @@ pub fn train<R>(
     rows: &Rows,
     batch: usize,
     own: Own<
-        impl FnOnce(&Settings, u64, &Device) -> Result<R::Trainer>,
-        impl Fn(&Settings, u64, &Path, &Device) -> Result<(R::Trainer, Value)>,
+        impl FnOnce(&Settings, u64, &Device, &Group) -> Result<R::Trainer>,
+        impl Fn(&Settings, u64, &Path, &Device, &Group) -> Result<(R::Trainer, Value)>,
         impl FnOnce(&Session<R>) -> Result<()>,
         impl Fn(<R::Trainer as Trainer>::Metrics, Pace) -> Said<R::Line>,
     >,
@@ -64,8 +65,8 @@ where
     let steps = |settings: &Settings| (settings.epochs * a_pass) as u64;
     let mut session = asked.open(
         rows.of_run()?,
-        |settings, device| new(settings, steps(settings), device),
-        |settings, path, device| load(settings, steps(settings), path, device),
+        |settings, device, group| new(settings, steps(settings), device, group),
+        |settings, path, device, group| load(settings, steps(settings), path, device, group),
     )?;
     begin(&session)?;
     let settings = &session.info.settings;

@@ -18,6 +18,7 @@ use chandlery::sparse_autoencoder::{
 };
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Trainer};
 use chandlery_datasets::count;
+use chandlery_ops::Group;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -171,8 +172,8 @@ fn from_all(
         let first = first_model(settings, rows, device, folder)?;
         Ok(SparseAutoencoderLbfgsTrainer::new(&first, settings.fit(optimizer), &raw)?)
     };
-    let new = |settings: &Settings, device: &Device| begins(settings, device, None);
-    let mut session = asked.open(rows.of_run()?, new, |settings, path, device| {
+    let new = |settings: &Settings, device: &Device, _: &Group| begins(settings, device, None);
+    let mut session = asked.open(rows.of_run()?, new, |settings, path, device, _| {
         let (mut run, place) = SparseAutoencoderLbfgsTrainer::load(path, &raw, device)?;
         check_more(args.iterations, run.descent().iterations(), "")?;
         run.set_iterations(settings.iterations)?;
@@ -224,11 +225,11 @@ fn from_all(
 fn from_minibatches(asked: Asked<Minibatches>, args: &TrainArgs, rows: &Rows) -> Result<Outcome> {
     let batch = asked.settings.minibatches().batch;
     let own = Own {
-        new: |settings: &Settings, _, device: &Device| {
+        new: |settings: &Settings, _, device: &Device, _: &Group| {
             let first = first_model(settings, rows, device, None)?;
             Ok(SparseAutoencoderTrainer::new(&first, settings.minibatches())?)
         },
-        load: |_: &Settings, _, path: &Path, device: &Device| {
+        load: |_: &Settings, _, path: &Path, device: &Device, _: &Group| {
             Ok(SparseAutoencoderTrainer::load(path, device)?)
         },
         begin: |session: &Session<Minibatches>| begin(session, rows),

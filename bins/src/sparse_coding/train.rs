@@ -108,7 +108,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         asked.feed(args.feed, &rows.split, ("--batch", asked.settings.learn.batch), asked.settings.seed)?;
     let mut session = asked.open(
         rows.of_run()?,
-        |settings, device| {
+        |settings, device, _| {
             let preparation = usual.preparation(&rows, &settings.prepare, settings.seed)?;
             let n_features = preparation.n_outputs(rows.split.n_features())?;
             let config = SparseCodingConfig {
@@ -123,7 +123,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
             let philox = Philox::new(settings.seed, TRAINER);
             Ok(SparseCodingTrainer::new(&first, settings.learn.config(), philox)?)
         },
-        |_, path, device| Ok(SparseCodingTrainer::load(path, device)?),
+        |_, path, device, _| Ok(SparseCodingTrainer::load(path, device)?),
     )?;
     let settings = session.info.settings.clone();
     let atoms = count(settings.atoms, "atom");

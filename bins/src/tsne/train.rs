@@ -59,8 +59,8 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
     let mut session = asked.open(
         session::Rows { data: &rows.name, n: rows.n(), fingerprint: rows.fingerprint.clone() },
-        |settings, device| of_data(&rows.name, begin(settings, &rows, device)),
-        |settings, path, device| {
+        |settings, device, _| of_data(&rows.name, begin(settings, &rows, device)),
+        |settings, path, device, _| {
             let of_run = rows.raw().filter(|_| settings.neighbours_from.is_none());
             let (mut run, place) = TsneTrainer::restored(path, of_run, device)?;
             if rows.raw().is_none() && settings.neighbours_from.is_none() {

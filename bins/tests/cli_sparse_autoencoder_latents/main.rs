@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 #[path = "../common/mod.rs"]
 mod common;
+mod ranks;
 mod streams;
 mod top;
 mod transcoders;

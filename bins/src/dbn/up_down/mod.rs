@@ -92,8 +92,8 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
     let model = asked.input.model.clone();
     let mut session = asked.open(
         data.of_run()?,
-        |settings, device| plan::trainer(&plan::with_labels(&model, &data, device)?, settings, 0),
-        |settings, path, device| {
+        |settings, device, _| plan::trainer(&plan::with_labels(&model, &data, device)?, settings, 0),
+        |settings, path, device, _| {
             let (mut trainer, place) = LabelledDbnTrainer::load(path, device)?;
             if extended {
                 trainer.set_schedules(&plan::training(settings, trainer.config().stage)?)?;

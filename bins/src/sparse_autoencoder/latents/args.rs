@@ -3,7 +3,7 @@ use crate::options::{above_zero, at_least_one, not_negative, whole_number};
 use crate::patch_rows::UseArgs;
 use anyhow::{Result, ensure};
 use chandlery::Precision;
-use chandlery::sparse_autoencoder::sae::{Kind, LossConfig, Resampling, SaeTrainConfig};
+use chandlery::sparse_autoencoder::sae::{Division, Kind, LossConfig, Resampling, SaeTrainConfig};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -121,9 +121,29 @@ pub struct LatentArgs {
     #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "kind")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resample_every: Option<usize>,
+    /// What several GPUs divide: the rows of each minibatch, or the latents, for models that no
+    /// single GPU holds. Default: rows.
+    #[arg(long, value_enum, requires = "kind")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divide: Option<DivideArg>,
+}
+
+/// What ranks divide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DivideArg {
+    /// The rows of each minibatch.
+    Rows,
+    /// Encoder, decoder and moments by latents; not for matryoshka and --resample-every.
+    Latents,
 }
 
 impl LatentArgs {
+    /// Whether ranks have some of the latents each.
+    pub fn by_latents(&self) -> bool {
+        self.divide == Some(DivideArg::Latents)
+    }
+
     /// Refuses options that the kind has no use for.
     ///
     /// # Errors
@@ -138,6 +158,14 @@ impl LatentArgs {
         ensure!(
             self.active_penalty.is_none() || !kind.has_active(),
             "--active-penalty: {words} has a number of active latents; give --active"
+        );
+        ensure!(
+            !(self.by_latents() && kind == KindArg::Matryoshka),
+            "--divide latents: {words} is divided by rows; leave the option out"
+        );
+        ensure!(
+            !(self.by_latents() && self.resample_every.is_some()),
+            "--divide latents: latents start anew where rows are divided; leave out one of it and --resample-every"
         );
         Ok(())
     }
@@ -194,6 +222,9 @@ impl LatentArgs {
             dead_rows: self.dead_rows.map_or(usual.dead_rows, |rows| rows as u64),
             // Late, what starts anew has no time to learn.
             resampling: self.resample_every.map(|every| Resampling { every: every as u64, until: steps / 2 }),
+            division: if self.by_latents() { Division::Latents } else { Division::Rows },
+            // A share of the first minibatch by all latents, of which each rank has some.
+            start_share: if self.by_latents() { 0. } else { usual.start_share },
             ..usual
         }
     }

@@ -4,16 +4,18 @@ use crate::patch_rows::{Family, Input, Usual, write_filters};
 use crate::report::Outcome;
 use crate::rows::{Reads, Rows, SplitArg};
 use crate::session::card::scale_of;
-use crate::session::{Asked, Card, Kind, Nothing, Pace, Run, Session};
+use crate::session::checkpoints::CHECKPOINT;
+use crate::session::{Asked, Card, Kind, Nothing, Pace, Run, Session, Trained};
 use crate::sparse_autoencoder::args::{Settings, TrainArgs};
 use crate::sparse_autoencoder::minibatches::{self, Own, Said, panel};
 use anyhow::{Result, ensure};
 use candle::Device;
 use chandlery::sparse_autoencoder::SparseAutoencoder;
 use chandlery::sparse_autoencoder::sae::{Metrics, PairTrainer, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
-use chandlery::{MinibatchTrainer, Model, Philox, Trainer};
+use chandlery::{LoadOptions, Model, Philox, Trainer};
 use chandlery_datasets::count;
 use chandlery_datasets::preparation::StepConfig;
+use chandlery_ops::Group;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
@@ -92,8 +94,8 @@ impl Run for Latents {
     const KIND: Kind = SparseAutoencoder::KIND;
 }
 
-/// The model that training starts from, with so many targets where it is a transcoder.
-fn first_model(settings: &Settings, rows: &Rows, n_targets: Option<usize>, device: &Device) -> Result<Sae> {
+/// What is trained, with so many targets where it is a transcoder.
+fn config(settings: &Settings, rows: &Rows, n_targets: Option<usize>) -> Result<SaeConfig> {
     let mut prepare = settings.prepare.clone();
     if !rows.patches {
         prepare.choose([StepConfig::MeanNorm]);
@@ -108,8 +110,23 @@ fn first_model(settings: &Settings, rows: &Rows, n_targets: Option<usize>, devic
         }
         None => SaeConfig::new(n_visible, n, kind),
     };
-    let config = SaeConfig { preparation, image: rows.split.image, ..config };
-    Ok(Sae::init(config, Philox::new(settings.seed, START), device)?)
+    Ok(SaeConfig { preparation, image: rows.split.image, ..config })
+}
+
+/// Writes the model, and gives it where pictures are made of it. One whose latents were divided may
+/// fit no device: it is copied from the last checkpoint a piece at a time.
+fn save(trainer: PairTrainer, trained: &Trained<Latents>) -> Result<Option<Sae>> {
+    let folder = &trained.folder;
+    if !trained.info.settings.latents.by_latents() {
+        let model = trainer.model()?;
+        folder.save_model("", |path| model.save_pretrained(path))?;
+        return Ok(Some(model));
+    }
+    let is_shown = trainer.model_config().image.is_some();
+    drop(trainer);
+    folder.save_model("", |path| SaeTrainer::save_model_of(&folder.join(CHECKPOINT), path))?;
+    let path = folder.path().display().to_string();
+    Ok(if is_shown { Some(Sae::from_pretrained(&path, &LoadOptions::default())?) } else { None })
 }
 
 /// Trains a model, or resumes that, and leaves a run folder.
@@ -123,15 +140,16 @@ pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Out
     let pairs = targets.as_ref().map(|targets| behind(rows, targets)).transpose()?;
     let n_targets = targets.map(|targets| targets.n_features());
     let own = Own {
-        new: |settings: &Settings, steps, device: &Device| {
+        new: |settings: &Settings, steps, device: &Device, group: &Group| {
             let batch = settings.batch.unwrap_or(batch);
             let precision = settings.cost.fit(1).cost.precision;
             let training = settings.latents.training(batch, settings.learning_rate, precision, steps);
-            let first = first_model(settings, rows, n_targets, device)?;
-            Ok(SaeTrainer::new(&first, training, Philox::new(settings.seed, RESAMPLED))?.into())
+            let streams = [START, RESAMPLED].map(|stream| Philox::new(settings.seed, stream));
+            let model = config(settings, rows, n_targets)?;
+            Ok(SaeTrainer::init(model, training, streams, group, device)?.into())
         },
-        load: |_: &Settings, steps, path: &Path, device: &Device| {
-            let (mut trainer, place) = PairTrainer::load(path, device)?;
+        load: |_: &Settings, steps, path: &Path, device: &Device, group: &Group| {
+            let (mut trainer, place) = PairTrainer::read(path, device, group)?;
             trainer.set_planned_steps(steps)?;
             Ok((trainer, place))
         },
@@ -166,22 +184,22 @@ pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Out
         return Ok(Outcome::Interrupted);
     };
     let settings = &trained.info.settings;
-    let model = trainer.model()?;
-    drop(trainer);
+    let config = trainer.model_config().clone();
+    let model = save(trainer, &trained)?;
     let lines = &trained.place.reports;
-    trained.folder.save_model("", |path| model.save_pretrained(path))?;
     trained.draw_curves(&[
         panel(lines, "fraction of variance unexplained", "rows", |line| (line.rows as f64, line.fvu)).log(),
         panel(lines, "active latents of a row", "rows", |line| (line.rows as f64, line.l0)),
         panel(lines, "share of dead latents", "rows", |line| (line.rows as f64, line.dead)),
     ])?;
-    let shape = model.shape().filter(|_| n_targets.is_none());
-    let filters = write_filters(model.decoder(), shape, &trained.folder, |n| {
-        format!("what the first {n} latents stand for; mid-grey is 0")
-    })?;
-    let pictures: Vec<_> = filters.into_iter().collect();
+    let filters = model.filter(|_| n_targets.is_none()).map(|model| {
+        write_filters(model.decoder(), model.shape(), &trained.folder, |n| {
+            format!("what the first {n} latents stand for; mid-grey is 0")
+        })
+    });
+    let pictures: Vec<_> = filters.transpose()?.flatten().into_iter().collect();
     let last = lines.last();
-    let SaeConfig { n_visible, n_latents, .. } = *model.config();
+    let SaeConfig { n_visible, n_latents, .. } = config;
     let (epochs, batch) = (last.map_or(0, |line| line.epoch), settings.batch.unwrap_or(batch));
     let [fvu, l0, dead] =
         [last.map_or(f64::NAN, |l| l.fvu), last.map_or(0., |l| l.l0), last.map_or(0., |l| l.dead)];
@@ -200,7 +218,7 @@ pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Out
     });
     let card = Card {
         tags: &TAGS,
-        title: title(settings, model.config()),
+        title: title(settings, &config),
         learned: format!("Learned by Adam on `{}`: {}.", rows.name, rows.words()),
         settings: format!("{} in minibatches of {batch}", count(epochs, "epoch")),
         results: format!(
@@ -213,8 +231,8 @@ pub fn train(asked: Asked<Latents>, args: &TrainArgs, rows: &Rows) -> Result<Out
             "use chandlery::{{Decode, Encode, Model}};\n\
              let sae = chandlery::sparse_autoencoder::sae::Sae::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
              let codes = sae.encode(&rows)?; // rows: [m, {}], {}",
-            model.config().n_inputs(),
-            scale_of(&rows.split, &model.config().preparation)?
+            config.n_inputs(),
+            scale_of(&rows.split, &config.preparation)?
         ),
         files: "`model.safetensors` holds `encoder.weight` `[n_latents, n_visible]` and `encoder.bias` `[n_latents]`, a linear layer as it \
                 stands, `W_dec` `[n_latents, n_visible]`, `b_dec` `[n_visible]`, and what the kind has besides."

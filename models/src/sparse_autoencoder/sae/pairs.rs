@@ -11,6 +11,17 @@ use std::path::Path;
 /// them: `[batch, n_inputs + n_targets]`.
 pub struct PairTrainer(SaeTrainer);
 
+impl PairTrainer {
+    /// As [`SaeTrainer::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(path: &Path, device: &Device, group: &Group) -> Result<(Self, Value)> {
+        let (trainer, progress) = SaeTrainer::read(path, device, group)?;
+        Ok((Self(trainer), progress))
+    }
+}
+
 impl From<SaeTrainer> for PairTrainer {
     fn from(trainer: SaeTrainer) -> Self {
         Self(trainer)
