@@ -68,3 +68,17 @@ pub(crate) fn peak<T: Real>(y: &[T]) -> (T, bool) {
     let largest = peak.iter().fold(T::zero(), |a, &b| if b > a { b } else { a });
     (largest, finite.iter().all(|&finite| finite))
 }
+
+/// The sum of some lanes, a power of two of them: the upper half is added to the lower until one is
+/// left.
+#[inline(always)]
+pub(crate) fn halves<T: Real, const N: usize>(mut lanes: [T; N]) -> T {
+    let mut half = N / 2;
+    while half > 0 {
+        for l in 0..half {
+            lanes[l] += lanes[l + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}

@@ -12,6 +12,7 @@ pub mod optimizer;
 pub mod printed;
 pub mod products;
 pub mod rounding;
+pub mod softmax_objective;
 pub mod softmax_units;
 pub mod sparse_cost;
 mod tiles;
@@ -42,6 +43,7 @@ pub use products::{
     warpgroups_multiply,
 };
 pub use rounding::{round_stochastic, rounding_bits};
+pub use softmax_objective::{SoftmaxObjective, softmax_objective, softmax_objective_reference};
 pub use softmax_units::{softmax_units_, softmax_units_reference};
 pub use sparse_cost::{LEAST_ACTIVATION, SparseCost, sparse_cost_, sparse_cost_fits, sparse_cost_reference};
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};

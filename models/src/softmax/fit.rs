@@ -4,7 +4,7 @@ use crate::optim::{Descent, LbfgsConfig, Outcome};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::elementwise::{add, equal, exp, mul, sqr, sub};
-use chandlery_ops::layers::product;
+use chandlery_ops::layers::{product, softmax_objective};
 use serde::{Deserialize, Serialize};
 
 /// Settings for fitting a [`Softmax`].
@@ -113,14 +113,20 @@ fn minimum(
         evaluations += 1;
         progress(evaluations.min(iterations), iterations);
         let softmax = parts(theta)?;
+        let decay = (sqr(softmax.weight())?.to_dtype(DType::F64)?.sum_all()? * (0.5 * l2))?;
+        let decayed = (softmax.weight() * l2)?;
+        if x.device().is_cpu() {
+            let of = softmax_objective(x, labels, softmax.weight(), softmax.bias())?;
+            let gradient = Tensor::cat(&[add(&of.weight, &decayed)?.flatten_all()?, of.bias], 0)?;
+            return Ok((add(&decay, &of.value.get(0)?)?, gradient));
+        }
         let z = product(softmax.weight(), &columns, dtype, Precision::F32)?;
         let log_p = log_softmax(&add(&z, &softmax.bias().unsqueeze(1)?)?, 0)?;
-        let decay = (sqr(softmax.weight())?.to_dtype(DType::F64)?.sum_all()? * (0.5 * l2))?;
         // In f64: an f32 sum over many samples would hide the last decreases.
         let log_p_labels = mul(&log_p, &onehot)?.sum(0)?.to_dtype(DType::F64)?.sum_all()?;
         let value = sub(&decay, &(log_p_labels / n_samples as f64)?)?;
         let delta = (sub(&exp(&log_p)?, &onehot)? / n_samples as f64)?;
-        let weight = add(&product(&delta, x, dtype, Precision::F32)?, &(softmax.weight() * l2)?)?;
+        let weight = add(&product(&delta, x, dtype, Precision::F32)?, &decayed)?;
         Ok((value, Tensor::cat(&[weight.flatten_all()?, delta.sum(1)?], 0)?))
     };
     let [of_f64, of_f32] = TOLERANCES;

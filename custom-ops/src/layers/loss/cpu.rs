@@ -2,6 +2,7 @@
 use super::{OutputLoss, OutputLossOp, SoftmaxLoss};
 use crate::core::math::{exp, ln, softplus};
 use crate::core::op::Io;
+use crate::core::real::halves;
 use crate::layers::activation::{SIGMOID, activate, through, with_activation};
 use candle::{CpuStorage, Result};
 use multiversion::multiversion;
@@ -127,18 +128,4 @@ pub(crate) fn cross_row(x: &mut [f32], bias: &[f32], target: &[f32], inverse: f3
         }
     }
     [f64::from(halves(losses)), f64::from(halves(squares))]
-}
-
-/// The sum of some lanes, a power of two of them: the upper half is added to the lower until one is
-/// left.
-#[inline(always)]
-fn halves<const N: usize>(mut lanes: [f32; N]) -> f32 {
-    let mut half = N / 2;
-    while half > 0 {
-        for l in 0..half {
-            lanes[l] += lanes[l + half];
-        }
-        half /= 2;
-    }
-    lanes[0]
 }
