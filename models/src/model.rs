@@ -334,16 +334,16 @@ pub trait Decode: Encode {
     /// # Errors
     /// When `x` has another shape or device, or there are no rows.
     fn reconstruction_error_prepared(&self, x: &Tensor) -> Result<f64> {
-        let batch = x.dim(0)?;
-        crate::check::at_least_one(
-            &format!("{}::reconstruction_error", Self::TYPE.rust_name()),
-            "rows",
-            batch,
-        )?;
-        let back = self.reconstruct_prepared(x)?.to_dtype(DType::F64)?;
-        let squares = sqr(&sub(&back, &x.to_dtype(self.dtype())?.to_dtype(DType::F64)?)?)?;
-        Ok(squares.sum_all()?.to_scalar::<f64>()? / batch as f64)
+        squared_error::<Self>(&x.to_dtype(self.dtype())?, || self.reconstruct_prepared(x))
     }
+}
+
+/// Mean over rows of the squared error of what comes `back` of them, in f64.
+pub(crate) fn squared_error<M: Model>(x: &Tensor, back: impl FnOnce() -> Result<Tensor>) -> Result<f64> {
+    let batch = x.dim(0)?;
+    crate::check::at_least_one(&format!("{}::reconstruction_error", M::TYPE.rust_name()), "rows", batch)?;
+    let squares = sqr(&sub(&back()?.to_dtype(DType::F64)?, &x.to_dtype(DType::F64)?)?)?;
+    Ok(squares.sum_all()?.to_scalar::<f64>()? / batch as f64)
 }
 
 /// A model of several layers of features.

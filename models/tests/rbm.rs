@@ -67,7 +67,11 @@ fn free_energy_is_the_hidden_units_summed_out() -> Result<()> {
         let joint = negative_energy(&rbm, &v, &all_bits(5)?)?.to_vec2::<f64>()?;
         let summed: Vec<f64> =
             joint.iter().map(|row| -row.iter().map(|e| e.exp()).sum::<f64>().ln()).collect();
-        assert_close(&format!("{visible:?}"), &values(&rbm.free_energy(&v)?)?, &summed, 1e-12);
+        let energies = values(&rbm.free_energy(&v)?)?;
+        assert_close(&format!("{visible:?}"), &energies, &summed, 1e-12);
+        let [error, mean] = rbm.error_and_free_energy(&v)?;
+        assert_eq!(error, rbm.reconstruction_error_prepared(&v)?, "{visible:?}");
+        assert!((mean - energies.iter().sum::<f64>() / energies.len() as f64).abs() < 1e-12, "{visible:?}");
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::sizes;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dbn::DbnTrainer;
-use chandlery::{Decode, Layered, MinibatchTrainer, Model, Trainer};
+use chandlery::{Layered, MinibatchTrainer, Model, Trainer};
 use chandlery_datasets::{Split, count};
 use serde_json::json;
 
@@ -67,16 +67,15 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let probe = |trainer: &DbnTrainer| Probe::of(trainer, &data);
     let ended = layerwise::train(&mut session, &mut feed, ends, probe, |trainer, _, pace, probe| {
         let (layer, rbm) = (trainer.layer(), trainer.rbm()?);
-        let held_out = probe.held_out.as_ref();
+        let [error, energy] = rbm.error_and_free_energy(&probe.train)?;
+        let held_out = probe.held_out.as_ref().map(|rows| rbm.error_and_free_energy(rows)).transpose()?;
         let config = &trainer.training()[layer];
         let line = EpochReport {
             layer: layer + 1,
             epoch: pace.epoch + 1,
-            reconstruction_error: rbm.reconstruction_error_prepared(&probe.train)?,
-            held_out_reconstruction_error: held_out
-                .map(|rows| rbm.reconstruction_error_prepared(rows))
-                .transpose()?,
-            free_energy_gap: held_out.map(|rows| rbm.free_energy_gap(&probe.train, rows)).transpose()?,
+            reconstruction_error: error,
+            held_out_reconstruction_error: held_out.map(|[error, _]| error),
+            free_energy_gap: held_out.map(|[_, of_held_out]| of_held_out - energy),
             learning_rate: config.learning_rate.at(pace.epoch),
             momentum: config.momentum.at(pace.epoch),
             rows_per_second: pace.rows_per_second,

@@ -1,5 +1,8 @@
 //! The free energy, and measures that use it.
 use super::{HiddenUnit, Rbm, RbmConfig, VisibleUnit};
+#[cfg(doc)]
+use crate::Decode;
+use crate::model::squared_error;
 use candle::{D, DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::elementwise::{
@@ -16,14 +19,18 @@ impl Rbm {
     /// When `v` is not `[batch, n_visible]`.
     pub fn free_energy(&self, v: &Tensor) -> Result<Tensor> {
         let v = &self.values("v", v, self.config.n_visible)?;
-        let x = self.hidden_input(v)?;
+        self.free_energy_from(v, &self.hidden_input(v)?)
+    }
+
+    /// The same from what goes into the hidden units.
+    fn free_energy_from(&self, v: &Tensor, x: &Tensor) -> Result<Tensor> {
         let hidden = match self.config.hidden {
             HiddenUnit::Bernoulli => match self.config.filter_grid().filter(|grid| grid.pool > 1) {
-                Some(grid) => grid.softplus_of_blocks(&x)?,
-                None => softplus(&x)?.sum(D::Minus1)?,
+                Some(grid) => grid.softplus_of_blocks(x)?,
+                None => softplus(x)?.sum(D::Minus1)?,
             },
-            HiddenUnit::Rectified => replicas(&x)?.sum(D::Minus1)?,
-            HiddenUnit::Gaussian => (sqr(&x)?.sum(D::Minus1)? / 2.)?,
+            HiddenUnit::Rectified => replicas(x)?.sum(D::Minus1)?,
+            HiddenUnit::Gaussian => (sqr(x)?.sum(D::Minus1)? / 2.)?,
         };
         let bias = self.bias_of_each_visible()?;
         let visible = match (self.config.visible, &self.log_variance) {
@@ -49,6 +56,19 @@ impl Rbm {
     /// When a shape differs.
     pub fn free_energy_gap(&self, training: &Tensor, held_out: &Tensor) -> Result<f64> {
         Ok(mean(&self.free_energy(held_out)?)? - mean(&self.free_energy(training)?)?)
+    }
+
+    /// Reconstruction error and mean free energy of prepared rows, `[batch, n_visible]`: those of
+    /// [`reconstruction_error_prepared`](Decode::reconstruction_error_prepared) and
+    /// [`free_energy`](Self::free_energy), by one product less.
+    ///
+    /// # Errors
+    /// When `v` has another shape, or there are no rows.
+    pub fn error_and_free_energy(&self, v: &Tensor) -> Result<[f64; 2]> {
+        let v = &self.values("v", v, self.config.n_visible)?;
+        let x = self.hidden_input(v)?;
+        let back = || self.mean_of_visible(self.visible_input_of_units(&self.mean_of_units(&x)?)?);
+        Ok([squared_error::<Self>(v, back)?, mean(&self.free_energy_from(v, &x)?)?])
     }
 
     /// The pseudo-log-likelihood of binary rows, in nats per row, estimated from one unit drawn for
