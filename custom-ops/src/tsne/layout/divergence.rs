@@ -5,6 +5,7 @@ use crate::core::check::{aligned_points, expect};
 use crate::core::fused::{fma, fused};
 use crate::core::math;
 use crate::core::op::{Io, Kernel, new_tensor, operands};
+use crate::core::real::halves;
 use crate::tsne::affinities::Affinities;
 use candle::{CpuStorage, DType, Result, Tensor};
 use multiversion::multiversion;
@@ -124,5 +125,5 @@ fn of_point<const D: usize>(
             sums[1][l] += f64::from(p);
         }
     }
-    sums.map(|lanes| lanes.iter().sum())
+    sums.map(halves)
 }

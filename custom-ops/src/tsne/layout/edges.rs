@@ -1,6 +1,7 @@
 //! Edges of a point side by side.
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use crate::core::fused::{fma, fused};
+use crate::core::real::halves;
 use multiversion::multiversion;
 
 pub(super) const LANES: usize = 16;
@@ -76,5 +77,5 @@ pub(super) fn attraction_of<const D: usize>(
             }
         }
     }
-    sums.map(|lanes| lanes.iter().sum())
+    sums.map(halves)
 }

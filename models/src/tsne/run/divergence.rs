@@ -16,10 +16,9 @@ impl TsneTrainer {
             return kl_of_affinities(&self.points.graph, &self.state.layout, alpha);
         };
         let alpha = self.config.degrees_of_freedom;
-        match self.finer_grid(*method) {
-            Some(nodes) => {
+        match self.finer(*method) {
+            Some(method) => {
                 let (n, device) = (self.affinities.n(), self.state.layout.device());
-                let method = RepulsionMethod::Grid { nodes };
                 let finer = Repulsion::new(method, n, self.config.n_dims, alpha, device)?;
                 finer.repulsion_(&self.forces, &self.total, &self.state.layout)?;
             }
@@ -29,15 +28,20 @@ impl TsneTrainer {
         Ok(at_least_0(kl.get(0)?.to_scalar()?))
     }
 
-    /// Nodes of a side by which the divergence is told, where those of the descent are far apart.
-    fn finer_grid(&self, method: RepulsionMethod) -> Option<usize> {
+    /// How the divergence is told where the nodes of the descent are far apart: by nearer ones, or
+    /// by all pairs where these are fewer.
+    fn finer(&self, method: RepulsionMethod) -> Option<RepulsionMethod> {
         /// In units of the layout: errors are some thousandths.
         const NEAR: f64 = 0.2;
-        match method {
-            RepulsionMethod::Grid { nodes } if self.span > NEAR * nodes as f64 => {
-                grid_sides(self.state.layout.device()).find(|&side| side >= 2 * nodes)
-            }
-            _ => None,
+        /// Pairs that take the CPU as long as a node of a new grid.
+        const PAIRS: usize = 300;
+        let RepulsionMethod::Grid { nodes } = method else { return None };
+        if self.span <= NEAR * nodes as f64 {
+            return None;
         }
+        let (n, device) = (self.affinities.n(), self.state.layout.device());
+        let nodes = grid_sides(device).find(|&side| side >= 2 * nodes)?;
+        let is_few = device.is_cpu() && n.saturating_mul(n) <= PAIRS * nodes * nodes;
+        Some(if is_few { RepulsionMethod::Exact } else { RepulsionMethod::Grid { nodes } })
     }
 }

@@ -78,16 +78,28 @@ impl Convolution {
         Lines { lines: zeros(count * 2 * self.nodes), scratch: zeros(scratch) }
     }
 
+    /// Transforms of `K1 + i K2` for nodes at this distance.
     fn make_spectra(&mut self, distance: f64) {
         let (nodes, length) = (self.nodes, 2 * self.nodes);
         let mut rows = vec![Complex32::default(); (nodes + 1) * length];
         rows.par_chunks_mut(length).enumerate().for_each_init(
             || self.lines(0),
             |room, (r, row)| {
-                for (c, x) in row.iter_mut().enumerate() {
-                    let c = c.min(length - c);
-                    *x = self.kernels((r * r + c * c) as f64 * distance * distance);
+                let square = |c: usize| (r * r + c * c) as f64 * distance * distance;
+                // Of the powers the compiler would take those of 1 as well.
+                match self.alpha == 1. {
+                    true => row[..=nodes].iter_mut().enumerate().for_each(|(c, x)| {
+                        let near = 1. / (1. + square(c));
+                        *x = Complex32::new(near as f32, (near * near) as f32);
+                    }),
+                    false => row[..=nodes].iter_mut().enumerate().for_each(|(c, x)| {
+                        let near = 1. / (1. + square(c) / self.alpha);
+                        let w = near.powf(self.alpha);
+                        *x = Complex32::new(w as f32, (w * near) as f32);
+                    }),
                 }
+                let (half, mirrored) = row.split_at_mut(nodes + 1);
+                mirrored.iter_mut().zip(half[1..nodes].iter().rev()).for_each(|(to, x)| *to = *x);
                 self.forward.process_with_scratch(row, &mut room.scratch);
             },
         );
@@ -103,13 +115,6 @@ impl Convolution {
             },
         );
         self.spectra = spectra;
-    }
-
-    /// `K1 + i K2` at the square of a distance.
-    fn kernels(&self, square: f64) -> Complex32 {
-        let near = 1. / (1. + square / self.alpha);
-        let w = if self.alpha == 1. { near } else { near.powf(self.alpha) };
-        Complex32::new(w as f32, (w * near) as f32)
     }
 
     fn transform_rows(&mut self, grid: &[Node], filled: &[bool]) {
