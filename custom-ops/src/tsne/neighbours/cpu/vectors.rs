@@ -1,11 +1,10 @@
 //! Sums and maxima over the entries of two vectors, in lanes.
 use crate::core::fused::{fma, fused};
-use crate::core::real::halves;
 use multiversion::multiversion;
 
 const LANES: usize = 16;
 
-/// `Σ term(a, b)`, each lane from first to last and then the lanes in halves.
+/// `Σ term(a, b)`, each lane from first to last and then the lanes.
 macro_rules! sum {
     ($number:ty, $a:expr, $b:expr, |$sum:ident, $x:ident, $y:ident| $term:expr) => {{
         let mut lanes = [0 as $number; LANES];
@@ -20,7 +19,7 @@ macro_rules! sum {
             let ($sum, $x, $y) = (lanes[l], <$number>::from(*a), <$number>::from(*b));
             lanes[l] = $term;
         }
-        halves(lanes)
+        lanes.iter().sum()
     }};
 }
 
@@ -86,7 +85,7 @@ pub(super) fn four_distances<const LARGEST: bool>(q: &[f32], rows: &[f32]) -> [f
     }
     lanes.map(|lanes| match LARGEST {
         true => lanes.into_iter().fold(0., f32::max),
-        false => halves(lanes),
+        false => lanes.iter().sum(),
     })
 }
 
