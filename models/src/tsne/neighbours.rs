@@ -36,7 +36,7 @@ pub(super) fn unit_of(rows: &Tensor, metric: Metric) -> Result<Option<f64>> {
 
 /// The largest magnitude of an entry of rows, of which there is one at least. Row by row: a maximum
 /// over all entries at once is one block's on a GPU.
-pub(super) fn largest_of(rows: &Tensor) -> Result<f64> {
+fn largest_of(rows: &Tensor) -> Result<f64> {
     Ok(abs(rows)?.max(1)?.max(0)?.to_scalar::<f32>()?.into())
 }
 

@@ -1,9 +1,9 @@
 //! Where points begin.
-use super::neighbours::largest_of;
 use super::{Draw, Start, TsneConfig};
 use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::arrays::elementwise::{contiguous, sqr, sub};
+use chandlery_ops::arrays::elementwise::{contiguous, sqr};
+use chandlery_ops::tsne::rows_about_mean;
 use nalgebra::{DMatrix, SymmetricEigen};
 
 /// The standard deviation of the first coordinate.
@@ -40,24 +40,13 @@ pub(super) fn start(
     }
 }
 
-/// Rows times a power of two that brings the largest entry near 1, minus their mean: what f32
-/// squares and adds up is right whatever the rows' scale is, and how far they are from 0.
-fn centred(rows: &Tensor) -> Result<Tensor> {
-    /// A mean in f32 is off by a part of a thousand of the entries at most: of what the first
-    /// leaves, the next takes most.
-    const MEANS: usize = 3;
-    let largest = largest_of(rows)?;
-    let scale = if largest > 0. { (-largest.log2().ceil().clamp(-126., 126.)).exp2() } else { 1. };
-    (0..MEANS).try_fold((rows * scale)?, |rows, _| sub(&rows, &rows.mean_keepdim(0)?))
-}
-
 /// The first principal components of the rows in some unit, `[n, n_components]`, by subspace
 /// iteration.
 fn principal(rows: &Tensor, n_components: usize, philox: Philox) -> Result<Tensor> {
-    let n_features = rows.dim(1)?;
-    let width = (n_components + FURTHER).min(n_features);
-    let rows = centred(rows)?;
-    let mut q = orthonormal(&chandlery_ops::core::normal((n_features, width), rows.device(), philox)?)?;
+    let width = (n_components + FURTHER).min(rows.dim(1)?);
+    // Near 1: what f32 squares and adds up is right whatever the rows' scale is.
+    let rows = rows_about_mean(&contiguous(rows)?)?.rows;
+    let mut q = orthonormal(&chandlery_ops::core::normal((rows.dim(1)?, width), rows.device(), philox)?)?;
     for _ in 0..ROUNDS {
         q = orthonormal(&rows.t()?.matmul(&rows.matmul(&q)?)?)?;
     }
