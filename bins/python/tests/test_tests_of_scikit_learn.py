@@ -34,7 +34,8 @@ def test_file(file):
         "no:cacheprovider",
         path,
     ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    beside = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(beside)}
     run = subprocess.run(
         [*map(str, command), "-W", "ignore", "--rootdir", str(folder.parent)],
         env=environment,

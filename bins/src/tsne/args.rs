@@ -146,9 +146,9 @@ pub struct Settings {
     /// Draw the layout during the descent, and write an animation, history.gif.
     #[arg(long)]
     pub animation: bool,
-    /// Skip the measures of quality, whose time grows with the square of the number of rows up to
-    /// 300,000; of more, a sample is measured and the error told. The divergence is then the
-    /// approximation that --method computes during the descent.
+    /// Skip the measures of quality, whose time grows with the square of the number of rows. Of more
+    /// than 300,000 rows a sample is measured, and the error told. Without measures the divergence is
+    /// the approximation that --method computes during the descent.
     #[arg(long)]
     pub skip_measures: bool,
     /// What is drawn of the layout.

@@ -61,12 +61,16 @@ pub(super) fn run<T: Real, const W: usize>(lasso: &Lasso, io: Io<'_, CpuStorage>
         );
     }
     let problem = Problem::<T>::new::<W>(gram, penalties, n, "")?;
-    let rough = Rough::new(lasso, gram, penalties)?;
     let gram = scaled(&problem, gram);
+    let rough = Rough::new(lasso, &problem, &gram)?;
     let gram = AllRows { entries: &gram, stride: problem.padded };
-    let worker = || (Signal::new(&problem, gram), Subset::<T, W>::new(n), rough.as_ref().map(Rough::solver));
+    let rough = rough.as_ref();
+    let worker = || {
+        let rough = rough.map(|rough| rough.solver(&problem.inverse));
+        (Signal::new(&problem, gram), Subset::<T, W>::new(n), rough)
+    };
     rows.try_for_each_init(worker, |(signal, subset, rough), mut row| {
-        match rough.as_mut().and_then(|rough| rough.solve(&mut row)) {
+        match rough.as_mut().and_then(|rough| rough.solve(&mut row, options.from_zeros)) {
             Some(made) => {
                 let max_updates = options.max_updates.saturating_sub(made as usize);
                 let options = LassoOptions { from_zeros: false, max_updates, ..*options };
