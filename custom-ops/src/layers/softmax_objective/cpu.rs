@@ -1,5 +1,4 @@
 //! Blocks of samples over all cores.
-#![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use super::{OP, Objective};
 use crate::core::fused::{fma, fused};
 use crate::core::op::Io;
