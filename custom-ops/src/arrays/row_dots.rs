@@ -19,6 +19,7 @@
 use crate::arrays::elementwise::add;
 use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, operands};
+use crate::core::real::halves;
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -166,12 +167,5 @@ fn dot<T: WithDType>(a: &[T], b: &[T]) -> f64 {
             *lane += a.to_f64() * b.to_f64();
         }
     }
-    let mut half = LANES / 2;
-    while half > 0 {
-        for l in 0..half {
-            lanes[l] += lanes[l + half];
-        }
-        half /= 2;
-    }
-    lanes[0]
+    halves(lanes)
 }

@@ -4,7 +4,7 @@
 //! Four rows at a time are taken from four later ones at a time, so that a number that is loaded is
 //! used four times.
 use crate::core::fused::{fma, fused};
-use crate::core::real::Real;
+use crate::core::real::{Real, halves};
 use multiversion::multiversion;
 
 /// Rows that are taken from as many later ones at once.
@@ -168,14 +168,7 @@ fn back_substitute<T: Real, const V: usize>(system: &mut System<T, V>) {
                 sums[i] = fma::<T, FUSED>(row[i], known[i], sums[i]);
             }
         }
-        let mut half = V / 2;
-        while half > 0 {
-            for i in 0..half {
-                sums[i] += sums[i + half];
-            }
-            half /= 2;
-        }
-        solution[j] = (row[rows / V][rows % V] - sums[0]) * inverse_pivots[j];
+        solution[j] = (row[rows / V][rows % V] - halves(sums)) * inverse_pivots[j];
     }
 }
 

@@ -45,9 +45,6 @@ impl Rough {
         }
         let scale = (-largest.log2().round()).clamp(-1000., 1000.).exp2();
         let beta: Vec<f32> = (0..n).map(|j| (beta(j) * scale) as f32).collect();
-        if !peak(&beta).1 {
-            return Ok(None);
-        }
         let rough = Problem::of_squares::<W>(|j| if is_zero(j) { 0. } else { 1. }, &beta)?;
         let mut narrow = vec![0f32; n * rough.padded];
         let rows = narrow.chunks_exact_mut(rough.padded).zip(gram.chunks_exact(problem.padded));
