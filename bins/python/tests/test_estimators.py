@@ -175,9 +175,11 @@ def test_the_first_layout_and_a_graph_of_neighbours_can_be_given(digits):
 
 def test_a_graph_of_neighbours_is_that_of_scikit_learn(digits):
     X = digits[:300]
-    for metric in ("euclidean", "cosine", "manhattan"):
+    for metric in ("euclidean", "cosine", "manhattan", "correlation", "chebyshev", "hamming", "jaccard"):
+        # scikit-learn takes sets as booleans alone.
+        there = X != 0 if metric == "jaccard" else X
         ours = chandlery.knn_graph(X, 5, mode="distance", metric=metric)
-        theirs = sklearn.neighbors.kneighbors_graph(X, 5, mode="distance", metric=metric)
+        theirs = sklearn.neighbors.kneighbors_graph(there, 5, mode="distance", metric=metric)
         # Of rows that are equally far either side may have another.
         each = [np.sort(graph.data.reshape(300, 5), axis=1) for graph in (ours, theirs)]
         assert np.allclose(*each, rtol=1e-3, atol=1e-3)

@@ -200,7 +200,8 @@ impl Settings {
 
 /// Whether rows that are prepared and compared so may first lose the means of their columns.
 pub fn takes_centre(metric: Metric, prepare: &[StepConfig]) -> bool {
-    let by_differences = matches!(metric, Metric::Euclidean | Metric::Manhattan | Metric::Chebyshev);
+    let by_differences =
+        matches!(metric, Metric::Euclidean | Metric::Manhattan | Metric::Chebyshev | Metric::Hamming);
     let keeps_differences = |step: &StepConfig| {
         matches!(
             step,

@@ -270,7 +270,7 @@ fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
 #[test]
 fn a_layout_by_another_metric_is_measured_by_it() {
     let folder = tempfile::tempdir().unwrap();
-    for metric in ["manhattan", "chebyshev", "correlation"] {
+    for metric in ["manhattan", "chebyshev", "correlation", "hamming", "jaccard"] {
         let made = TSNE.json(folder.path(), &tiny(&["--metric", metric, "--overwrite", "--out", "run"]));
         let evaluate = |more: &[&str]| TSNE.json(folder.path(), &[&["evaluate", "run"], more].concat());
         let again = evaluate(&[]);
@@ -288,7 +288,7 @@ fn a_layout_by_another_metric_is_measured_by_it() {
     }
     TSNE.refuse(
         folder.path(),
-        &["--metric", "hamming"],
-        "possible values: euclidean, cosine, correlation, manhattan, chebyshev",
+        &["--metric", "minkowski"],
+        "possible values: euclidean, cosine, correlation, manhattan, chebyshev, hamming, jaccard",
     );
 }

@@ -150,6 +150,36 @@ fn rows_without_features_are_searched() -> Result<()> {
     Ok(())
 }
 
+/// Sets that differ from one of forty in some places each.
+#[test]
+fn categories_and_sets_are_searched_to_the_recall_that_is_wanted() -> Result<()> {
+    let (n, d) = (6000, 48);
+    let draws = uniform((n, d), &CPU, Philox::new(7, 92))?.to_vec2::<f32>()?;
+    let of_group = uniform((40, d), &CPU, Philox::new(7, 93))?.to_vec2::<f32>()?;
+    let entry = |i: usize, c: usize| {
+        let is_in = of_group[i % 40][c] < 0.4;
+        f32::from(u8::from(is_in != (draws[i][c] < 0.08)))
+    };
+    let values: Vec<f32> = (0..n * d).map(|at| entry(at / d, at % d)).collect();
+    let rows = Tensor::from_vec(values, (n, d), &CPU)?;
+    for metric in [Metric::Hamming, Metric::Jaccard] {
+        let found = search(&rows, 10, metric, 0.8)?;
+        assert!(found.looked_at < 0.5, "{metric:?}: {}", found.looked_at);
+        let share = share(&rows, &found.neighbours, metric)?;
+        assert!(found.recall.mean >= 0.8 && share > 0.75, "{metric:?}: {share}, {:?}", found.recall);
+        // The same sets by other numbers.
+        let other = search(&(&rows * -3.5)?, 10, metric, 0.8)?;
+        assert_eq!(other.neighbours.distances.to_vec2::<f32>()?.len(), n);
+        let [one, three] = on_threads(|| search(&rows, 10, metric, 0.8).unwrap());
+        assert_eq!(
+            one.neighbours.indices.to_vec2::<u32>()?,
+            three.neighbours.indices.to_vec2::<u32>()?,
+            "{metric:?}"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn results_do_not_depend_on_threads() -> Result<()> {
     let rows = gaussian(5000, 7, 107)?;

@@ -50,6 +50,13 @@ fn distance(a: &[f64], b: &[f64], metric: Metric) -> f64 {
         Metric::Euclidean => apart().map(|x| x * x).sum::<f64>().sqrt(),
         Metric::Manhattan => apart().sum(),
         Metric::Chebyshev => apart().fold(0., f64::max),
+        Metric::Hamming => a.iter().zip(b).filter(|(a, b)| a != b).count() as f64 / a.len() as f64,
+        Metric::Jaccard => {
+            let count = |is_in: fn(bool, bool) -> bool| {
+                a.iter().zip(b).filter(|&(&a, &b)| is_in(a != 0., b != 0.)).count() as f64
+            };
+            if count(|a, b| a | b) > 0. { 1. - count(|a, b| a & b) / count(|a, b| a | b) } else { 0. }
+        }
         Metric::Cosine => {
             let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
             let lengths = (dot(a, a) * dot(b, b)).sqrt();
@@ -82,7 +89,9 @@ fn queries_find_rows_that_equal_them() -> Result<()> {
         check("others", Some(&gaussian(41, 12, 3)?), &rows, 20, metric)?;
         check("all rows", Some(&gaussian(3, 12, 3)?), &rows, 300, metric)?;
         let found = knn_of(&rows.narrow(0, 100, 5)?, &rows, 1, metric)?;
-        assert_eq!(found.indices.flatten_all()?.to_vec1::<u32>()?, [100, 101, 102, 103, 104]);
+        // As sets all of these rows are equal.
+        let want = if metric == Metric::Jaccard { [0; 5] } else { [100, 101, 102, 103, 104] };
+        assert_eq!(found.indices.flatten_all()?.to_vec1::<u32>()?, want);
     }
     Ok(())
 }
@@ -152,7 +161,7 @@ fn all_distances_are_those_of_the_reference() -> Result<()> {
         let (queries, rows) = (gaussian(m, d, 80)?, gaussian(n, d, 81)?);
         let wide = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec2::<f64>();
         let (q, x) = (wide(&queries)?, wide(&rows)?);
-        for metric in [Metric::Manhattan, Metric::Chebyshev] {
+        for metric in [Metric::Manhattan, Metric::Chebyshev, Metric::Hamming, Metric::Jaccard] {
             let got = flat(&row_distances(&queries, &rows, metric)?)?;
             let want: Vec<f64> =
                 q.iter().flat_map(|q| x.iter().map(|x| distance(q, x, metric)).collect::<Vec<_>>()).collect();
@@ -164,7 +173,7 @@ fn all_distances_are_those_of_the_reference() -> Result<()> {
     assert_eq!(row_distances(&none, &none, Metric::Manhattan)?.to_vec2::<f32>()?, [[0.; 5]; 5]);
     let rows = gaussian(3, 2, 82)?;
     let error = message(row_distances(&rows, &rows, Metric::Cosine));
-    let want = "row_distances: metric must be Manhattan or Chebyshev, got Cosine; get it from a product";
+    let want = "row_distances: metric must be Manhattan, Chebyshev, Hamming or Jaccard, got Cosine; get it from a product";
     assert_eq!(error, want);
     Ok(())
 }
@@ -227,6 +236,42 @@ fn errors_name_what_is_wrong() -> Result<()> {
     ];
     for (result, want) in cases {
         assert_eq!(message(result), want);
+    }
+    Ok(())
+}
+
+/// Rows of a few categories, of which many are 0: many distances are equal.
+fn categories(n: usize, d: usize, stream: u64) -> Result<Tensor> {
+    let values = flat(&gaussian(n, d, stream)?)?;
+    let values: Vec<f32> = values.iter().map(|x| (x.abs() as f32).floor()).collect();
+    Tensor::from_vec(values, (n, d), &CPU)
+}
+
+#[test]
+fn categories_and_sets_are_compared_column_by_column() -> Result<()> {
+    let rows = Tensor::new(&[[1f32, 2., 0., 0.], [1., 3., 0., 0.], [0., 2., 5., -0.], [0.; 4]], &CPU)?;
+    let of = |metric| row_distances(&rows, &rows, metric)?.to_vec2::<f32>();
+    let third = 1. / 3.;
+    let hamming = [[0., 0.25, 0.5, 0.5], [0.25, 0., 0.75, 0.5], [0.5, 0.75, 0., 0.5], [0.5, 0.5, 0.5, 0.]];
+    assert_eq!(of(Metric::Hamming)?, hamming);
+    let jaccard = [
+        [0., 0., 2. * third, 1.],
+        [0., 0., 2. * third, 1.],
+        [2. * third, 2. * third, 0., 1.],
+        [1., 1., 1., 0.],
+    ];
+    assert_eq!(of(Metric::Jaccard)?, jaccard);
+    for metric in [Metric::Hamming, Metric::Jaccard] {
+        for (n, d, k) in [(30, 1, 5), (300, 7, 20), (300, 16, 20), (411, 61, 35)] {
+            let rows = categories(n, d, 96)?;
+            check(&format!("{n}×{d}"), None, &rows, k, metric)?;
+            check(&format!("{n}×{d}"), Some(&categories(9, d, 97)?), &rows, k, metric)?;
+            // No unit changes what is equal or 0, not even one in which no square fits.
+            check("tiny", None, &(&rows * 1e-44)?, k, metric)?;
+            check("huge", None, &(&rows * 1e37)?, k, metric)?;
+        }
+        let none = knn(&Tensor::zeros((3, 0), DType::F32, &CPU)?, 2, metric)?;
+        assert_eq!(none.distances.to_vec2::<f32>()?, [[0.; 2]; 3]);
     }
     Ok(())
 }

@@ -143,6 +143,8 @@ enum StoredMetric {
     Correlation,
     Manhattan,
     Chebyshev,
+    Hamming,
+    Jaccard,
 }
 
 impl Default for TsneConfig {

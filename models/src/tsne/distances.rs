@@ -8,7 +8,7 @@
 //! |s² d(i, j) − (g_i + g_j − p_ij)| ≤ (γ + 8 u) (g_i + g_j) + m 2^-120      (s = 1 for angles)
 //!           p_ij the product x̂_i·x̂_j in f32 of m features, added in any order: off by γ |x̂_i| |x̂_j| ≤ γ (g_i + g_j), γ = m u / (1 − m u),
 //!           u = 2^-24; rounding moves each y by u of its length, which is (u L)(2 L) / 2 with L² = (|x̂_i| + |x̂_j|)² ≤ 4 (g_i + g_j)
-//! |d(i, j) − p_ij| ≤ (γ + 8 u) p_ij + m 2^-120      Manhattan, Chebyshev; p_ij the distance in f32
+//! |d(i, j) − p_ij| ≤ (γ + 8 u) p_ij + m 2^-120      Manhattan, Chebyshev, Hamming, Jaccard; p_ij the distance in f32
 //! ```
 //!
 //! The last terms of both are what numbers too small for f32 may lose. Whether a row is nearer than
@@ -142,6 +142,16 @@ impl Distances {
                 let apart = a.iter().zip(b).map(|(&x, &y)| (f64::from(x) - f64::from(y)).abs());
                 apart.fold(0., f64::max)
             }
+            Metric::Hamming => {
+                let d = self.n_features.max(1) as f64;
+                added(a, b, d * limit, |x, y| f64::from(u8::from(x != y))) / d
+            }
+            Metric::Jaccard => {
+                let count =
+                    |is_in: fn(f32, f32) -> bool| a.iter().zip(b).filter(|&(&x, &y)| is_in(x, y)).count();
+                let in_one = count(|x, y| (x != 0.) != (y != 0.));
+                in_one as f64 / count(|x, y| x != 0. || y != 0.).max(1) as f64
+            }
             Metric::Cosine | Metric::Correlation => {
                 let ((mean_a, inverse_a), (mean_b, inverse_b)) = (self.angles[i], self.angles[j]);
                 if inverse_a == 0. || inverse_b == 0. {
@@ -154,9 +164,9 @@ impl Distances {
     }
 
     /// A number for each of `rows`, which equal ones share: the place of the first of them; none
-    /// where a distance of 0 is that of an angle, not of equal rows.
+    /// where a distance of 0 is that of an angle or of sets, not of equal rows.
     pub(super) fn equals(&self, rows: &[u32]) -> Option<Vec<u32>> {
-        if !self.angles.is_empty() {
+        if !self.angles.is_empty() || self.metric == Metric::Jaccard {
             return None;
         }
         // -0 equals 0.
@@ -247,7 +257,9 @@ impl Distances {
         let d = self.n_features;
         let upload = |values| Tensor::from_vec(values, (self.n, d), self.rows.device());
         match self.metric {
-            Metric::Manhattan | Metric::Chebyshev => Ok(Bounds::Distances),
+            Metric::Manhattan | Metric::Chebyshev | Metric::Hamming | Metric::Jaccard => {
+                Ok(Bounds::Distances)
+            }
             Metric::Cosine | Metric::Correlation => {
                 let mut units = self.host.clone();
                 if d > 0 {

@@ -23,10 +23,12 @@ const MOST_ON_GPU: usize = 2457;
 
 /// By what rows are multiplied before their distances are f32: a power of two that brings the
 /// largest entry near 1, where squares or sums of theirs may not fit f32; none where they do, and
-/// for angles, on which the unit has no influence.
+/// for angles and sets, on which the unit has no influence.
 pub(super) fn unit_of(rows: &Tensor, metric: Metric) -> Result<Option<f64>> {
     const SAFE: std::ops::Range<f64> = 1e-15..1e15;
-    if matches!(metric, Metric::Cosine | Metric::Correlation) || rows.elem_count() == 0 {
+    let has_no_unit =
+        matches!(metric, Metric::Cosine | Metric::Correlation | Metric::Hamming | Metric::Jaccard);
+    if has_no_unit || rows.elem_count() == 0 {
         return Ok(None);
     }
     let largest = largest_of(rows)?;

@@ -254,7 +254,16 @@ fn every_metric_lays_groups_out_places_new_rows_and_is_saved() -> Result<()> {
         (Metric::Correlation, "correlation"),
         (Metric::Manhattan, "manhattan"),
         (Metric::Chebyshev, "chebyshev"),
+        (Metric::Hamming, "hamming"),
+        (Metric::Jaccard, "jaccard"),
     ] {
+        // Categories, and sets, of what is above the mean.
+        let rows = match metric {
+            Metric::Hamming | Metric::Jaccard => {
+                rows.ge(&rows.mean_keepdim(0)?.broadcast_as(rows.shape())?)?.to_dtype(DType::F32)?
+            }
+            _ => rows.clone(),
+        };
         let embedding = tsne(TsneConfig { metric, ..short(Method::Exact) }).fit(&rows)?;
         let accuracy = measure::knn_label_accuracy(embedding.layout(), &labels, 5)?;
         assert!(accuracy > 0.95, "{metric:?}: label accuracy {accuracy}");

@@ -25,6 +25,11 @@ fn distance(a: &[f64], b: &[f64], metric: Metric) -> f64 {
         Metric::Euclidean => pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt(),
         Metric::Manhattan => pairs().map(|(a, b)| (a - b).abs()).sum(),
         Metric::Chebyshev => pairs().map(|(a, b)| (a - b).abs()).fold(0., f64::max),
+        Metric::Hamming => pairs().filter(|(a, b)| a != b).count() as f64 / a.len() as f64,
+        Metric::Jaccard => {
+            let in_one = pairs().filter(|&(&a, &b)| (a != 0.) != (b != 0.)).count() as f64;
+            in_one / pairs().filter(|&(&a, &b)| a != 0. || b != 0.).count().max(1) as f64
+        }
         Metric::Cosine => {
             // Half the square of the difference of unit vectors is 1 less the cosine, and exact for
             // small angles too.

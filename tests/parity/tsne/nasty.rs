@@ -182,6 +182,13 @@ impl Problem {
             Metric::Euclidean => apart().map(|x| x * x).sum::<f64>().sqrt(),
             Metric::Manhattan => apart().sum(),
             Metric::Chebyshev => apart().fold(0., f64::max),
+            Metric::Hamming => row(i).zip(row(j)).filter(|(a, b)| a != b).count() as f64 / self.d as f64,
+            Metric::Jaccard => {
+                let count = |is_in: fn(bool, bool) -> bool| {
+                    row(i).zip(row(j)).filter(|&(a, b)| is_in(a != 0., b != 0.)).count() as f64
+                };
+                count(|a, b| a != b) / count(|a, b| a | b).max(1.)
+            }
             Metric::Cosine | Metric::Correlation => {
                 let square = |i| centred(i).map(|x| x * x).sum::<f64>();
                 let lengths = (square(i) * square(j)).sqrt();

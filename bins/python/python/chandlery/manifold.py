@@ -30,7 +30,12 @@ _METRICS = {
     "cityblock": "manhattan",
     "l1": "manhattan",
     "chebyshev": "chebyshev",
+    "hamming": "hamming",
+    "jaccard": "jaccard",
 }
+
+#: Those to which only differences of rows matter: what is far from 0 may first be brought near it.
+_BY_DIFFERENCES = {"euclidean", "manhattan", "chebyshev", "hamming"}
 
 #: Iterations with early exaggeration, as in scikit-learn.
 _EARLY = 250
@@ -52,8 +57,9 @@ class TSNE(Saved, _TheirTSNE):
         four times that of scikit-learn in the first phase.
 
     metric : str or callable, default="euclidean"
-        Neighbours by "euclidean", "cosine", "correlation", "manhattan" and "chebyshev" are searched
-        by the library; those of any other metric of scikit-learn by ``NearestNeighbors``.
+        Neighbours by "euclidean", "cosine", "correlation", "manhattan", "chebyshev", "hamming" and
+        "jaccard" are searched by the library; those of any other metric of scikit-learn by
+        ``NearestNeighbors``.
 
     method : {"auto", "fft", "barnes_hut", "exact"}, default="auto"
         How repulsion is found. "auto": every pair of few points, beyond 2,000 interpolation on a
@@ -283,8 +289,8 @@ class TSNE(Saved, _TheirTSNE):
         )
         if metric is not None:
             X = dense(X)
-            # Far from 0 float32 would round differences away; of angles 0 has a meaning.
-            if X.dtype == np.float32 or metric == "cosine":
+            # Far from 0 float32 would round differences away.
+            if X.dtype == np.float32 or metric not in _BY_DIFFERENCES:
                 return X.astype(np.float32), None, None
             if isinstance(X, _chandlery.Tensor):
                 rows, means = X.centred()

@@ -5,7 +5,7 @@ import scipy.sparse
 
 from . import _chandlery
 from ._arrays import any_kind_of, checked
-from .manifold import _METRICS
+from .manifold import _BY_DIFFERENCES, _METRICS
 
 __all__ = ["knn_graph"]
 
@@ -25,8 +25,8 @@ def knn_graph(X, n_neighbors, *, mode="connectivity", metric="euclidean", device
     mode : {"connectivity", "distance"}, default="connectivity"
         Whether entries are 1 or distances.
     metric : str, default="euclidean"
-        "euclidean", "cosine", "correlation", "manhattan" or "chebyshev", or another name that
-        scikit-learn has for one of them.
+        "euclidean", "cosine", "correlation", "manhattan", "chebyshev", "hamming" or "jaccard", or
+        another name that scikit-learn has for one of them.
     device : str, default="cpu"
         "cpu", "cuda" or "cuda:N".
 
@@ -38,11 +38,11 @@ def knn_graph(X, n_neighbors, *, mode="connectivity", metric="euclidean", device
     if mode not in ("connectivity", "distance"):
         raise ValueError(f'mode must be "connectivity" or "distance", got {mode!r}')
     X = checked(X, dtype=[np.float32, np.float64])
-    if X.dtype == np.float32 or metric == "cosine":
+    name = _METRICS.get(metric, metric)
+    if X.dtype == np.float32 or name not in _BY_DIFFERENCES:
         rows = X
     else:
         rows = X.centred()[0] if isinstance(X, _chandlery.Tensor) else X - X.mean(axis=0)
-    name = _METRICS.get(metric, metric)
     indices, distances = _chandlery.knn_graph(rows.astype(np.float32), n_neighbors, name, device=device)
     n = X.shape[0]
     values = distances.astype(np.float64) if mode == "distance" else np.ones(indices.shape)

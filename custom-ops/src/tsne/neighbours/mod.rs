@@ -7,12 +7,15 @@
 //! Correlation  d = that of q_i − mean(q_i) and x_j − mean(x_j),  1 where either is constant
 //! Manhattan    d = Σ_c |q_ic − x_jc|
 //! Chebyshev    d = max_c |q_ic − x_jc|
+//! Hamming      d = the share of the columns in which q_i and x_j differ
+//! Jaccard      d = 1 − |Q_i ∩ X_j| / |Q_i ∪ X_j|,  0 where both are empty; Q_i, X_j: the columns that are not 0
 //! ```
 //!
 //! Products of blocks propose more rows than asked for, and distances from the differences of the
-//! rows themselves, in f32 or better, decide between them. The last two distances are no function
-//! of a product: all pairs are compared in f32 in place of the products. No other step of the
-//! library depends on how they were found: [`Neighbours`] may come from elsewhere.
+//! rows themselves, in f32 or better, decide between them. The last four distances are compared for
+//! all pairs in f32 in place of the products; Hamming and Jaccard on the host, also for rows on a
+//! GPU. No other step of the library depends on how they were found: [`Neighbours`] may come from
+//! elsewhere.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -38,7 +41,7 @@ use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
 pub use about_mean::{RowsAboutMean, rows_about_mean};
 pub use approximate::{ApproximateNeighbours, Recall, knn_approximate};
-use candle::{CpuStorage, DType, Result, Tensor};
+use candle::{CpuStorage, DType, Device, Result, Tensor};
 use centred::centred;
 pub use pairs::row_distances;
 pub use reference::{knn_of_reference, knn_reference};
@@ -62,12 +65,24 @@ pub enum Metric {
     Manhattan,
     /// `max |a_c − b_c|`
     Chebyshev,
+    /// The share of the columns in which rows differ, in `[0, 1]`: for categories. 0 without columns.
+    Hamming,
+    /// Rows are the sets of their columns that are not 0: the share of the columns of both that are
+    /// not in the other, in `[0, 1]`. 0 where both are empty.
+    Jaccard,
 }
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Euclidean, Self::Cosine, Self::Correlation, Self::Manhattan, Self::Chebyshev];
+    pub const ALL: [Self; 7] = [
+        Self::Euclidean,
+        Self::Cosine,
+        Self::Correlation,
+        Self::Manhattan,
+        Self::Chebyshev,
+        Self::Hamming,
+        Self::Jaccard,
+    ];
 
     /// Its name in files and on command lines.
     pub fn name(self) -> &'static str {
@@ -77,6 +92,8 @@ impl Metric {
             Self::Correlation => "correlation",
             Self::Manhattan => "manhattan",
             Self::Chebyshev => "chebyshev",
+            Self::Hamming => "hamming",
+            Self::Jaccard => "jaccard",
         }
     }
 
@@ -88,12 +105,21 @@ impl Metric {
             Self::Correlation => "1 minus the correlation of rows: the cosine of rows minus their own means",
             Self::Manhattan => "The sum of the magnitudes of the differences (L1)",
             Self::Chebyshev => "The largest magnitude of a difference (L-infinity)",
+            Self::Hamming => "The share of the columns in which rows differ, for categories",
+            Self::Jaccard => {
+                "1 minus the shared part of two sets: a row is the set of its columns that are not 0"
+            }
         }
     }
 
-    /// Whether no product gives the distance or orders rows as it does.
+    /// Whether no product gives the distance or orders rows as it does; those of sets count here, too.
     fn has_no_product(self) -> bool {
-        matches!(self, Self::Manhattan | Self::Chebyshev)
+        matches!(self, Self::Manhattan | Self::Chebyshev | Self::Hamming | Self::Jaccard)
+    }
+
+    /// Whether only the host computes it.
+    fn is_of_host(self) -> bool {
+        matches!(self, Self::Hamming | Self::Jaccard)
     }
 }
 
@@ -107,6 +133,10 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
+    fn to_device(&self, device: &Device) -> Result<Self> {
+        Ok(Self { indices: self.indices.to_device(device)?, distances: self.distances.to_device(device)? })
+    }
+
     /// The `k` nearest of them, or all where they are fewer.
     ///
     /// # Errors
@@ -123,7 +153,7 @@ impl Neighbours {
 ///
 /// Cost: about `2 · n² · n_features` FLOP, and memory for a copy of the rows (two for the
 /// correlation) and a block of products (32 MiB) beside the result. They are not multiply-adds for
-/// the Manhattan and the Chebyshev distance. On a GPU `k` is at most 2,457.
+/// the last four distances of [`Metric`]. On a GPU `k` is at most 2,457.
 ///
 /// # Errors
 /// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or
@@ -189,6 +219,12 @@ fn find(
     }
     if u32::try_from(n).is_err() {
         candle::bail!("{OP}: there must be fewer than 2^32 rows, got {n}")
+    }
+    if metric.is_of_host() && !rows.device().is_cpu() {
+        let same = left_out == LeftOut::Same;
+        let host = rows.to_device(&Device::Cpu)?;
+        let queries = if same { host.clone() } else { queries.to_device(&Device::Cpu)? };
+        return find(&queries, &host, k, metric, left_out, entries)?.to_device(rows.device());
     }
     if metric == Metric::Correlation {
         let centred_rows = centred(rows)?;

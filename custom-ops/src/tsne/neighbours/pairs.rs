@@ -2,14 +2,14 @@
 use super::{Entries, Knn, LeftOut, Metric};
 use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
-use candle::{CpuStorage, DType, Result, Tensor};
+use candle::{CpuStorage, DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
 const OP: &str = "row_distances";
 
 /// The distance of each of `queries`, `[n_queries, n_features]`, and each of `rows`,
-/// `[n, n_features]`, contiguous f32: `[n_queries, n]` in f32. For the Manhattan and the Chebyshev
-/// distance; the others are functions of a product.
+/// `[n, n_features]`, contiguous f32: `[n_queries, n]` in f32. For the Manhattan,
+/// Chebyshev, Hamming and Jaccard distances; the others are functions of a product.
 ///
 /// Cost: `2 · n_queries · n · n_features` operations, which are no multiply-adds, and on a GPU a
 /// copy of both operands.
@@ -25,7 +25,13 @@ pub fn row_distances(queries: &Tensor, rows: &Tensor, metric: Metric) -> Result<
         candle::bail!("{OP}: queries must have {n_features} features, as rows have, got {features}")
     }
     if !metric.has_no_product() {
-        candle::bail!("{OP}: metric must be Manhattan or Chebyshev, got {metric:?}; get it from a product")
+        candle::bail!(
+            "{OP}: metric must be Manhattan, Chebyshev, Hamming or Jaccard, got {metric:?}; get it from a product"
+        )
+    }
+    if metric.is_of_host() && !rows.device().is_cpu() {
+        let host = |t: &Tensor| t.to_device(&Device::Cpu);
+        return row_distances(&host(queries)?, &host(rows)?, metric)?.to_device(rows.device());
     }
     let distances = new_tensor(OP, (m, n), DType::F32, rows.device())?;
     if m == 0 || n == 0 {

@@ -52,6 +52,13 @@ fn distance(a: &[f64], b: &[f64], metric: Metric) -> f64 {
             distance(&centred(a), &centred(b), Metric::Cosine)
         }
         Metric::Manhattan => sum(&|a, b| (a - b).abs()),
+        Metric::Hamming => sum(&|a, b| f64::from(u8::from(a != b))) / a.len().max(1) as f64,
+        Metric::Jaccard => {
+            let of = |either: &dyn Fn(bool, bool) -> bool| {
+                sum(&|a, b| f64::from(u8::from(either(a != 0., b != 0.))))
+            };
+            of(&|a, b| a != b) / of(&|a, b| a | b).max(1.)
+        }
         Metric::Chebyshev => a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0., f64::max),
     }
 }

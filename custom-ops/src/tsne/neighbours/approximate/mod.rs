@@ -25,7 +25,7 @@ use super::{Knn, LeftOut, Metric, Neighbours, OP as SEARCH, centred, knn};
 use crate::core::check::matrix;
 use crate::core::op::not_recording;
 use crate::core::philox::Philox;
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 pub(super) use partition::{Partition, Tile};
 pub use sample::Recall;
 use sample::Sample;
@@ -89,11 +89,20 @@ pub fn knn_approximate(
     if recall == 1. || n_features == 0 || n / cell < FEWEST {
         return exact(rows, k, metric);
     }
+    if metric.is_of_host() && !rows.device().is_cpu() {
+        let found = knn_approximate(&rows.to_device(&Device::Cpu)?, k, metric, recall, philox)?;
+        let neighbours = found.neighbours.to_device(rows.device())?;
+        return Ok(ApproximateNeighbours { neighbours, ..found });
+    }
     if metric == Metric::Correlation {
         return knn_approximate(&centred(rows)?, k, Metric::Cosine, recall, philox);
     }
     let [chosen_by, held_out] = Sample::new(rows, philox.sample(n, 2 * SAMPLE), k, metric)?.halves();
-    let points = if metric == Metric::Cosine { unit_rows(rows)? } else { rows.clone() };
+    let points = match metric {
+        Metric::Cosine => unit_rows(rows)?,
+        Metric::Jaccard => rows.ne(0f64)?.to_dtype(DType::F32)?,
+        _ => rows.clone(),
+    };
     let least = (cell / 8).max(k + 1);
     let partition = Partition::new(&points, cell, least, philox.skipped(1 << 24))?;
     let needs = chosen_by.needs(&points, &partition, metric)?;

@@ -1,8 +1,8 @@
 //! Distances that no product gives: every pair in f32, and those that may be among the nearest in
 //! f64.
+use super::Knn;
 use super::scan::Query;
-use super::vectors::{chebyshev_in_f64, four_distances, manhattan_in_f64};
-use super::{Knn, Metric};
+use super::vectors::{distance_in_f64, four_distances_of};
 use rayon::prelude::*;
 
 /// Queries of a task: rows that are in the caches serve them all.
@@ -41,10 +41,7 @@ impl Knn<'_> {
     pub(in super::super) fn measure_all(&self, all: &mut [f32], queries: &[f32], rows: &[f32]) {
         let (n, d) = (self.n, self.n_features);
         let height = (BLOCK / d.max(1)).max(4).next_multiple_of(4);
-        let four: fn(&[f32], &[f32]) -> [f32; 4] = match self.metric {
-            Metric::Chebyshev => four_distances::<true>,
-            _ => four_distances::<false>,
-        };
+        let four = four_distances_of(self.metric);
         // The last rows are compared with as many that are none.
         let mut padded = rows[n / 4 * 4 * d..].to_vec();
         padded.resize(4 * d, 0.);
@@ -86,11 +83,7 @@ impl Knn<'_> {
         query.keys.clear();
         for &(_, j) in query.near.iter().filter(|(distance, _)| *distance <= most) {
             let row = &rows[j as usize * d..(j as usize + 1) * d];
-            let distance = match self.metric {
-                Metric::Chebyshev => chebyshev_in_f64(own, row),
-                _ => manhattan_in_f64(own, row),
-            };
-            query.keys.push((distance.to_bits(), j));
+            query.keys.push((distance_in_f64(self.metric, own, row).to_bits(), j));
         }
     }
 

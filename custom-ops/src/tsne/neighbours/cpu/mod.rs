@@ -16,7 +16,8 @@
 //!
 //! Rows are centred, and of length 1 for the cosine: then `1 − cos = |q − x|² / 2`.
 //!
-//! The Manhattan and the Chebyshev distance have no such bound: all pairs are measured in f32.
+//! The Manhattan, Chebyshev, Hamming and Jaccard distances have no such bound: all pairs are
+//! measured in f32.
 mod basis;
 mod every;
 mod scan;

@@ -1,4 +1,5 @@
 //! Sums and maxima over the entries of two vectors, in lanes.
+use super::Metric;
 use crate::core::fused::{fma, fused};
 use multiversion::multiversion;
 
@@ -51,51 +52,153 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum!(f32, a, b, |sum, x, y| fma::<f32, FUSED>(x, y, sum))
 }
 
-/// The distances in f32 of `q` and four rows that follow each other in `rows`: `Σ |q − x|`, or the
-/// largest of these where `LARGEST`.
-///
-/// The largest is rounded once: it is the f32 nearest to the true distance.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-pub(super) fn four_distances<const LARGEST: bool>(q: &[f32], rows: &[f32]) -> [f32; 4] {
-    let d = q.len();
-    let join = |so_far: f32, q: f32, x: f32| {
+/// How two features enter the distance of rows.
+trait Join {
+    /// The distance of some features with one more, or the largest of two such parts.
+    fn join(so_far: f32, q: f32, x: f32) -> f32;
+    /// The distance of all lanes and so many features.
+    fn end(lanes: [f32; LANES], _d: usize) -> f32 {
+        lanes.iter().sum()
+    }
+}
+
+struct Manhattan;
+struct Chebyshev;
+struct Hamming;
+
+impl Join for Manhattan {
+    #[inline(always)]
+    fn join(so_far: f32, q: f32, x: f32) -> f32 {
+        so_far + (q - x).abs()
+    }
+}
+
+/// Rounded once: it is the f32 nearest to the true distance.
+impl Join for Chebyshev {
+    #[inline(always)]
+    fn join(so_far: f32, q: f32, x: f32) -> f32 {
         let apart = (q - x).abs();
-        match LARGEST {
-            true if apart > so_far => apart,
-            true => so_far,
-            false => so_far + apart,
-        }
-    };
-    let (q, q_rest) = q.as_chunks::<LANES>();
+        if apart > so_far { apart } else { so_far }
+    }
+
+    fn end(lanes: [f32; LANES], _d: usize) -> f32 {
+        lanes.into_iter().fold(0., f32::max)
+    }
+}
+
+impl Join for Hamming {
+    #[inline(always)]
+    fn join(so_far: f32, q: f32, x: f32) -> f32 {
+        so_far + if q == x { 0. } else { 1. }
+    }
+
+    fn end(lanes: [f32; LANES], d: usize) -> f32 {
+        lanes.iter().sum::<f32>() / d.max(1) as f32
+    }
+}
+
+/// The distances in f32 of a row and four rows that follow each other, of one that no product gives.
+pub(super) fn four_distances_of(metric: Metric) -> fn(&[f32], &[f32]) -> [f32; 4] {
+    match metric {
+        Metric::Chebyshev => four_distances::<Chebyshev>,
+        Metric::Hamming => four_distances::<Hamming>,
+        Metric::Jaccard => four_jaccard,
+        _ => four_distances::<Manhattan>,
+    }
+}
+
+/// The distance in f64 that no product gives.
+pub(super) fn distance_in_f64(metric: Metric, a: &[f32], b: &[f32]) -> f64 {
+    match metric {
+        Metric::Chebyshev => chebyshev_in_f64(a, b),
+        Metric::Hamming => differing(a, b) / a.len().max(1) as f64,
+        Metric::Jaccard => jaccard(a, b),
+        _ => manhattan_in_f64(a, b),
+    }
+}
+
+/// Chunks of a row and of each of four rows, and what is left of them.
+#[inline(always)]
+fn four<'a>(rows: &'a [f32], d: usize) -> ([&'a [[f32; LANES]]; 4], [&'a [f32]; 4]) {
     let rows: [&[f32]; 4] = std::array::from_fn(|r| &rows[r * d..(r + 1) * d]);
-    let chunks = rows.map(|row| &row.as_chunks::<LANES>().0[..q.len()]);
+    (rows.map(|row| &row.as_chunks::<LANES>().0[..d / LANES]), rows.map(|row| row.as_chunks::<LANES>().1))
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn four_distances<J: Join>(q: &[f32], rows: &[f32]) -> [f32; 4] {
+    let d = q.len();
+    let (q, q_rest) = q.as_chunks::<LANES>();
+    let (chunks, rests) = four(rows, d);
     let mut lanes = [[0f32; LANES]; 4];
     for (c, q) in q.iter().enumerate() {
         for (lanes, row) in lanes.iter_mut().zip(&chunks) {
             let x = &row[c];
             for l in 0..LANES {
-                lanes[l] = join(lanes[l], q[l], x[l]);
+                lanes[l] = J::join(lanes[l], q[l], x[l]);
             }
         }
     }
-    for (lanes, row) in lanes.iter_mut().zip(rows) {
-        for (l, (&q, &x)) in q_rest.iter().zip(row.as_chunks::<LANES>().1).enumerate() {
-            lanes[l] = join(lanes[l], q, x);
+    for (lanes, rest) in lanes.iter_mut().zip(rests) {
+        for (l, (&q, &x)) in q_rest.iter().zip(rest).enumerate() {
+            lanes[l] = J::join(lanes[l], q, x);
         }
     }
-    lanes.map(|lanes| match LARGEST {
-        true => lanes.into_iter().fold(0., f32::max),
-        false => lanes.iter().sum(),
-    })
+    lanes.map(|lanes| J::end(lanes, d))
+}
+
+/// Jaccard distances: columns that are in one of two sets, over those in any. Both are whole
+/// numbers, which f32 holds below 2^24.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn four_jaccard(q: &[f32], rows: &[f32]) -> [f32; 4] {
+    let d = q.len();
+    let (q, q_rest) = q.as_chunks::<LANES>();
+    let (chunks, rests) = four(rows, d);
+    let is_in = |x: f32| if x == 0. { 0f32 } else { 1. };
+    let (mut in_one, mut in_any) = ([[0f32; LANES]; 4], [[0f32; LANES]; 4]);
+    for (c, q) in q.iter().enumerate() {
+        for r in 0..4 {
+            let x = &chunks[r][c];
+            for l in 0..LANES {
+                let (q, x) = (is_in(q[l]), is_in(x[l]));
+                in_one[r][l] += (q - x).abs();
+                in_any[r][l] += q.max(x);
+            }
+        }
+    }
+    for (r, rest) in rests.into_iter().enumerate() {
+        for (l, (&q, &x)) in q_rest.iter().zip(rest).enumerate() {
+            let (q, x) = (is_in(q), is_in(x));
+            in_one[r][l] += (q - x).abs();
+            in_any[r][l] += q.max(x);
+        }
+    }
+    std::array::from_fn(|r| in_one[r].iter().sum::<f32>() / in_any[r].iter().sum::<f32>().max(1.))
+}
+
+/// The number of features in which rows differ.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn differing(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| u64::from(a != b)).sum::<u64>() as f64
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+fn jaccard(a: &[f32], b: &[f32]) -> f64 {
+    let (mut in_one, mut in_any) = (0u64, 0u64);
+    for (&a, &b) in a.iter().zip(b) {
+        let (a, b) = (a != 0., b != 0.);
+        in_one += u64::from(a != b);
+        in_any += u64::from(a | b);
+    }
+    in_one as f64 / in_any.max(1) as f64
 }
 
 /// `Σ |a − b|`
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-pub(super) fn manhattan_in_f64(a: &[f32], b: &[f32]) -> f64 {
+fn manhattan_in_f64(a: &[f32], b: &[f32]) -> f64 {
     sum!(f64, a, b, |sum, x, y| sum + (x - y).abs())
 }
 
 /// The largest `|a − b|`.
-pub(super) fn chebyshev_in_f64(a: &[f32], b: &[f32]) -> f64 {
+fn chebyshev_in_f64(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| (f64::from(a) - f64::from(b)).abs()).fold(0., f64::max)
 }

@@ -10,7 +10,7 @@
 //! decide between them.
 use super::super::approximate::{Partition, Scores};
 use super::scan::Query;
-use super::vectors::{chebyshev_in_f64, dot, dot_in_f64, manhattan_in_f64, square};
+use super::vectors::{distance_in_f64, dot, dot_in_f64, square};
 use super::{Knn, Metric, Pair};
 use crate::core::op::{Io, Kernel, new_tensor, operands};
 use crate::layers::gemm::Order;
@@ -322,8 +322,7 @@ impl<'a> Search<'a> {
         list.best(self.keep());
         let at = |j: usize| &self.pair.given[0][j * d..(j + 1) * d];
         let distance = |j: usize| match self.knn.metric {
-            Metric::Manhattan => manhattan_in_f64(at(i), at(j)),
-            Metric::Chebyshev => chebyshev_in_f64(at(i), at(j)),
+            metric if metric.has_no_product() => distance_in_f64(metric, at(i), at(j)),
             _ => self.pair.distance(i, j),
         };
         query.keys.clear();

@@ -32,6 +32,10 @@ impl Kernel for Distances {
             Metric::Manhattan => "manhattan",
             Metric::Chebyshev => "chebyshev",
             Metric::Euclidean | Metric::Cosine | Metric::Correlation => "squared",
+            // Not of this device.
+            Metric::Hamming | Metric::Jaccard => {
+                candle::bail!("{OP}: {:?} is compared on the host", self.metric)
+            }
         };
         let launch = gpu.launch(OP, "distances", name)?.write(&mut out).read(&queries).read(&rows);
         let launch = launch.count(self.m).count(self.n).count(self.depth);

@@ -90,12 +90,13 @@ impl Search {
             first_column: first_column as u64,
             columns: COLUMNS.min(knn.n - first_column) as u32,
             k: knn.k as u32,
-            // In the order of the kernel; the correlation became the cosine.
+            // In the order of the kernel; the correlation became the cosine. Those of sets are searched on
+            // the host.
             metric: match knn.metric {
                 Metric::Euclidean => 0,
                 Metric::Cosine | Metric::Correlation => 1,
                 Metric::Manhattan => 2,
-                Metric::Chebyshev => 3,
+                Metric::Chebyshev | Metric::Hamming | Metric::Jaccard => 3,
             },
             form: keys as u32,
             without_self: u32::from(knn.left_out != LeftOut::None),
