@@ -12,6 +12,9 @@ use chandlery_ops::images::cells_into_;
 /// recording take 4 µs of a GPU.
 const MINIBATCHES_AT_ONCE: usize = 16;
 const STATES_AT_ONCE: usize = 1 << 25;
+/// The same on the CPU, where the way to the threads of kernels and back takes 20 µs and states
+/// should stay in the caches.
+const STATES_ON_CPU: usize = 1 << 16;
 
 impl Buffers {
     /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters,
@@ -98,12 +101,13 @@ impl Buffers {
 /// the second part alone, which must stay 0 and would be that of the minibatch before.
 pub(super) fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &RbmTrainConfig, parts: usize) -> usize {
     let own = rbm.config();
-    let one = rbm.weight().device().is_cpu()
-        || !lower.is_empty()
+    let on_cpu = rbm.weight().device().is_cpu();
+    let one = !lower.is_empty()
         || own.filter_grid().is_some()
         || own.visible == VisibleUnit::GaussianLearned
         || parts == 2 && (config.sample_visible || config.persistent || config.binarize);
-    let most = STATES_AT_ONCE / config.batch.saturating_mul(own.n_visible).max(1);
+    let states = if on_cpu { STATES_ON_CPU } else { STATES_AT_ONCE };
+    let most = states / config.batch.saturating_mul(own.n_visible).max(1);
     if one { 1 } else { most.clamp(1, MINIBATCHES_AT_ONCE) }
 }
 
