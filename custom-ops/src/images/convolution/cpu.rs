@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Entries of the windows of a tile.
-const TILE: usize = 64 * 1024;
+const TILE: usize = 256 * 1024;
 /// Fewest and most positions of a tile.
 const POSITIONS: Range<usize> = 16..384;
 /// FLOP that are worth a task.
