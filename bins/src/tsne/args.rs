@@ -1,5 +1,5 @@
 //! The command line of `tsne`.
-use super::choices::StartArg;
+use super::choices::{AffinityArg, StartArg};
 use super::descent::DescentArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::args::used::UseArgs;
@@ -7,7 +7,8 @@ use crate::choices::{MetricArg, SplitsArg};
 use crate::completions::CompletionsArgs;
 use crate::options::{Common, DataArgs, RowsArgs, above_zero, at_least_one, at_most_one, not_negative};
 use crate::session::SessionArgs;
-use chandlery::tsne::{Metric, Start, TransformConfig, TsneConfig};
+use anyhow::{Result, ensure};
+use chandlery::tsne::{Affinity, Metric, Start, TransformConfig, TsneConfig};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{ImageShape, Preparation};
 use clap::{Args, Parser, Subcommand};
@@ -101,6 +102,11 @@ pub struct Settings {
     /// these are few. Several values, such as 10,50, average their affinities.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "30", value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
+    /// What the neighbours of a row weigh: perplexity, uniform or fixed-width=SIGMA. A Gaussian that
+    /// is as wide in each row as --perplexity says, all the same, or a Gaussian of the width SIGMA in
+    /// all rows, above 0, in the unit of distances between prepared rows.
+    #[arg(long, value_name = "KIND", default_value_t)]
+    pub affinity: AffinityArg,
     /// How rows are compared.
     #[arg(long, value_enum, default_value_t)]
     pub metric: MetricArg,
@@ -176,6 +182,7 @@ impl Settings {
         TsneConfig {
             perplexity: *first,
             further_perplexities: further.to_vec(),
+            affinity: self.affinity.0,
             metric: self.metric.0,
             neighbours: self.neighbours,
             approximate: self.search.approximate,
@@ -192,10 +199,25 @@ impl Settings {
         }
     }
 
+    /// Refuses a perplexity that nothing has.
+    pub fn check(&self) -> Result<()> {
+        let is_default = self.perplexity == [TsneConfig::default().perplexity];
+        check_affinity((!is_default).then_some(&self.perplexity), self.affinity)
+    }
+
     /// Whether rows without the means of their columns have the same layout.
     pub fn takes_centre(&self) -> bool {
         takes_centre(self.metric.0, self.prepare.steps())
     }
+}
+
+/// Refuses perplexities beside a kind of affinities that has none.
+pub fn check_affinity(perplexity: Option<&Vec<f64>>, affinity: AffinityArg) -> Result<()> {
+    ensure!(
+        perplexity.is_none() || affinity.0 == Affinity::Perplexity,
+        "--perplexity: --affinity {affinity} has none; say how many neighbours have an affinity by --neighbours"
+    );
+    Ok(())
 }
 
 /// Whether rows that are prepared and compared so may first lose the means of their columns.
@@ -296,6 +318,10 @@ pub struct EvaluateArgs {
     /// folder of a run, else 30.
     #[arg(long, value_name = "P,...", value_delimiter = ',', value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
+    /// What the neighbours of a row weigh: perplexity, uniform or fixed-width=SIGMA. Default: as in
+    /// the run if LAYOUT is the folder of a run, else perplexity.
+    #[arg(long, value_name = "KIND")]
+    pub affinity: Option<AffinityArg>,
     /// Number of neighbours of each row. So many get an affinity; default: as in the run if LAYOUT
     /// is the folder of a run, else three times the largest perplexity.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -370,7 +396,7 @@ pub struct NeighboursArgs {
     pub common: Common,
 }
 
-fn one_or_more(text: &str) -> Result<f64, String> {
+fn one_or_more(text: &str) -> std::result::Result<f64, String> {
     above_zero(text).ok().filter(|&x| x >= 1.).ok_or_else(|| "must be a number of at least 1".to_owned())
 }
 
@@ -379,7 +405,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
+    fn parse(flags: &[&str]) -> std::result::Result<Cli, clap::Error> {
         crate::session::args::parse(["tsne"].iter().chain(flags))
     }
 

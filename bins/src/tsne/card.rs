@@ -1,6 +1,6 @@
 //! The model card of a run.
 use super::args::Settings;
-use super::figures::words_of_list;
+use super::choices::words_of_affinity;
 use super::rows::Rows;
 use crate::choices::name_of;
 use crate::session::{Card, Picture};
@@ -48,8 +48,8 @@ pub fn of<'a>(
             rows.words()
         ),
         settings: format!(
-            "perplexity {}, {} distance, {iterations} iterations, early exaggeration {}",
-            words_of_list(&embedding.config().perplexities()),
+            "{}, {} distance, {iterations} iterations, early exaggeration {}",
+            words_of_affinity(embedding.config(), n),
             name_of(&settings.metric),
             settings.descent.early_exaggeration
         ),

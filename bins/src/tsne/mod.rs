@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`args`], [`descent`] | the command line |
-//! | `choices` | the names of starts |
+//! | `choices` | the names of starts and affinities |
 //! | `rows` | the rows that are laid out |
 //! | `train` | the command `train` |
 //! | `transform`, `evaluate`, `draw`, `neighbours` | the other commands |

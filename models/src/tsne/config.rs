@@ -1,4 +1,5 @@
 //! What a run of t-SNE is told.
+use super::Affinity;
 use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, prepared};
 use candle::{DType, Device, Result, Tensor};
@@ -61,6 +62,11 @@ pub struct TsneConfig {
     /// few rows lowers it to a third of a row's neighbours, `(n − 1) / 3`, but not below 1
     /// ([`lowered`](Self::lowered)).
     pub perplexity: f64,
+    /// What the affinities of neighbours are. Default the Gaussians of
+    /// [`perplexity`](Self::perplexity); with the others a perplexity only says how many neighbours
+    /// there are where [`neighbours`](Self::neighbours) does not.
+    #[serde(skip_serializing_if = "is_default")]
+    pub affinity: Affinity,
     /// More perplexities, whose affinities are averaged with those of
     /// [`perplexity`](Self::perplexity): small ones show local, large ones global structure. At
     /// most 7. Default none.
@@ -68,8 +74,8 @@ pub struct TsneConfig {
     /// How rows are compared. Default Euclidean.
     #[serde(with = "StoredMetric")]
     pub metric: Metric,
-    /// Neighbours of each row that get an affinity, at least the largest perplexity. Default three
-    /// times the largest perplexity.
+    /// Neighbours of each row that get an affinity, at least the largest perplexity where affinities
+    /// are of perplexities. Default three times the largest perplexity.
     pub neighbours: Option<usize>,
     /// Whether neighbours may be searched in the nearest cells of rows only. Default: with more than
     /// 150,000 rows.
@@ -150,6 +156,7 @@ impl Default for TsneConfig {
         Self {
             n_dims: 2,
             perplexity: 30.,
+            affinity: Affinity::default(),
             further_perplexities: vec![],
             metric: Metric::Euclidean,
             neighbours: None,
@@ -203,6 +210,9 @@ impl TsneConfig {
                 self.further_perplexities.len()
             )
         }
+        if let Affinity::FixedWidth(width) = self.affinity {
+            range(OP, "fixed width of the affinity", width, "above 0", |x| x > 0.)?;
+        }
         at_least_one(OP, "neighbours", self.neighbours.unwrap_or(1))?;
         range(OP, "recall", self.recall, "above 0 and at most 1", |x| x > 0. && x <= 1.)?;
         if self.n_dims == 3 && self.method == Some(Method::Fft) {
@@ -234,15 +244,13 @@ impl TsneConfig {
         if n < 2 {
             candle::bail!("{OP}: rows must be at least 2, got {n}")
         }
-        let largest = self.largest_perplexity();
-        match self.neighbours {
-            Some(k) if k >= n || (k as f64) < largest => candle::bail!(
-                "{OP}: neighbours must be in {}..={} for {n} rows at perplexity {}, got {k}",
-                largest.ceil(),
-                n - 1,
-                rounded(largest)
-            ),
-            _ => {}
+        let least = self.least_neighbours();
+        if let Some(k) = self.neighbours.filter(|k| !(least..n).contains(k)) {
+            let at = match self.affinity {
+                Affinity::Perplexity => format!(" at perplexity {}", rounded(self.largest_perplexity())),
+                _ => String::new(),
+            };
+            candle::bail!("{OP}: neighbours must be in {least}..={} for {n} rows{at}, got {k}", n - 1)
         }
         let k = self.neighbours_of(n);
         if n.saturating_mul(k) > MOST_EDGES {
@@ -255,9 +263,18 @@ impl TsneConfig {
         Ok(())
     }
 
+    /// The fewest neighbours that a row must have.
+    pub(super) fn least_neighbours(&self) -> usize {
+        match self.affinity {
+            Affinity::Perplexity => self.largest_perplexity().ceil() as usize,
+            Affinity::Uniform | Affinity::FixedWidth(_) => 1,
+        }
+    }
+
     /// The same for `n` rows, with perplexities that these have: one above a third of a row's
     /// neighbours, `(n − 1) / 3`, is lowered to that, but not below 1. Every run does so first;
-    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) says it.
+    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) says it. Affinities of another kind have no
+    /// perplexity, and nothing is lowered.
     ///
     /// ```
     /// # use chandlery::tsne::TsneConfig;
@@ -271,6 +288,9 @@ impl TsneConfig {
 
     /// The same for perplexities of at most `most`.
     pub(super) fn lowered_to(&self, most: f64) -> Self {
+        if self.affinity != Affinity::Perplexity {
+            return self.clone();
+        }
         Self {
             perplexity: self.perplexity.min(most),
             further_perplexities: self.further_perplexities.iter().map(|p| p.min(most)).collect(),
@@ -362,6 +382,11 @@ impl TsneConfig {
         let wanted = wanted.max(if device.is_cuda() { GPU_NODES } else { 0 });
         grid_sides(device).find(|&side| side >= wanted).unwrap_or(MOST_NODES)
     }
+}
+
+/// Whether a field has its default, with which files leave it out.
+fn is_default<T: Default + PartialEq>(field: &T) -> bool {
+    *field == T::default()
 }
 
 /// The largest perplexity for `n` rows.

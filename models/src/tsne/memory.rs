@@ -88,7 +88,7 @@ impl TsneConfig {
         }
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         let k = self.neighbours_of(n);
-        let least = self.perplexities().into_iter().fold(1., f64::max).ceil() as usize;
+        let least = self.least_neighbours();
         let fewer =
             if k > least { format!("fewer neighbours than {k} (at least {least}), ") } else { String::new() };
         let other = if on_gpu { ", or the CPU" } else { "" };

@@ -9,6 +9,8 @@
 //! ∂KL/∂y_i = 4 Σ_j (p_ij − q_ij) (y_i − y_j) / (1 + |y_i − y_j|²/α)
 //! ```
 //!
+//! Other kinds of `p_j|i`, of which the rest is the same: [`Affinity`].
+//!
 //! | symbol | where | shape |
 //! |---|---|---|
 //! | `x` | prepared rows | `[n, n_features]` |
@@ -56,6 +58,7 @@
 //! assert!(distance(0, 1) < distance(0, 39));
 //! # Ok(()) }
 //! ```
+mod affinity;
 mod config;
 mod distances;
 mod embedding;
@@ -69,6 +72,7 @@ mod start;
 mod transform;
 mod transform_config;
 
+pub use affinity::Affinity;
 pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours, Recall};
 pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;

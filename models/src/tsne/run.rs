@@ -4,10 +4,11 @@ mod descent;
 mod divergence;
 mod seconds;
 
+use super::affinity::conditional_of;
 use super::config::noted;
 use super::embedding::Known;
 use super::given::CheckedNeighbours;
-use super::neighbours::{conditional_of, search};
+use super::neighbours::{Found, search};
 use super::order::Ordered;
 use super::start::start;
 use super::{Affinities, Embedding, Neighbours, Recall, TsneConfig};
@@ -125,11 +126,11 @@ impl TsneTrainer {
         config.check_rows(n, n_features)?;
         config.check_free_memory(n, n_features, read.device())?;
         let mut seconds = StageSeconds::default();
-        let (neighbours, recall) =
+        let Found { neighbours, recall, unit } =
             timed(&mut seconds.neighbours, read.device(), || search(&config, philox, read))?;
         let is_exact = !config.is_approximate(n);
         let nearest = is_exact.then(|| neighbours.first(NEAREST)).transpose()?;
-        let run = Self::of_neighbours(config, philox, &neighbours, Some(read), seconds)?;
+        let run = Self::of_neighbours(config, philox, (&neighbours, unit), Some(read), seconds)?;
         Ok(Self { rows: Some(rows), recall: Some(recall), nearest, notes, ..run })
     }
 
@@ -147,10 +148,33 @@ impl TsneTrainer {
     pub fn from_neighbours(config: TsneConfig, philox: Philox, neighbours: &Neighbours) -> Result<Self> {
         config.validate()?;
         let checked = CheckedNeighbours::of(neighbours)?;
-        let neighbours = match checked.notes.is_empty() {
-            true => neighbours.clone(),
-            false => checked.to_device(neighbours.indices.device())?,
-        };
+        match checked.notes.is_empty() {
+            true => Self::over_given(config, philox, (neighbours, 1.), &checked.notes),
+            false => Self::from_checked(config, philox, &checked, neighbours.indices.device()),
+        }
+    }
+
+    /// The same over neighbours that were looked at already, on a device.
+    ///
+    /// # Errors
+    /// When the configuration does not fit, or memory is short.
+    pub fn from_checked(
+        config: TsneConfig,
+        philox: Philox,
+        checked: &CheckedNeighbours,
+        device: &Device,
+    ) -> Result<Self> {
+        config.validate()?;
+        Self::over_given(config, philox, (&checked.to_device(device)?, checked.unit()), &checked.notes)
+    }
+
+    /// A run over neighbours, with the unit of their distances and what was changed of them.
+    fn over_given(
+        config: TsneConfig,
+        philox: Philox,
+        (neighbours, unit): (&Neighbours, f64),
+        changed: &[String],
+    ) -> Result<Self> {
         let (n, k) = neighbours.indices.dims2()?;
         let lowered = match config.largest_perplexity() > k as f64 {
             true => config.lowered_to((k as f64 / 3.).max(1.)),
@@ -160,19 +184,19 @@ impl TsneTrainer {
         let config = TsneConfig { neighbours: Some(k), ..config };
         config.check_rows(n, config.preparation.n_inputs(1).unwrap_or(1))?;
         config.check_free_memory(n, 0, neighbours.indices.device())?;
-        let run = Self::of_neighbours(config, philox, &neighbours, None, StageSeconds::default())?;
-        Ok(Self { notes: [checked.notes, lower].concat(), ..run })
+        let run = Self::of_neighbours(config, philox, (neighbours, unit), None, StageSeconds::default())?;
+        Ok(Self { notes: [changed, &lower].concat(), ..run })
     }
 
     fn of_neighbours(
         config: TsneConfig,
         philox: Philox,
-        neighbours: &Neighbours,
+        (neighbours, unit): (&Neighbours, f64),
         read: Option<&Tensor>,
         mut seconds: StageSeconds,
     ) -> Result<Self> {
         let device = neighbours.indices.device().clone();
-        let p = timed(&mut seconds.perplexity, &device, || conditional_of(&config, neighbours))?;
+        let p = timed(&mut seconds.perplexity, &device, || conditional_of(&config, neighbours, unit))?;
         let affinities = timed(&mut seconds.symmetrisation, &device, || symmetrize(&neighbours.indices, &p))?;
         drop(p);
         let n = affinities.n();

@@ -1,5 +1,6 @@
 //! t-SNE as a model: what is refused, how it learns, how new rows find their places, and the
 //! measures by hand.
+mod affinity;
 mod measures;
 mod neighbours;
 
