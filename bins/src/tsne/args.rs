@@ -1,4 +1,5 @@
 //! The command line of `tsne`.
+use super::changes::ChangeArg;
 use super::choices::{AffinityArg, StartArg};
 use super::descent::DescentArgs;
 use crate::args::prepare::PrepareArgs;
@@ -7,8 +8,8 @@ use crate::choices::{MetricArg, SplitsArg};
 use crate::completions::CompletionsArgs;
 use crate::options::{Common, DataArgs, RowsArgs, above_zero, at_least_one, at_most_one, not_negative};
 use crate::session::SessionArgs;
-use anyhow::{Result, ensure};
-use chandlery::tsne::{Affinity, Metric, Start, TransformConfig, TsneConfig};
+use anyhow::{Context, Result, ensure};
+use chandlery::tsne::{Affinity, Change, Metric, Start, TransformConfig, TsneConfig};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{ImageShape, Preparation};
 use clap::{Args, Parser, Subcommand};
@@ -132,6 +133,12 @@ pub struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     pub descent: DescentArgs,
+    /// Change settings from an iteration on, counted from 0, the early ones included. Names are
+    /// exaggeration, learning-rate, momentum, degrees-of-freedom and perplexity (several with + between
+    /// them); a value lasts until the next change of the same name or to the end, also beyond the early
+    /// iterations. May be given several times: --change 250:exaggeration=4 --change 500:perplexity=10.
+    #[arg(long, value_name = "ITERATION:NAME=VALUE,...")]
+    pub change: Vec<ChangeArg>,
     /// Start of training. The initial layout; with --neighbours-from it is random.
     #[arg(long, value_enum, default_value_t)]
     pub start: StartArg,
@@ -179,10 +186,13 @@ impl Settings {
     /// The same as the library takes it.
     pub fn config(&self, preparation: Preparation, image: Option<ImageShape>) -> TsneConfig {
         let (first, further) = self.perplexity.split_first().unwrap_or((&30., &[]));
+        let mut changes: Vec<Change> = self.change.iter().map(|change| change.0.clone()).collect();
+        changes.sort_by_key(|change| change.iteration);
         TsneConfig {
             perplexity: *first,
             further_perplexities: further.to_vec(),
             affinity: self.affinity.0,
+            changes,
             metric: self.metric.0,
             neighbours: self.neighbours,
             approximate: self.search.approximate,
@@ -199,8 +209,13 @@ impl Settings {
         }
     }
 
-    /// Refuses a perplexity that nothing has.
+    /// Refuses a perplexity that nothing has, and a change that is never made.
     pub fn check(&self) -> Result<()> {
+        let n = self.descent.early_iterations + self.iterations;
+        for ChangeArg(Change { iteration, to }) in &self.change {
+            ensure!(*iteration < n, "--change: must be at an iteration below {n}, got {iteration}");
+            check_affinity(to.perplexities.as_ref(), self.affinity).context("--change")?;
+        }
         let is_default = self.perplexity == [TsneConfig::default().perplexity];
         check_affinity((!is_default).then_some(&self.perplexity), self.affinity)
     }
@@ -396,7 +411,7 @@ pub struct NeighboursArgs {
     pub common: Common,
 }
 
-fn one_or_more(text: &str) -> std::result::Result<f64, String> {
+pub(super) fn one_or_more(text: &str) -> std::result::Result<f64, String> {
     above_zero(text).ok().filter(|&x| x >= 1.).ok_or_else(|| "must be a number of at least 1".to_owned())
 }
 

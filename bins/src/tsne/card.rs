@@ -1,5 +1,6 @@
 //! The model card of a run.
 use super::args::Settings;
+use super::changes::words_of_change;
 use super::choices::words_of_affinity;
 use super::rows::Rows;
 use crate::choices::name_of;
@@ -32,6 +33,8 @@ pub fn of<'a>(
         true => "",
         false => ", less `centre` of config.json, subtracted in f64",
     };
+    let changes = embedding.config().changes.iter().filter(|change| change.iteration < iterations);
+    let changes: String = changes.map(|change| format!("; {}", words_of_change(change))).collect();
     let scale = rows.scale(&embedding.config().preparation)?;
     let mut results = String::from("| figure | value |\n|---|---|\n");
     for (name, value) in figures {
@@ -48,7 +51,7 @@ pub fn of<'a>(
             rows.words()
         ),
         settings: format!(
-            "{}, {} distance, {iterations} iterations, early exaggeration {}",
+            "{}, {} distance, {iterations} iterations, early exaggeration {}{changes}",
             words_of_affinity(embedding.config(), n),
             name_of(&settings.metric),
             settings.descent.early_exaggeration

@@ -111,8 +111,8 @@ fn config(
     if let Some((first, further)) = args.perplexity.split_first() {
         config.affinity = Affinity::Perplexity;
         (config.perplexity, config.further_perplexities) = (*first, further.to_vec());
-        // Those of the run belong to its perplexity.
-        config.neighbours = None;
+        // Those of the run belong to its perplexities.
+        (config.neighbours, config.changes) = (None, vec![]);
     }
     if args.neighbours.is_some() {
         config.neighbours = args.neighbours;

@@ -208,7 +208,8 @@ fn embedding_of(made: &TsneTrainer, rows: &Rows, settings: &Settings) -> Result<
     if settings.neighbours_from.is_none() {
         return Ok(made.model()?);
     }
-    let config = TsneConfig { image: rows.image, centre: rows.centre.clone(), ..made.config().clone() };
+    let config =
+        TsneConfig { image: rows.image, centre: rows.centre.clone(), ..made.model()?.config().clone() };
     Ok(Embedding::from_tensors(config, made.layout()?, rows.raw().cloned())?)
 }
 

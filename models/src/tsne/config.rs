@@ -1,5 +1,5 @@
 //! What a run of t-SNE is told.
-use super::Affinity;
+use super::{Affinity, Change};
 use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, prepared};
 use candle::{DType, Device, Result, Tensor};
@@ -116,6 +116,14 @@ pub struct TsneConfig {
     /// (2019), who does not say how large it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push_back: Option<f32>,
+    /// What changes on the way, in the order of the iterations. Default nothing.
+    #[serde(skip_serializing_if = "is_default")]
+    pub changes: Vec<Change>,
+    /// Whether a run keeps its neighbours, 8 bytes each, and writes them into checkpoints, so that
+    /// [`TsneTrainer::change`](super::TsneTrainer::change) may change perplexities; it does where
+    /// [`changes`](Self::changes) have perplexities. Default false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub keep_neighbours: bool,
     /// Where points begin. Default PCA.
     pub start: Start,
     /// The descent ends when the norm of the gradient is at most this; at least 0. Default 1e-7.
@@ -174,6 +182,8 @@ impl Default for TsneConfig {
             momentum: 0.8,
             degrees_of_freedom: 1.,
             push_back: None,
+            changes: vec![],
+            keep_neighbours: false,
             start: Start::default(),
             gradient_tolerance: 1e-7,
             stop_below: None,
@@ -189,6 +199,9 @@ impl Default for TsneConfig {
 pub(super) struct Phase {
     pub exaggeration: f64,
     pub momentum: f64,
+    pub learning_rate: Option<f64>,
+    /// The iteration that it begins with.
+    pub begin: usize,
     /// The iteration that it ends before.
     pub end: usize,
 }
@@ -229,7 +242,8 @@ impl TsneConfig {
         range(OP, "push_back", self.push_back.unwrap_or(1.).into(), "above 0", |x| x > 0.)?;
         range(OP, "gradient_tolerance", self.gradient_tolerance, "at least 0", |x| x >= 0.)?;
         range(OP, "stop_below", self.stop_below.unwrap_or(1.), "above 0", |x| x > 0.)?;
-        at_least_one(OP, "iterations in all", self.iterations_in_all())
+        at_least_one(OP, "iterations in all", self.iterations_in_all())?;
+        self.check_changes()
     }
 
     /// Refuses rows whose number or width do not fit.
@@ -294,6 +308,7 @@ impl TsneConfig {
         Self {
             perplexity: self.perplexity.min(most),
             further_perplexities: self.further_perplexities.iter().map(|p| p.min(most)).collect(),
+            changes: self.changes.iter().map(|change| change.lowered_to(most)).collect(),
             ..self.clone()
         }
     }
@@ -314,13 +329,19 @@ impl TsneConfig {
         self.approximate.unwrap_or(n > MOST_EXACT)
     }
 
-    /// All perplexities.
+    /// All perplexities that affinities begin with.
     pub fn perplexities(&self) -> Vec<f64> {
         std::iter::once(self.perplexity).chain(self.further_perplexities.iter().copied()).collect()
     }
 
+    /// Those of changes too.
+    fn perplexities_in_all(&self) -> Vec<f64> {
+        let of_changes = self.changes.iter().flat_map(|change| change.to.perplexities.iter().flatten());
+        self.perplexities().iter().chain(of_changes).copied().collect()
+    }
+
     pub(super) fn largest_perplexity(&self) -> f64 {
-        self.perplexities().into_iter().fold(1., f64::max)
+        self.perplexities_in_all().into_iter().fold(1., f64::max)
     }
 
     /// Iterations of the whole descent.
@@ -328,19 +349,18 @@ impl TsneConfig {
         self.early_iterations + self.iterations
     }
 
-    /// The part that `iteration` belongs to.
+    /// The part that `iteration` belongs to, with what changes have set.
     pub(super) fn phase(&self, iteration: usize) -> Phase {
-        match iteration < self.early_iterations {
-            true => Phase {
-                exaggeration: self.early_exaggeration,
-                momentum: self.early_momentum,
-                end: self.early_iterations,
-            },
-            false => Phase {
-                exaggeration: self.exaggeration,
-                momentum: self.momentum,
-                end: self.iterations_in_all(),
-            },
+        let (exaggeration, momentum, begin, end) = match iteration < self.early_iterations {
+            true => (self.early_exaggeration, self.early_momentum, 0, self.early_iterations),
+            false => (self.exaggeration, self.momentum, self.early_iterations, self.iterations_in_all()),
+        };
+        Phase {
+            exaggeration: self.changed(iteration, |to| to.exaggeration).unwrap_or(exaggeration),
+            momentum: self.changed(iteration, |to| to.momentum).unwrap_or(momentum),
+            learning_rate: self.changed(iteration, |to| to.learning_rate).or(self.learning_rate),
+            begin,
+            end,
         }
     }
 
@@ -401,8 +421,9 @@ pub(super) fn rounded(x: f64) -> f64 {
 
 /// A configuration whose perplexities were lowered for `what`, and that in words.
 pub(super) fn noted(asked: &TsneConfig, lowered: TsneConfig, what: &str) -> (TsneConfig, Vec<String>) {
-    let pairs = asked.perplexities().into_iter().zip(lowered.perplexities());
+    let pairs = asked.perplexities_in_all().into_iter().zip(lowered.perplexities_in_all());
     let note = |(from, to)| format!("perplexity {} was lowered to {} for {what}", rounded(from), rounded(to));
-    let notes = pairs.filter(|(from, to)| from > to).map(note).collect();
+    let mut notes: Vec<String> = pairs.filter(|(from, to)| from > to).map(note).collect();
+    notes.dedup();
     (lowered, notes)
 }

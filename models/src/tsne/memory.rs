@@ -73,7 +73,8 @@ impl TsneConfig {
             Method::Fft => 24 * n + 130 * (MOST_NODES * MOST_NODES) as u64,
         };
         // The graph as it was made and in the order of the descent, and what moves the points.
-        let descent = 2 * 16 * n * k + 8 * 4 * n * dims + of_method + BLOCKS;
+        let kept = if self.keeps_neighbours() { 8 * n * k } else { 0 };
+        let descent = 2 * 16 * n * k + kept + 8 * 4 * n * dims + of_method + BLOCKS;
         MemoryNeeds { neighbours, affinities, descent }
     }
 

@@ -59,6 +59,7 @@
 //! # Ok(()) }
 //! ```
 mod affinity;
+mod changes;
 mod config;
 mod distances;
 mod embedding;
@@ -74,6 +75,8 @@ mod transform_config;
 
 pub use affinity::Affinity;
 pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours, Recall};
+use changes::Objective;
+pub use changes::{Change, NewValues};
 pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;
 pub use given::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};

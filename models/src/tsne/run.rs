@@ -1,4 +1,5 @@
 //! A run: from rows, neighbours or affinities to a layout.
+mod changes;
 mod checkpoint;
 mod descent;
 mod divergence;
@@ -11,7 +12,7 @@ use super::given::CheckedNeighbours;
 use super::neighbours::{Found, search};
 use super::order::Ordered;
 use super::start::start;
-use super::{Affinities, Embedding, Neighbours, Recall, TsneConfig};
+use super::{Affinities, Embedding, Neighbours, Objective, Recall, TsneConfig};
 use crate::Philox;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
@@ -44,7 +45,8 @@ pub struct Progress {
     /// The longest side of the box around the layout.
     pub span: f64,
     /// How much the divergence fell in an iteration since the check before, in nats; below 0 where
-    /// it rose, none at the first check.
+    /// it rose; none at the first check, and at that after a change of perplexities or degrees of
+    /// freedom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fall: Option<f64>,
 }
@@ -69,6 +71,10 @@ pub struct TsneTrainer {
     philox: Philox,
     rows: Option<Known>,
     affinities: Affinities,
+    /// What the affinities and the step are made for.
+    objective: Objective,
+    /// Those of the affinities, where others may be made of them.
+    neighbours: Option<Neighbours>,
     /// The points in the order that the descent takes them in, as are state and forces.
     points: Ordered,
     state: LayoutState,
@@ -88,11 +94,12 @@ pub struct TsneTrainer {
 
 impl TsneConfig {
     /// Whether the descent ends at this check, before its last iteration, because the layout hardly
-    /// moves any more, or hardly becomes better.
+    /// moves any more, or hardly becomes better; it never does before its last change.
     pub fn is_at_end(&self, progress: &Progress) -> bool {
         let is_flat = progress.gradient_norm <= self.gradient_tolerance;
         let falls_little = self.stop_below.zip(progress.fall).is_some_and(|(least, fall)| fall < least);
-        progress.iteration > self.early_iterations && (is_flat || falls_little)
+        let is_last = self.changes.iter().all(|change| change.iteration < progress.iteration);
+        progress.iteration > self.early_iterations && is_last && (is_flat || falls_little)
     }
 }
 
@@ -176,6 +183,7 @@ impl TsneTrainer {
         changed: &[String],
     ) -> Result<Self> {
         let (n, k) = neighbours.indices.dims2()?;
+        config.check_perplexities_of_changes(k)?;
         let lowered = match config.largest_perplexity() > k as f64 {
             true => config.lowered_to((k as f64 / 3.).max(1.)),
             false => config.clone(),
@@ -201,17 +209,22 @@ impl TsneTrainer {
         drop(p);
         let n = affinities.n();
         let layout = timed(&mut seconds.start, &device, || start(&config, philox, n, read, &device))?;
-        Self::at(config, philox, affinities, &layout, seconds)
+        let kept = config.keeps_neighbours().then(|| neighbours.clone());
+        Ok(Self { neighbours: kept, ..Self::at(config, philox, affinities, &layout, seconds)? })
     }
 
     /// A run over affinities that were made elsewhere, from a first layout, f32 `[n, n_dims]`. The
     /// embedding cannot take new rows.
     ///
     /// # Errors
-    /// When the configuration is out of range, the layout does not fit, or memory is short.
+    /// When the configuration is out of range or changes perplexities, the layout does not fit, or
+    /// memory is short.
     pub fn from_affinities(config: TsneConfig, affinities: Affinities, layout: &Tensor) -> Result<Self> {
         config.validate()?;
-        Self::at(config, Philox::new(0, 0), affinities, layout, StageSeconds::default())
+        let config = TsneConfig { keep_neighbours: false, ..config };
+        let run = Self::at(config, Philox::new(0, 0), affinities, layout, StageSeconds::default())?;
+        run.check_neighbours_for(&run.config)?;
+        Ok(run)
     }
 
     fn at(
@@ -233,6 +246,8 @@ impl TsneTrainer {
         let state = LayoutState::new(&layout.contiguous()?)?;
         let total = Tensor::zeros(1, DType::F64, layout.device())?;
         Ok(Self {
+            objective: config.objective_after(0),
+            neighbours: None,
             config,
             philox,
             rows: None,
@@ -264,9 +279,10 @@ impl TsneTrainer {
                 self.iteration
             )
         }
-        let Self { config, philox, rows, affinities, seconds, recall, nearest, notes, .. } = self;
+        let Self { config, philox, rows, affinities, neighbours, seconds, recall, nearest, notes, .. } = self;
         let layout = layout.to_device(affinities.offsets.device())?.to_dtype(DType::F32)?;
-        Ok(Self { rows, recall, nearest, notes, ..Self::at(config, philox, affinities, &layout, seconds)? })
+        let run = Self::at(config, philox, affinities, &layout, seconds)?;
+        Ok(Self { rows, neighbours, recall, nearest, notes, ..run })
     }
 
     /// A copy of the layout as it is, f32 `[n, n_dims]`.
@@ -288,7 +304,7 @@ impl TsneTrainer {
         Ok(Self { rows: Some(Known::Prepared(rows.clone())), ..self })
     }
 
-    /// The symmetric affinities of the rows.
+    /// The symmetric affinities of the rows, as they are now.
     pub fn affinities(&self) -> &Affinities {
         &self.affinities
     }
@@ -298,7 +314,7 @@ impl TsneTrainer {
         self.iteration
     }
 
-    /// The settings.
+    /// The settings, with all changes so far.
     pub fn config(&self) -> &TsneConfig {
         &self.config
     }
@@ -342,7 +358,7 @@ impl Trainer for TsneTrainer {
     }
 
     fn model(&self) -> Result<Embedding> {
-        Embedding::of(self.config.clone(), self.layout()?, self.rows.clone())
+        Embedding::of(self.config_of_layout()?, self.layout()?, self.rows.clone())
     }
 
     fn device(&self) -> &Device {
@@ -356,8 +372,8 @@ impl Trainer for TsneTrainer {
 }
 
 impl FullBatchTrainer for TsneTrainer {
-    /// The iterations up to the next look: every 50, at the start of a phase every 25, and at the
-    /// end of each phase. None when all are made, the gradient is small enough, or the divergence
+    /// The iterations up to the next look: every 50, at the start of a phase and after a change every
+    /// 25, at each change, and at the end of each phase. None when all are made, the gradient is small enough, or the divergence
     /// falls too little. Fails when the
     /// layout becomes infinite or NaN; the message names the iteration.
     fn step(&mut self) -> Result<Option<Progress>> {

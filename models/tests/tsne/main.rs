@@ -1,6 +1,7 @@
 //! t-SNE as a model: what is refused, how it learns, how new rows find their places, and the
 //! measures by hand.
 mod affinity;
+mod changes;
 mod measures;
 mod neighbours;
 
