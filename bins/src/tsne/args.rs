@@ -139,7 +139,8 @@ pub struct Settings {
     /// iterations. May be given several times: --change 250:exaggeration=4 --change 500:perplexity=10.
     #[arg(long, value_name = "ITERATION:NAME=VALUE,...")]
     pub change: Vec<ChangeArg>,
-    /// Start of training. The initial layout; with --neighbours-from it is random.
+    /// Start of training. The initial layout; with --neighbours-from it is random in
+    /// place of pca.
     #[arg(long, value_enum, default_value_t)]
     pub start: StartArg,
     /// What to start from. A file of the initial layout, in place of --start: .npy, .csv or
@@ -200,6 +201,7 @@ impl Settings {
             start: match self.start {
                 StartArg::Pca => Start::Pca,
                 StartArg::Random => Start::Random,
+                StartArg::Spectral => Start::Spectral,
             },
             gradient_tolerance: self.gradient_tolerance,
             preparation,

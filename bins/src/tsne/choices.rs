@@ -17,6 +17,8 @@ pub enum StartArg {
     Pca,
     /// Drawn at random.
     Random,
+    /// The directions in which a random walk over the affinities mixes slowest.
+    Spectral,
 }
 
 /// A kind of affinities.

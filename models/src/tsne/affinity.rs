@@ -6,7 +6,7 @@
 //! fixed width  p_j|i = exp(−d_ij² / 2σ²) / Σ_l exp(−d_il² / 2σ²)
 //! ```
 use super::{Affinities, Neighbours, TsneConfig};
-use candle::{D, DType, Result, Tensor};
+use candle::{D, DType, Device, Result, Tensor};
 use chandlery_ops::arrays::elementwise::{add, clamp, div, exp, mul, sub};
 use chandlery_ops::tsne::{perplexity_search, symmetrize};
 use serde::{Deserialize, Serialize};
@@ -70,4 +70,25 @@ fn fixed_width(distances: &Tensor, width: f64) -> Result<Tensor> {
         p.slice_set(&block.to_dtype(DType::F32)?, 0, first)?;
     }
     Ok(p)
+}
+
+/// Refuses a graph with rows or columns out of range.
+pub(super) fn check_graph(affinities: &Affinities) -> Result<()> {
+    let offsets = affinities.offsets.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
+    let columns = affinities.columns.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
+    let n_edges = columns.len();
+    let ends = offsets.first() == Some(&0) && offsets.last().is_some_and(|&end| end as usize == n_edges);
+    if !ends || !offsets.is_sorted() {
+        candle::bail!("offsets of its affinities must ascend from 0 to {n_edges}")
+    }
+    if let Some(wrong) = columns.iter().find(|&&j| j as usize + 1 >= offsets.len()) {
+        candle::bail!("columns of its affinities must be below {}, got {wrong}", offsets.len() - 1)
+    }
+    if affinities.values.dims() != [n_edges] {
+        candle::bail!(
+            "values of its affinities must have shape [{n_edges}], got {:?}",
+            affinities.values.dims()
+        )
+    }
+    Ok(())
 }

@@ -42,6 +42,9 @@ pub enum Start {
     Pca,
     /// Normal with a standard deviation of 1e-4.
     Random,
+    /// The directions in which a random walk over the affinities mixes slowest, scaled to a standard
+    /// deviation of 1e-4; needs no rows. See [`spectral_layout`](super::spectral_layout).
+    Spectral,
 }
 
 /// How a layout is found, and what an [`Embedding`](super::Embedding) holds as the content of

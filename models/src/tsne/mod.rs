@@ -69,6 +69,7 @@ mod memory;
 mod neighbours;
 mod order;
 mod run;
+mod spectral;
 mod start;
 mod transform;
 mod transform_config;
@@ -82,6 +83,7 @@ pub use embedding::Embedding;
 pub use given::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};
 pub use memory::MemoryNeeds;
 pub use run::{Progress, StageSeconds, TsneTrainer};
+pub use spectral::spectral_layout;
 pub use transform_config::TransformConfig;
 
 use crate::{FullBatchTrainer, Philox, Trainer};
@@ -108,7 +110,7 @@ enum Draw {
     Ties,
     /// The rows among which those are looked for.
     Candidates,
-    /// The first directions of the search for principal components.
+    /// The first directions of the search for principal components, or for those of a random walk.
     Directions,
     /// Coordinates of the first layout.
     Start,

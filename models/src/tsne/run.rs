@@ -147,7 +147,8 @@ impl TsneTrainer {
     /// say what was changed. Perplexities above the number of neighbours that are left are lowered
     /// to a third of it, but not below 1.
     ///
-    /// It begins at random, and the embedding cannot take new rows.
+    /// It begins at random, or with [`Start::Spectral`](super::Start::Spectral), and the embedding
+    /// cannot take new rows.
     ///
     /// # Errors
     /// When the configuration does not fit, there is something that is no neighbour or no distance
@@ -207,8 +208,7 @@ impl TsneTrainer {
         let p = timed(&mut seconds.perplexity, &device, || conditional_of(&config, neighbours, unit))?;
         let affinities = timed(&mut seconds.symmetrisation, &device, || symmetrize(&neighbours.indices, &p))?;
         drop(p);
-        let n = affinities.n();
-        let layout = timed(&mut seconds.start, &device, || start(&config, philox, n, read, &device))?;
+        let layout = timed(&mut seconds.start, &device, || start(&config, philox, &affinities, read))?;
         let kept = config.keeps_neighbours().then(|| neighbours.clone());
         Ok(Self { neighbours: kept, ..Self::at(config, philox, affinities, &layout, seconds)? })
     }

@@ -4,6 +4,7 @@ mod affinity;
 mod changes;
 mod measures;
 mod neighbours;
+mod spectral;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneTrainer, measure};

@@ -1,4 +1,5 @@
 //! Checkpoints of a descent.
+use super::super::affinity::check_graph;
 use super::super::embedding::{Known, named};
 use super::super::{Affinities, Neighbours, Recall, TsneConfig};
 use super::{Progress, StageSeconds, TsneTrainer};
@@ -132,27 +133,6 @@ fn check_order(order: &Tensor, n: usize) -> Result<()> {
     sorted.sort_unstable();
     if sorted.len() != n || (0..).zip(&sorted).any(|(i, &j)| i != j) {
         candle::bail!("its order must hold each of {n} points once")
-    }
-    Ok(())
-}
-
-/// Refuses a graph with rows or columns out of range, which a damaged file may hold.
-fn check_graph(affinities: &Affinities) -> Result<()> {
-    let offsets = affinities.offsets.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
-    let columns = affinities.columns.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
-    let n_edges = columns.len();
-    let ends = offsets.first() == Some(&0) && offsets.last().is_some_and(|&end| end as usize == n_edges);
-    if !ends || !offsets.is_sorted() {
-        candle::bail!("offsets of its affinities must ascend from 0 to {n_edges}")
-    }
-    if let Some(wrong) = columns.iter().find(|&&j| j as usize + 1 >= offsets.len()) {
-        candle::bail!("columns of its affinities must be below {}, got {wrong}", offsets.len() - 1)
-    }
-    if affinities.values.dims() != [n_edges] {
-        candle::bail!(
-            "values of its affinities must have shape [{n_edges}], got {:?}",
-            affinities.values.dims()
-        )
     }
     Ok(())
 }
