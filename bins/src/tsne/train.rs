@@ -51,8 +51,9 @@ impl Run for Train {
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut asked = Asked::<Train>::new(&args.session, || {
         let iterations = args.iterations.unwrap_or(args.settings.iterations);
-        args.settings.check()?;
-        Ok((OfRows { data: args.data.clone() }, Settings { iterations, ..args.settings.clone() }))
+        let settings = Settings { iterations, ..args.settings.clone() };
+        settings.check()?;
+        Ok((OfRows { data: args.data.clone() }, settings))
     })?;
     asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
     let centre = asked.settings.takes_centre().then(Centre::default);
