@@ -77,8 +77,7 @@ impl NewValues {
         if perplexities.is_empty() || perplexities.len() > 8 {
             candle::bail!("{OP}: there must be 1 to 8 perplexities, got {}", perplexities.len())
         }
-        let each = perplexities.iter();
-        each.map(|&p| range(OP, "perplexity", p, "at least 1", |x| x >= 1.)).collect()
+        perplexities.iter().try_for_each(|&p| range(OP, "perplexity", p, "at least 1", |x| x >= 1.))
     }
 
     /// Whether the divergence is of something else.

@@ -10,6 +10,7 @@
 //! subspace iteration with a Chebyshev polynomial that is small on `[−1, μ]`, `μ` the least of the
 //! values in the subspace (Zhou, Saad, Tiago and Chelikowsky, "Self-consistent-field calculations
 //! using Chebyshev-filtered subspace iteration", 2006); of few points from a dense solver.
+#![expect(clippy::needless_range_loop, reason = "a direction is an index into several arrays of one length")]
 use super::affinity::check_graph;
 use super::start::{SPREAD, upright};
 use super::{Affinities, Draw};

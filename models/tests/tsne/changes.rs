@@ -63,7 +63,7 @@ fn a_schedule_and_the_same_changes_by_callback_come_to_the_same_bits() -> Result
             let want = rest(&mut scheduled)?;
             let mut run = TsneTrainer::new(plain.clone(), PLACE, &rows)?;
             let mut seen = vec![];
-            let mut apply = |run: &mut TsneTrainer| {
+            let apply = |run: &mut TsneTrainer| {
                 let now = changes.iter().filter(|change| change.iteration == run.iteration());
                 now.map(|change| change.to.clone())
                     .collect::<Vec<_>>()

@@ -185,7 +185,8 @@ fn graphs_in_pieces_and_of_few_points_have_coordinates_that_differ() -> Result<(
 fn the_bits_are_those_of_any_number_of_threads() -> Result<()> {
     let graph = of_rows(&normal((9000, 3), &CPU, Philox::new(82, 7))?, 3.)?;
     let on = |threads: usize| -> Result<Vec<Vec<f32>>> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+        let pool =
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(candle::Error::wrap)?;
         pool.install(|| spectral_layout(&graph, 2, Philox::new(82, 8)))?.to_vec2()
     };
     let one = on(1)?;
