@@ -1,5 +1,6 @@
 //! The command line of `tsne`.
-use super::choices::StartArg;
+use super::changes::ChangeArg;
+use super::choices::{AffinityArg, StartArg};
 use super::descent::DescentArgs;
 use crate::args::prepare::PrepareArgs;
 use crate::args::used::UseArgs;
@@ -7,7 +8,8 @@ use crate::choices::{MetricArg, SplitsArg};
 use crate::completions::CompletionsArgs;
 use crate::options::{Common, DataArgs, RowsArgs, above_zero, at_least_one, at_most_one, not_negative};
 use crate::session::SessionArgs;
-use chandlery::tsne::{Metric, Start, TransformConfig, TsneConfig};
+use anyhow::{Context, Result, ensure};
+use chandlery::tsne::{Affinity, Change, Metric, Start, TransformConfig, TsneConfig};
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{ImageShape, Preparation};
 use clap::{Args, Parser, Subcommand};
@@ -101,6 +103,11 @@ pub struct Settings {
     /// these are few. Several values, such as 10,50, average their affinities.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "30", value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
+    /// What the neighbours of a row weigh: perplexity, uniform or fixed-width=SIGMA. A Gaussian that
+    /// is as wide in each row as --perplexity says, all the same, or a Gaussian of the width SIGMA in
+    /// all rows, above 0, in the unit of distances between prepared rows.
+    #[arg(long, value_name = "KIND", default_value_t)]
+    pub affinity: AffinityArg,
     /// How rows are compared.
     #[arg(long, value_enum, default_value_t)]
     pub metric: MetricArg,
@@ -126,7 +133,14 @@ pub struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     pub descent: DescentArgs,
-    /// Start of training. The initial layout; with --neighbours-from it is random.
+    /// Change settings from an iteration on, counted from 0, the early ones included. Names are
+    /// exaggeration, learning-rate, momentum, degrees-of-freedom and perplexity (several with + between
+    /// them); a value lasts until the next change of the same name or to the end, also beyond the early
+    /// iterations. May be given several times: --change 250:exaggeration=4 --change 500:perplexity=10.
+    #[arg(long, value_name = "ITERATION:NAME=VALUE,...")]
+    pub change: Vec<ChangeArg>,
+    /// Start of training. The initial layout; with --neighbours-from it is random in
+    /// place of pca.
     #[arg(long, value_enum, default_value_t)]
     pub start: StartArg,
     /// What to start from. A file of the initial layout, in place of --start: .npy, .csv or
@@ -173,9 +187,13 @@ impl Settings {
     /// The same as the library takes it.
     pub fn config(&self, preparation: Preparation, image: Option<ImageShape>) -> TsneConfig {
         let (first, further) = self.perplexity.split_first().unwrap_or((&30., &[]));
+        let mut changes: Vec<Change> = self.change.iter().map(|change| change.0.clone()).collect();
+        changes.sort_by_key(|change| change.iteration);
         TsneConfig {
             perplexity: *first,
             further_perplexities: further.to_vec(),
+            affinity: self.affinity.0,
+            changes,
             metric: self.metric.0,
             neighbours: self.neighbours,
             approximate: self.search.approximate,
@@ -183,6 +201,7 @@ impl Settings {
             start: match self.start {
                 StartArg::Pca => Start::Pca,
                 StartArg::Random => Start::Random,
+                StartArg::Spectral => Start::Spectral,
             },
             gradient_tolerance: self.gradient_tolerance,
             preparation,
@@ -192,10 +211,30 @@ impl Settings {
         }
     }
 
+    /// Refuses a perplexity that nothing has, and a change that is never made.
+    pub fn check(&self) -> Result<()> {
+        let n = self.descent.early_iterations + self.iterations;
+        for ChangeArg(Change { iteration, to }) in &self.change {
+            ensure!(*iteration < n, "--change: must be at an iteration below {n}, got {iteration}");
+            check_affinity(to.perplexities.as_ref(), self.affinity).context("--change")?;
+        }
+        let is_default = self.perplexity == [TsneConfig::default().perplexity];
+        check_affinity((!is_default).then_some(&self.perplexity), self.affinity)
+    }
+
     /// Whether rows without the means of their columns have the same layout.
     pub fn takes_centre(&self) -> bool {
         takes_centre(self.metric.0, self.prepare.steps())
     }
+}
+
+/// Refuses perplexities beside a kind of affinities that has none.
+pub fn check_affinity(perplexity: Option<&Vec<f64>>, affinity: AffinityArg) -> Result<()> {
+    ensure!(
+        perplexity.is_none() || affinity.0 == Affinity::Perplexity,
+        "--perplexity: --affinity {affinity} has none; say how many neighbours have an affinity by --neighbours"
+    );
+    Ok(())
 }
 
 /// Whether rows that are prepared and compared so may first lose the means of their columns.
@@ -297,6 +336,10 @@ pub struct EvaluateArgs {
     /// folder of a run, else 30.
     #[arg(long, value_name = "P,...", value_delimiter = ',', value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
+    /// What the neighbours of a row weigh: perplexity, uniform or fixed-width=SIGMA. Default: as in
+    /// the run if LAYOUT is the folder of a run, else perplexity.
+    #[arg(long, value_name = "KIND")]
+    pub affinity: Option<AffinityArg>,
     /// Number of neighbours of each row. So many get an affinity; default: as in the run if LAYOUT
     /// is the folder of a run, else three times the largest perplexity.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -371,7 +414,7 @@ pub struct NeighboursArgs {
     pub common: Common,
 }
 
-fn one_or_more(text: &str) -> Result<f64, String> {
+pub(super) fn one_or_more(text: &str) -> std::result::Result<f64, String> {
     above_zero(text).ok().filter(|&x| x >= 1.).ok_or_else(|| "must be a number of at least 1".to_owned())
 }
 
@@ -380,7 +423,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
+    fn parse(flags: &[&str]) -> std::result::Result<Cli, clap::Error> {
         crate::session::args::parse(["tsne"].iter().chain(flags))
     }
 

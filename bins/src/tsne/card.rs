@@ -1,6 +1,7 @@
 //! The model card of a run.
 use super::args::Settings;
-use super::figures::words_of_list;
+use super::changes::words_of_change;
+use super::choices::words_of_affinity;
 use super::rows::Rows;
 use crate::choices::name_of;
 use crate::session::{Card, Picture};
@@ -32,6 +33,8 @@ pub fn of<'a>(
         true => "",
         false => ", less `centre` of config.json, subtracted in f64",
     };
+    let changes = embedding.config().changes.iter().filter(|change| change.iteration < iterations);
+    let changes: String = changes.map(|change| format!("; {}", words_of_change(change))).collect();
     let scale = rows.scale(&embedding.config().preparation)?;
     let mut results = String::from("| figure | value |\n|---|---|\n");
     for (name, value) in figures {
@@ -48,8 +51,8 @@ pub fn of<'a>(
             rows.words()
         ),
         settings: format!(
-            "perplexity {}, {} distance, {iterations} iterations, early exaggeration {}",
-            words_of_list(&embedding.config().perplexities()),
+            "{}, {} distance, {iterations} iterations, early exaggeration {}{changes}",
+            words_of_affinity(embedding.config(), n),
             name_of(&settings.metric),
             settings.descent.early_exaggeration
         ),

@@ -1,5 +1,6 @@
 //! The command `evaluate`: measures of a layout, made by this or any other program.
-use super::args::{EvaluateArgs, Settings, takes_centre};
+use super::args::{EvaluateArgs, Settings, check_affinity, takes_centre};
+use super::choices::{AffinityArg, perplexity_of, words_of_affinity};
 use super::figures::{divergence, fields, figures_of, measured, words_of_list};
 use super::rows::{Rows, of_run, read_layout};
 use super::{given, streams};
@@ -9,7 +10,7 @@ use crate::report::{Outcome, Report};
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::tsne::measure::{Estimate, Searched};
-use chandlery::tsne::{Embedding, Neighbours, TsneConfig, TsneTrainer};
+use chandlery::tsne::{Affinity, Embedding, Neighbours, TsneConfig, TsneTrainer};
 use chandlery::{LoadOptions, Model, Philox};
 use chandlery_datasets::{Centre, count};
 use serde_json::json;
@@ -17,6 +18,8 @@ use serde_json::json;
 /// Prints the measures.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
+    let perplexity = Some(&args.perplexity).filter(|perplexity| !perplexity.is_empty());
+    check_affinity(perplexity, args.affinity.unwrap_or_default())?;
     let device = args.common.open_device()?;
     let of_run = of_run(&args.layout, &args.data)?;
     let made = made(args)?;
@@ -33,13 +36,13 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let run = of_run.as_ref().filter(|_| is_as_made);
     let kl = || kl(&read, &layout, &config, philox, run);
     let (kl, measures) = measured(kl, || Ok(read.clone()), rows.labels.as_deref(), &layout, config.metric)?;
-    let perplexity = words_of_list(&config.perplexities());
     if config.perplexities() != asked.perplexities() {
-        let asked = words_of_list(&asked.perplexities());
+        let (asked, perplexity) =
+            (words_of_list(&asked.perplexities()), words_of_list(&config.perplexities()));
         let rows = count(rows.n(), "row");
         report.line(&format!("note: perplexity {asked} was lowered to {perplexity} for {rows}"))?;
     }
-    report.line(&format!("{} at perplexity {perplexity}", count(rows.n(), "row")))?;
+    report.line(&format!("{} at {}", count(rows.n(), "row"), words_of_affinity(&config, rows.n())))?;
     for (name, value) in figures_of(Some(kl), &measures) {
         report.line(&format!("{name} {value}"))?;
     }
@@ -49,10 +52,8 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         "n_samples": rows.n(),
         "n_dims": layout.dim(1)?,
         "metric": metric,
-        "perplexity": match &config.perplexities()[..] {
-            &[one] => json!(one),
-            several => json!(several),
-        },
+        "affinity": config.affinity,
+        "perplexity": perplexity_of(&config),
     });
     results.as_object_mut().into_iter().for_each(|results| results.extend(fields(Some(kl), &measures)));
     report.finish(results)?;
@@ -104,10 +105,14 @@ fn config(
     if let Some(metric) = args.metric {
         config.metric = metric.0;
     }
+    if let Some(AffinityArg(affinity)) = args.affinity {
+        config.affinity = affinity;
+    }
     if let Some((first, further)) = args.perplexity.split_first() {
+        config.affinity = Affinity::Perplexity;
         (config.perplexity, config.further_perplexities) = (*first, further.to_vec());
-        // Those of the run belong to its perplexity.
-        config.neighbours = None;
+        // Those of the run belong to its perplexities.
+        (config.neighbours, config.changes) = (None, vec![]);
     }
     if args.neighbours.is_some() {
         config.neighbours = args.neighbours;
@@ -138,7 +143,7 @@ fn kl(
         let given = given::neighbours(indices.as_ref(), distances.as_ref(), read.dim(0)?);
         let given = given.context("the neighbours of this run; search others with --neighbours")?;
         let config = TsneConfig { preparation: Default::default(), ..config.clone() };
-        let run = TsneTrainer::from_neighbours(config, philox, &given.to_device(layout.device())?)?;
+        let run = TsneTrainer::from_checked(config, philox, &given, layout.device())?;
         return Ok((divergence(run.affinities(), layout, run.config().degrees_of_freedom)?, None));
     }
     let Searched { affinities, nearest } = Searched::new(read, config, philox).context("the divergence")?;

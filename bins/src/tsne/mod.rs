@@ -3,7 +3,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`args`], [`descent`] | the command line |
-//! | `choices` | the names of starts |
+//! | `changes` | changes on the way |
+//! | `choices` | the names of starts and affinities |
 //! | `rows` | the rows that are laid out |
 //! | `train` | the command `train` |
 //! | `transform`, `evaluate`, `draw`, `neighbours` | the other commands |
@@ -13,6 +14,7 @@
 //! | `card` | the model card |
 pub mod args;
 mod card;
+mod changes;
 mod choices;
 pub mod descent;
 mod draw;

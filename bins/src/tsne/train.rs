@@ -1,6 +1,7 @@
 //! The command `train`: a layout of all rows.
 use super::args::{Settings, TrainArgs};
-use super::figures::{divergence, fields, figures_of, measured, words_of_list, words_of_recall};
+use super::choices::{perplexity_of, words_of_affinity};
+use super::figures::{divergence, fields, figures_of, measured, words_of_recall};
 use super::history::History;
 use super::output::{Drawn, Shown, both};
 use super::rows::{Rows, read_layout};
@@ -50,7 +51,9 @@ impl Run for Train {
 pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let mut asked = Asked::<Train>::new(&args.session, || {
         let iterations = args.iterations.unwrap_or(args.settings.iterations);
-        Ok((OfRows { data: args.data.clone() }, Settings { iterations, ..args.settings.clone() }))
+        let settings = Settings { iterations, ..args.settings.clone() };
+        settings.check()?;
+        Ok((OfRows { data: args.data.clone() }, settings))
     })?;
     asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
     let centre = asked.settings.takes_centre().then(Centre::default);
@@ -101,7 +104,7 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneTraine
                 .for_each(|text| note(&format!("--neighbours-from {}: {text}", indices.display())));
             // What is done to rows matters to rows alone.
             let config = settings.config(Preparation::default(), None);
-            TsneTrainer::from_neighbours(config, philox, &given.to_device(device)?)?
+            TsneTrainer::from_checked(config, philox, &given, device)?
         }
         _ => {
             let preparation = rows.preparation(settings.prepare.steps(), settings.seed)?;
@@ -177,8 +180,8 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     figures.push(("layout in".to_owned(), seconds(layout_seconds)));
     let words: Vec<String> = figures.iter().map(|(name, value)| format!("{name} {value}")).collect();
     run.report.line(&words.join(", "))?;
-    let perplexity = words_of_list(&made.config().perplexities());
-    let of_data = [("rows", rows.n().to_string()), ("perplexity", perplexity)];
+    let affinities = words_of_affinity(embedding.config(), rows.n());
+    let of_data = [("rows", rows.n().to_string()), ("affinities", affinities)];
     figures.splice(0..0, of_data.map(|(name, value)| (name.to_owned(), value)));
     let pictures = draw(run, classes, drawn, &figures)?;
     let iterations = last.map_or(0, |line| line.progress.iteration);
@@ -186,6 +189,8 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
         "data": rows.name,
         "n_rows": rows.n(),
         "n_dims": settings.descent.dims,
+        "affinity": embedding.config().affinity,
+        "perplexity": perplexity_of(embedding.config()),
         "method": embedding.config().method_for(rows.n(), run.device.is_cuda()),
         "iterations": iterations,
         "span": last.map(|line| line.progress.span),
@@ -204,7 +209,8 @@ fn embedding_of(made: &TsneTrainer, rows: &Rows, settings: &Settings) -> Result<
     if settings.neighbours_from.is_none() {
         return Ok(made.model()?);
     }
-    let config = TsneConfig { image: rows.image, centre: rows.centre.clone(), ..made.config().clone() };
+    let config =
+        TsneConfig { image: rows.image, centre: rows.centre.clone(), ..made.model()?.config().clone() };
     Ok(Embedding::from_tensors(config, made.layout()?, rows.raw().cloned())?)
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 #[path = "../common/mod.rs"]
 mod common;
+mod descents;
 mod draw;
 mod edges;
 mod given;

@@ -1,4 +1,5 @@
 //! What a run of t-SNE is told.
+use super::{Affinity, Change};
 use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, prepared};
 use candle::{DType, Device, Result, Tensor};
@@ -41,6 +42,9 @@ pub enum Start {
     Pca,
     /// Normal with a standard deviation of 1e-4.
     Random,
+    /// The directions in which a random walk over the affinities mixes slowest, scaled to a standard
+    /// deviation of 1e-4; needs no rows. See [`spectral_layout`](super::spectral_layout).
+    Spectral,
 }
 
 /// How a layout is found, and what an [`Embedding`](super::Embedding) holds as the content of
@@ -61,6 +65,11 @@ pub struct TsneConfig {
     /// few rows lowers it to a third of a row's neighbours, `(n − 1) / 3`, but not below 1
     /// ([`lowered`](Self::lowered)).
     pub perplexity: f64,
+    /// What the affinities of neighbours are. Default the Gaussians of
+    /// [`perplexity`](Self::perplexity); with the others a perplexity only says how many neighbours
+    /// there are where [`neighbours`](Self::neighbours) does not.
+    #[serde(skip_serializing_if = "is_default")]
+    pub affinity: Affinity,
     /// More perplexities, whose affinities are averaged with those of
     /// [`perplexity`](Self::perplexity): small ones show local, large ones global structure. At
     /// most 7. Default none.
@@ -68,8 +77,8 @@ pub struct TsneConfig {
     /// How rows are compared. Default Euclidean.
     #[serde(with = "StoredMetric")]
     pub metric: Metric,
-    /// Neighbours of each row that get an affinity, at least the largest perplexity. Default three
-    /// times the largest perplexity.
+    /// Neighbours of each row that get an affinity, at least the largest perplexity where affinities
+    /// are of perplexities. Default three times the largest perplexity.
     pub neighbours: Option<usize>,
     /// Whether neighbours may be searched in the nearest cells of rows only. Default: with more than
     /// 150,000 rows.
@@ -110,6 +119,14 @@ pub struct TsneConfig {
     /// (2019), who does not say how large it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push_back: Option<f32>,
+    /// What changes on the way, in the order of the iterations. Default nothing.
+    #[serde(skip_serializing_if = "is_default")]
+    pub changes: Vec<Change>,
+    /// Whether a run keeps its neighbours, 8 bytes each, and writes them into checkpoints, so that
+    /// [`TsneTrainer::change`](super::TsneTrainer::change) may change perplexities; it does where
+    /// [`changes`](Self::changes) have perplexities. Default false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub keep_neighbours: bool,
     /// Where points begin. Default PCA.
     pub start: Start,
     /// The descent ends when the norm of the gradient is at most this; at least 0. Default 1e-7.
@@ -152,6 +169,7 @@ impl Default for TsneConfig {
         Self {
             n_dims: 2,
             perplexity: 30.,
+            affinity: Affinity::default(),
             further_perplexities: vec![],
             metric: Metric::Euclidean,
             neighbours: None,
@@ -169,6 +187,8 @@ impl Default for TsneConfig {
             momentum: 0.8,
             degrees_of_freedom: 1.,
             push_back: None,
+            changes: vec![],
+            keep_neighbours: false,
             start: Start::default(),
             gradient_tolerance: 1e-7,
             stop_below: None,
@@ -184,6 +204,9 @@ impl Default for TsneConfig {
 pub(super) struct Phase {
     pub exaggeration: f64,
     pub momentum: f64,
+    pub learning_rate: Option<f64>,
+    /// The iteration that it begins with.
+    pub begin: usize,
     /// The iteration that it ends before.
     pub end: usize,
 }
@@ -205,6 +228,9 @@ impl TsneConfig {
                 self.further_perplexities.len()
             )
         }
+        if let Affinity::FixedWidth(width) = self.affinity {
+            range(OP, "fixed width of the affinity", width, "above 0", |x| x > 0.)?;
+        }
         at_least_one(OP, "neighbours", self.neighbours.unwrap_or(1))?;
         range(OP, "recall", self.recall, "above 0 and at most 1", |x| x > 0. && x <= 1.)?;
         if self.n_dims == 3 && self.method == Some(Method::Fft) {
@@ -221,7 +247,8 @@ impl TsneConfig {
         range(OP, "push_back", self.push_back.unwrap_or(1.).into(), "above 0", |x| x > 0.)?;
         range(OP, "gradient_tolerance", self.gradient_tolerance, "at least 0", |x| x >= 0.)?;
         range(OP, "stop_below", self.stop_below.unwrap_or(1.), "above 0", |x| x > 0.)?;
-        at_least_one(OP, "iterations in all", self.iterations_in_all())
+        at_least_one(OP, "iterations in all", self.iterations_in_all())?;
+        self.check_changes()
     }
 
     /// Refuses rows whose number or width do not fit.
@@ -236,15 +263,13 @@ impl TsneConfig {
         if n < 2 {
             candle::bail!("{OP}: rows must be at least 2, got {n}")
         }
-        let largest = self.largest_perplexity();
-        match self.neighbours {
-            Some(k) if k >= n || (k as f64) < largest => candle::bail!(
-                "{OP}: neighbours must be in {}..={} for {n} rows at perplexity {}, got {k}",
-                largest.ceil(),
-                n - 1,
-                rounded(largest)
-            ),
-            _ => {}
+        let least = self.least_neighbours();
+        if let Some(k) = self.neighbours.filter(|k| !(least..n).contains(k)) {
+            let at = match self.affinity {
+                Affinity::Perplexity => format!(" at perplexity {}", rounded(self.largest_perplexity())),
+                _ => String::new(),
+            };
+            candle::bail!("{OP}: neighbours must be in {least}..={} for {n} rows{at}, got {k}", n - 1)
         }
         let k = self.neighbours_of(n);
         if n.saturating_mul(k) > MOST_EDGES {
@@ -257,9 +282,18 @@ impl TsneConfig {
         Ok(())
     }
 
+    /// The fewest neighbours that a row must have.
+    pub(super) fn least_neighbours(&self) -> usize {
+        match self.affinity {
+            Affinity::Perplexity => self.largest_perplexity().ceil() as usize,
+            Affinity::Uniform | Affinity::FixedWidth(_) => 1,
+        }
+    }
+
     /// The same for `n` rows, with perplexities that these have: one above a third of a row's
     /// neighbours, `(n − 1) / 3`, is lowered to that, but not below 1. Every run does so first;
-    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) says it.
+    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) says it. Affinities of another kind have no
+    /// perplexity, and nothing is lowered.
     ///
     /// ```
     /// # use chandlery::tsne::TsneConfig;
@@ -273,9 +307,13 @@ impl TsneConfig {
 
     /// The same for perplexities of at most `most`.
     pub(super) fn lowered_to(&self, most: f64) -> Self {
+        if self.affinity != Affinity::Perplexity {
+            return self.clone();
+        }
         Self {
             perplexity: self.perplexity.min(most),
             further_perplexities: self.further_perplexities.iter().map(|p| p.min(most)).collect(),
+            changes: self.changes.iter().map(|change| change.lowered_to(most)).collect(),
             ..self.clone()
         }
     }
@@ -296,13 +334,19 @@ impl TsneConfig {
         self.approximate.unwrap_or(n > MOST_EXACT)
     }
 
-    /// All perplexities.
+    /// All perplexities that affinities begin with.
     pub fn perplexities(&self) -> Vec<f64> {
         std::iter::once(self.perplexity).chain(self.further_perplexities.iter().copied()).collect()
     }
 
+    /// Those of changes too.
+    fn perplexities_in_all(&self) -> Vec<f64> {
+        let of_changes = self.changes.iter().flat_map(|change| change.to.perplexities.iter().flatten());
+        self.perplexities().iter().chain(of_changes).copied().collect()
+    }
+
     pub(super) fn largest_perplexity(&self) -> f64 {
-        self.perplexities().into_iter().fold(1., f64::max)
+        self.perplexities_in_all().into_iter().fold(1., f64::max)
     }
 
     /// Iterations of the whole descent.
@@ -310,19 +354,18 @@ impl TsneConfig {
         self.early_iterations + self.iterations
     }
 
-    /// The part that `iteration` belongs to.
+    /// The part that `iteration` belongs to, with what changes have set.
     pub(super) fn phase(&self, iteration: usize) -> Phase {
-        match iteration < self.early_iterations {
-            true => Phase {
-                exaggeration: self.early_exaggeration,
-                momentum: self.early_momentum,
-                end: self.early_iterations,
-            },
-            false => Phase {
-                exaggeration: self.exaggeration,
-                momentum: self.momentum,
-                end: self.iterations_in_all(),
-            },
+        let (exaggeration, momentum, begin, end) = match iteration < self.early_iterations {
+            true => (self.early_exaggeration, self.early_momentum, 0, self.early_iterations),
+            false => (self.exaggeration, self.momentum, self.early_iterations, self.iterations_in_all()),
+        };
+        Phase {
+            exaggeration: self.changed(iteration, |to| to.exaggeration).unwrap_or(exaggeration),
+            momentum: self.changed(iteration, |to| to.momentum).unwrap_or(momentum),
+            learning_rate: self.changed(iteration, |to| to.learning_rate).or(self.learning_rate),
+            begin,
+            end,
         }
     }
 
@@ -366,6 +409,11 @@ impl TsneConfig {
     }
 }
 
+/// Whether a field has its default, with which files leave it out.
+fn is_default<T: Default + PartialEq>(field: &T) -> bool {
+    *field == T::default()
+}
+
 /// The largest perplexity for `n` rows.
 pub(super) fn largest_perplexity(n: usize) -> f64 {
     ((n.saturating_sub(1)) as f64 / 3.).max(1.)
@@ -378,8 +426,9 @@ pub(super) fn rounded(x: f64) -> f64 {
 
 /// A configuration whose perplexities were lowered for `what`, and that in words.
 pub(super) fn noted(asked: &TsneConfig, lowered: TsneConfig, what: &str) -> (TsneConfig, Vec<String>) {
-    let pairs = asked.perplexities().into_iter().zip(lowered.perplexities());
+    let pairs = asked.perplexities_in_all().into_iter().zip(lowered.perplexities_in_all());
     let note = |(from, to)| format!("perplexity {} was lowered to {} for {what}", rounded(from), rounded(to));
-    let notes = pairs.filter(|(from, to)| from > to).map(note).collect();
+    let mut notes: Vec<String> = pairs.filter(|(from, to)| from > to).map(note).collect();
+    notes.dedup();
     (lowered, notes)
 }

@@ -40,6 +40,8 @@ pub struct CheckedNeighbours {
     indices: Vec<u32>,
     distances: Vec<f32>,
     k: usize,
+    /// Distances are this times those that were given.
+    unit: f64,
     /// What was changed, in words, a sentence each.
     pub notes: Vec<String>,
 }
@@ -48,8 +50,8 @@ impl GivenNeighbours<'_> {
     /// Refuses what is no neighbour or no distance, and brings the rest into the form that a run
     /// takes: nearest first, and no row its own neighbour. Other programs give the row itself as
     /// its nearest; where any line has it, all lines become one shorter, and those without it lose
-    /// their farthest. Distances too large or small for f32 are scaled, all alike, which changes no
-    /// affinity.
+    /// their farthest. Distances too large or small for f32 are scaled, all alike
+    /// ([`CheckedNeighbours::unit`]), which changes no affinity of a perplexity.
     ///
     /// # Errors
     /// When there are not as many distances as indices, an index is negative or not below the
@@ -101,7 +103,8 @@ impl GivenNeighbours<'_> {
             _ if (1e-15..=1e30).contains(&largest) || largest == 0. => 1.,
             largest => (-largest.log2().ceil()).exp2(),
         };
-        let mut checked = CheckedNeighbours { indices: vec![], distances: vec![], k: kept, notes };
+        let mut checked =
+            CheckedNeighbours { indices: vec![], distances: vec![], k: kept, unit: scale, notes };
         let mut line: Vec<(f64, u32)> = vec![];
         for (i, (indices, distances)) in each() {
             line.clear();
@@ -165,6 +168,11 @@ impl CheckedNeighbours {
             indices: Tensor::from_slice(&self.indices, shape, device)?,
             distances: Tensor::from_slice(&self.distances, shape, device)?,
         })
+    }
+
+    /// What distances were multiplied by: a power of two, 1 where f32 holds them as they were given.
+    pub fn unit(&self) -> f64 {
+        self.unit
     }
 
     /// Checks those on a device.

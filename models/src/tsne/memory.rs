@@ -73,7 +73,8 @@ impl TsneConfig {
             Method::Fft => 24 * n + 130 * (MOST_NODES * MOST_NODES) as u64,
         };
         // The graph as it was made and in the order of the descent, and what moves the points.
-        let descent = 2 * 16 * n * k + 8 * 4 * n * dims + of_method + BLOCKS;
+        let kept = if self.keeps_neighbours() { 8 * n * k } else { 0 };
+        let descent = 2 * 16 * n * k + kept + 8 * 4 * n * dims + of_method + BLOCKS;
         MemoryNeeds { neighbours, affinities, descent }
     }
 
@@ -88,7 +89,7 @@ impl TsneConfig {
         }
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         let k = self.neighbours_of(n);
-        let least = self.perplexities().into_iter().fold(1., f64::max).ceil() as usize;
+        let least = self.least_neighbours();
         let fewer =
             if k > least { format!("fewer neighbours than {k} (at least {least}), ") } else { String::new() };
         let other = if on_gpu { ", or the CPU" } else { "" };

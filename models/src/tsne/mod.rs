@@ -9,6 +9,8 @@
 //! ∂KL/∂y_i = 4 Σ_j (p_ij − q_ij) (y_i − y_j) / (1 + |y_i − y_j|²/α)
 //! ```
 //!
+//! Other kinds of `p_j|i`, of which the rest is the same: [`Affinity`].
+//!
 //! | symbol | where | shape |
 //! |---|---|---|
 //! | `x` | prepared rows | `[n, n_features]` |
@@ -56,6 +58,8 @@
 //! assert!(distance(0, 1) < distance(0, 39));
 //! # Ok(()) }
 //! ```
+mod affinity;
+mod changes;
 mod config;
 mod distances;
 mod embedding;
@@ -65,16 +69,21 @@ mod memory;
 mod neighbours;
 mod order;
 mod run;
+mod spectral;
 mod start;
 mod transform;
 mod transform_config;
 
+pub use affinity::Affinity;
 pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours, Recall};
+use changes::Objective;
+pub use changes::{Change, NewValues};
 pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;
 pub use given::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};
 pub use memory::MemoryNeeds;
 pub use run::{Progress, StageSeconds, TsneTrainer};
+pub use spectral::spectral_layout;
 pub use transform_config::TransformConfig;
 
 use crate::{FullBatchTrainer, Philox, Trainer};
@@ -101,7 +110,7 @@ enum Draw {
     Ties,
     /// The rows among which those are looked for.
     Candidates,
-    /// The first directions of the search for principal components.
+    /// The first directions of the search for principal components, or for those of a random walk.
     Directions,
     /// Coordinates of the first layout.
     Start,

@@ -5,12 +5,12 @@
 //! others, and their numbers make structure. So one neighbour more than wanted is searched, and
 //! where the last two are equally far, each row draws among all that are.
 use super::distances::Distances;
-use super::{Affinities, Draw, Metric, Neighbours, TsneConfig};
+use super::{Draw, Metric, Neighbours, TsneConfig};
 use crate::Philox;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::elementwise::{abs, contiguous};
 use chandlery_ops::arrays::gather_rows;
-use chandlery_ops::tsne::{Recall, knn, knn_approximate, perplexity_search, symmetrize};
+use chandlery_ops::tsne::{Recall, knn, knn_approximate};
 use rayon::prelude::*;
 
 /// Rows that are drawn among: all where there are no more, else so many that are drawn anew for
@@ -50,11 +50,25 @@ pub(super) fn in_unit(rows: &Tensor, unit: Option<f64>) -> Result<Tensor> {
     }
 }
 
-/// The neighbours of prepared rows, f32 `[n, n_features]`, and how many of the nearest they are.
-/// Distances are in some unit, which changes no affinity.
-pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<(Neighbours, Recall)> {
+/// What a search finds.
+pub(super) struct Found {
+    pub neighbours: Neighbours,
+    /// How many of the nearest they are.
+    pub recall: Recall,
+    /// Distances are this times those of the rows.
+    pub unit: f64,
+}
+
+/// The neighbours of prepared rows, f32 `[n, n_features]`.
+pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<Found> {
+    let unit = unit_of(read, config.metric)?;
+    let (neighbours, recall) = search_near_1(config, philox, &in_unit(read, unit)?)?;
+    Ok(Found { neighbours, recall, unit: unit.unwrap_or(1.) })
+}
+
+/// The same for rows in a unit in which f32 holds their distances.
+fn search_near_1(config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<(Neighbours, Recall)> {
     let (n, metric) = (read.dim(0)?, config.metric);
-    let read = &in_unit(read, unit_of(read, metric)?)?;
     let k = config.neighbours_of(n);
     let more = if k + 1 < n && !(read.device().is_cuda() && k >= MOST_ON_GPU) { k + 1 } else { k };
     let (found, recall) = match config.is_approximate(n) {
@@ -77,19 +91,6 @@ pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Resu
         return Ok((nearest, recall));
     }
     Ok((Ties { read, metric, k, philox }.broken(&found, nearest, &suspects)?, recall))
-}
-
-/// The affinities of neighbours at the perplexities of a configuration, or at their number where
-/// that is less.
-pub(super) fn affinities_of(config: &TsneConfig, neighbours: &Neighbours) -> Result<Affinities> {
-    symmetrize(&neighbours.indices, &conditional_of(config, neighbours)?)
-}
-
-/// The same before they are made symmetric: `p_j|i`, f32 `[n, k]`.
-pub(super) fn conditional_of(config: &TsneConfig, neighbours: &Neighbours) -> Result<Tensor> {
-    let k = neighbours.indices.dim(1)? as f64;
-    let perplexities: Vec<f64> = config.perplexities().into_iter().map(|p| p.min(k)).collect();
-    perplexity_search(&neighbours.distances, &perplexities)
 }
 
 /// Whether the first and the last of distances, ascending, may be one but for rounding to f32: of

@@ -61,6 +61,15 @@ impl Ordered {
         reorder(state, &moved)
     }
 
+    /// Takes other affinities of the points, in the order that they have.
+    pub(super) fn follow(&mut self, affinities: &Affinities) -> Result<()> {
+        self.graph = match self.order() {
+            Some(order) => affinities_in_order(affinities, order)?,
+            None => affinities.clone(),
+        };
+        Ok(())
+    }
+
     /// Takes the points of a state, which are as they were given, in this order.
     pub(super) fn take(
         &mut self,

@@ -1,16 +1,18 @@
 //! A run: from rows, neighbours or affinities to a layout.
+mod changes;
 mod checkpoint;
 mod descent;
 mod divergence;
 mod seconds;
 
+use super::affinity::conditional_of;
 use super::config::noted;
 use super::embedding::Known;
 use super::given::CheckedNeighbours;
-use super::neighbours::{conditional_of, search};
+use super::neighbours::{Found, search};
 use super::order::Ordered;
 use super::start::start;
-use super::{Affinities, Embedding, Neighbours, Recall, TsneConfig};
+use super::{Affinities, Embedding, Neighbours, Objective, Recall, TsneConfig};
 use crate::Philox;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
@@ -43,7 +45,8 @@ pub struct Progress {
     /// The longest side of the box around the layout.
     pub span: f64,
     /// How much the divergence fell in an iteration since the check before, in nats; below 0 where
-    /// it rose, none at the first check.
+    /// it rose; none at the first check, and at that after a change of perplexities or degrees of
+    /// freedom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fall: Option<f64>,
 }
@@ -68,6 +71,10 @@ pub struct TsneTrainer {
     philox: Philox,
     rows: Option<Known>,
     affinities: Affinities,
+    /// What the affinities and the step are made for.
+    objective: Objective,
+    /// Those of the affinities, where others may be made of them.
+    neighbours: Option<Neighbours>,
     /// The points in the order that the descent takes them in, as are state and forces.
     points: Ordered,
     state: LayoutState,
@@ -87,11 +94,12 @@ pub struct TsneTrainer {
 
 impl TsneConfig {
     /// Whether the descent ends at this check, before its last iteration, because the layout hardly
-    /// moves any more, or hardly becomes better.
+    /// moves any more, or hardly becomes better; it never does before its last change.
     pub fn is_at_end(&self, progress: &Progress) -> bool {
         let is_flat = progress.gradient_norm <= self.gradient_tolerance;
         let falls_little = self.stop_below.zip(progress.fall).is_some_and(|(least, fall)| fall < least);
-        progress.iteration > self.early_iterations && (is_flat || falls_little)
+        let is_last = self.changes.iter().all(|change| change.iteration < progress.iteration);
+        progress.iteration > self.early_iterations && is_last && (is_flat || falls_little)
     }
 }
 
@@ -125,11 +133,11 @@ impl TsneTrainer {
         config.check_rows(n, n_features)?;
         config.check_free_memory(n, n_features, read.device())?;
         let mut seconds = StageSeconds::default();
-        let (neighbours, recall) =
+        let Found { neighbours, recall, unit } =
             timed(&mut seconds.neighbours, read.device(), || search(&config, philox, read))?;
         let is_exact = !config.is_approximate(n);
         let nearest = is_exact.then(|| neighbours.first(NEAREST)).transpose()?;
-        let run = Self::of_neighbours(config, philox, &neighbours, Some(read), seconds)?;
+        let run = Self::of_neighbours(config, philox, (&neighbours, unit), Some(read), seconds)?;
         Ok(Self { rows: Some(rows), recall: Some(recall), nearest, notes, ..run })
     }
 
@@ -139,7 +147,8 @@ impl TsneTrainer {
     /// say what was changed. Perplexities above the number of neighbours that are left are lowered
     /// to a third of it, but not below 1.
     ///
-    /// It begins at random, and the embedding cannot take new rows.
+    /// It begins at random, or with [`Start::Spectral`](super::Start::Spectral), and the embedding
+    /// cannot take new rows.
     ///
     /// # Errors
     /// When the configuration does not fit, there is something that is no neighbour or no distance
@@ -147,11 +156,35 @@ impl TsneTrainer {
     pub fn from_neighbours(config: TsneConfig, philox: Philox, neighbours: &Neighbours) -> Result<Self> {
         config.validate()?;
         let checked = CheckedNeighbours::of(neighbours)?;
-        let neighbours = match checked.notes.is_empty() {
-            true => neighbours.clone(),
-            false => checked.to_device(neighbours.indices.device())?,
-        };
+        match checked.notes.is_empty() {
+            true => Self::over_given(config, philox, (neighbours, 1.), &checked.notes),
+            false => Self::from_checked(config, philox, &checked, neighbours.indices.device()),
+        }
+    }
+
+    /// The same over neighbours that were looked at already, on a device.
+    ///
+    /// # Errors
+    /// When the configuration does not fit, or memory is short.
+    pub fn from_checked(
+        config: TsneConfig,
+        philox: Philox,
+        checked: &CheckedNeighbours,
+        device: &Device,
+    ) -> Result<Self> {
+        config.validate()?;
+        Self::over_given(config, philox, (&checked.to_device(device)?, checked.unit()), &checked.notes)
+    }
+
+    /// A run over neighbours, with the unit of their distances and what was changed of them.
+    fn over_given(
+        config: TsneConfig,
+        philox: Philox,
+        (neighbours, unit): (&Neighbours, f64),
+        changed: &[String],
+    ) -> Result<Self> {
         let (n, k) = neighbours.indices.dims2()?;
+        config.check_perplexities_of_changes(k)?;
         let lowered = match config.largest_perplexity() > k as f64 {
             true => config.lowered_to((k as f64 / 3.).max(1.)),
             false => config.clone(),
@@ -160,34 +193,38 @@ impl TsneTrainer {
         let config = TsneConfig { neighbours: Some(k), ..config };
         config.check_rows(n, config.preparation.n_inputs(1).unwrap_or(1))?;
         config.check_free_memory(n, 0, neighbours.indices.device())?;
-        let run = Self::of_neighbours(config, philox, &neighbours, None, StageSeconds::default())?;
-        Ok(Self { notes: [checked.notes, lower].concat(), ..run })
+        let run = Self::of_neighbours(config, philox, (neighbours, unit), None, StageSeconds::default())?;
+        Ok(Self { notes: [changed, &lower].concat(), ..run })
     }
 
     fn of_neighbours(
         config: TsneConfig,
         philox: Philox,
-        neighbours: &Neighbours,
+        (neighbours, unit): (&Neighbours, f64),
         read: Option<&Tensor>,
         mut seconds: StageSeconds,
     ) -> Result<Self> {
         let device = neighbours.indices.device().clone();
-        let p = timed(&mut seconds.perplexity, &device, || conditional_of(&config, neighbours))?;
+        let p = timed(&mut seconds.perplexity, &device, || conditional_of(&config, neighbours, unit))?;
         let affinities = timed(&mut seconds.symmetrisation, &device, || symmetrize(&neighbours.indices, &p))?;
         drop(p);
-        let n = affinities.n();
-        let layout = timed(&mut seconds.start, &device, || start(&config, philox, n, read, &device))?;
-        Self::at(config, philox, affinities, &layout, seconds)
+        let layout = timed(&mut seconds.start, &device, || start(&config, philox, &affinities, read))?;
+        let kept = config.keeps_neighbours().then(|| neighbours.clone());
+        Ok(Self { neighbours: kept, ..Self::at(config, philox, affinities, &layout, seconds)? })
     }
 
     /// A run over affinities that were made elsewhere, from a first layout, f32 `[n, n_dims]`. The
     /// embedding cannot take new rows.
     ///
     /// # Errors
-    /// When the configuration is out of range, the layout does not fit, or memory is short.
+    /// When the configuration is out of range or changes perplexities, the layout does not fit, or
+    /// memory is short.
     pub fn from_affinities(config: TsneConfig, affinities: Affinities, layout: &Tensor) -> Result<Self> {
         config.validate()?;
-        Self::at(config, Philox::new(0, 0), affinities, layout, StageSeconds::default())
+        let config = TsneConfig { keep_neighbours: false, ..config };
+        let run = Self::at(config, Philox::new(0, 0), affinities, layout, StageSeconds::default())?;
+        run.check_neighbours_for(&run.config)?;
+        Ok(run)
     }
 
     fn at(
@@ -209,6 +246,8 @@ impl TsneTrainer {
         let state = LayoutState::new(&layout.contiguous()?)?;
         let total = Tensor::zeros(1, DType::F64, layout.device())?;
         Ok(Self {
+            objective: config.objective_after(0),
+            neighbours: None,
             config,
             philox,
             rows: None,
@@ -240,9 +279,10 @@ impl TsneTrainer {
                 self.iteration
             )
         }
-        let Self { config, philox, rows, affinities, seconds, recall, nearest, notes, .. } = self;
+        let Self { config, philox, rows, affinities, neighbours, seconds, recall, nearest, notes, .. } = self;
         let layout = layout.to_device(affinities.offsets.device())?.to_dtype(DType::F32)?;
-        Ok(Self { rows, recall, nearest, notes, ..Self::at(config, philox, affinities, &layout, seconds)? })
+        let run = Self::at(config, philox, affinities, &layout, seconds)?;
+        Ok(Self { rows, neighbours, recall, nearest, notes, ..run })
     }
 
     /// A copy of the layout as it is, f32 `[n, n_dims]`.
@@ -264,7 +304,7 @@ impl TsneTrainer {
         Ok(Self { rows: Some(Known::Prepared(rows.clone())), ..self })
     }
 
-    /// The symmetric affinities of the rows.
+    /// The symmetric affinities of the rows, as they are now.
     pub fn affinities(&self) -> &Affinities {
         &self.affinities
     }
@@ -274,7 +314,7 @@ impl TsneTrainer {
         self.iteration
     }
 
-    /// The settings.
+    /// The settings, with all changes so far.
     pub fn config(&self) -> &TsneConfig {
         &self.config
     }
@@ -318,7 +358,7 @@ impl Trainer for TsneTrainer {
     }
 
     fn model(&self) -> Result<Embedding> {
-        Embedding::of(self.config.clone(), self.layout()?, self.rows.clone())
+        Embedding::of(self.config_of_layout()?, self.layout()?, self.rows.clone())
     }
 
     fn device(&self) -> &Device {
@@ -332,8 +372,8 @@ impl Trainer for TsneTrainer {
 }
 
 impl FullBatchTrainer for TsneTrainer {
-    /// The iterations up to the next look: every 50, at the start of a phase every 25, and at the
-    /// end of each phase. None when all are made, the gradient is small enough, or the divergence
+    /// The iterations up to the next look: every 50, at the start of a phase and after a change every
+    /// 25, at each change, and at the end of each phase. None when all are made, the gradient is small enough, or the divergence
     /// falls too little. Fails when the
     /// layout becomes infinite or NaN; the message names the iteration.
     fn step(&mut self) -> Result<Option<Progress>> {

@@ -1,28 +1,31 @@
 //! Where points begin.
-use super::{Draw, Start, TsneConfig};
+use super::{Affinities, Draw, Start, TsneConfig, spectral_layout};
 use crate::Philox;
-use candle::{DType, Device, Result, Tensor};
+use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::elementwise::{contiguous, sqr};
 use chandlery_ops::tsne::rows_about_mean;
 use nalgebra::{DMatrix, SymmetricEigen};
 
 /// The standard deviation of the first coordinate.
-const SPREAD: f64 = 1e-4;
+pub(super) const SPREAD: f64 = 1e-4;
 /// Directions that are searched beside those that are wanted.
 const FURTHER: usize = 4;
 /// Products with the covariance; each makes the wanted directions stand out by the ratio of the
 /// variances.
 const ROUNDS: usize = 8;
 
-/// The first layout of `n` points, f32 `[n, n_dims]`; `rows` are the prepared rows, where there are
-/// any.
+/// The first layout of the points of `affinities`, f32 `[n, n_dims]`; `rows` are the prepared rows,
+/// where there are any.
 pub(super) fn start(
     config: &TsneConfig,
     philox: Philox,
-    n: usize,
+    affinities: &Affinities,
     rows: Option<&Tensor>,
-    device: &Device,
 ) -> Result<Tensor> {
+    let (n, device) = (affinities.n(), affinities.offsets.device());
+    if config.start == Start::Spectral {
+        return spectral_layout(affinities, config.n_dims, philox);
+    }
     let random =
         |n_dims: usize| chandlery_ops::core::normal((n, n_dims), device, Draw::Start.of(philox))? * SPREAD;
     let (Start::Pca, Some(rows)) = (config.start, rows) else { return random(config.n_dims) };
@@ -73,7 +76,7 @@ fn device(m: &DMatrix<f64>, like: &Tensor) -> Result<Tensor> {
 }
 
 /// The largest entry of each column is positive, so that signs do not depend on the solver.
-fn upright(mut m: DMatrix<f64>) -> DMatrix<f64> {
+pub(super) fn upright(mut m: DMatrix<f64>) -> DMatrix<f64> {
     for mut column in m.column_iter_mut() {
         let sign = if column[column.iamax()] < 0. { -1. } else { 1. };
         column *= sign;

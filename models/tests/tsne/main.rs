@@ -1,7 +1,10 @@
 //! t-SNE as a model: what is refused, how it learns, how new rows find their places, and the
 //! measures by hand.
+mod affinity;
+mod changes;
 mod measures;
 mod neighbours;
+mod spectral;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneTrainer, measure};

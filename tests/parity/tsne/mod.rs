@@ -1,6 +1,7 @@
 //! The stages of t-SNE on every device: the exact neighbours and affinities of the references,
 //! forces within the method's error, and the same bits in every run.
 mod affinities;
+mod changes;
 mod descent;
 mod forces;
 mod nasty;

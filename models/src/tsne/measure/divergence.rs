@@ -1,6 +1,7 @@
 //! The Kullback-Leibler divergence of a layout.
+use super::super::affinity::affinities_of;
 use super::super::config::TsneConfig;
-use super::super::neighbours::{affinities_of, search};
+use super::super::neighbours::{Found, search};
 use super::super::{Affinities, Neighbours};
 use super::estimate::{Estimate, spaced};
 use crate::Philox;
@@ -38,8 +39,8 @@ impl Searched {
         let n = rows.dim(0)?;
         let config = config.lowered(n);
         config.check_neighbours(n)?;
-        let (neighbours, _) = search(&config, philox, &rows.contiguous()?)?;
-        let affinities = affinities_of(&config, &neighbours)?;
+        let Found { neighbours, unit, .. } = search(&config, philox, &rows.contiguous()?)?;
+        let affinities = affinities_of(&config, &neighbours, unit)?;
         Ok(Self { affinities, nearest: (!config.is_approximate(n)).then_some(neighbours) })
     }
 }

@@ -1,6 +1,7 @@
 //! Checkpoints of a descent.
+use super::super::affinity::check_graph;
 use super::super::embedding::{Known, named};
-use super::super::{Affinities, Recall, TsneConfig};
+use super::super::{Affinities, Neighbours, Recall, TsneConfig};
 use super::{Progress, StageSeconds, TsneTrainer};
 use crate::checkpoint::{self, Checkpoint};
 use candle::{Device, Result, Tensor};
@@ -13,6 +14,8 @@ use std::path::Path;
 const NAME: &str = "t-sne";
 /// Of the tensor that holds the order of the points.
 const ORDER: &str = "order";
+/// Of those that hold kept neighbours.
+const NEIGHBOURS: [&str; 2] = ["neighbours.indices", "neighbours.distances"];
 
 /// What a checkpoint notes.
 #[derive(Serialize, Deserialize)]
@@ -39,6 +42,10 @@ impl TsneTrainer {
             tensors.push((format!("trainer.{name}"), self.points.as_given_of(t)?));
         }
         tensors.extend(self.points.order().map(|order| (format!("trainer.{ORDER}"), order.clone())));
+        if let Some(Neighbours { indices, distances }) = &self.neighbours {
+            let both = NEIGHBOURS.into_iter().zip([indices, distances]);
+            tensors.extend(both.map(|(name, t)| (format!("trainer.{name}"), t.clone())));
+        }
         let notes = Notes {
             config: self.config.clone(),
             iteration: self.iteration,
@@ -88,11 +95,35 @@ impl TsneTrainer {
         checkpoint::put_back("TsneTrainer", state, |name| checkpoint.of_trainer(name))?;
         (run.iteration, run.span, run.rows) = (notes.iteration, notes.span, rows.cloned().map(Known::Raw));
         (run.recall, run.notes, run.last) = (notes.recall, notes.notes, notes.last);
+        run.objective = run.config.objective_after(run.iteration);
+        if run.config.keeps_neighbours() {
+            let [indices, distances] = NEIGHBOURS.map(|name| checkpoint.of_trainer(name));
+            let neighbours = Neighbours { indices: indices?, distances: distances? };
+            check_kept(&neighbours, notes.n_samples).map_err(|e| checkpoint.refused(&e))?;
+            run.neighbours = Some(neighbours);
+        }
         if let Ok(order) = checkpoint.of_trainer(ORDER) {
             check_order(&order, notes.n_samples).map_err(|e| checkpoint.refused(&e))?;
             run.points.take(&run.affinities, &run.state, &order)?;
         }
         Ok((run, notes.progress))
+    }
+}
+
+/// Refuses kept neighbours that are none of `n` points, which a damaged file may have.
+fn check_kept(neighbours: &Neighbours, n: usize) -> Result<()> {
+    let (indices, distances) = (&neighbours.indices, &neighbours.distances);
+    if indices.rank() != 2 || indices.dim(0)? != n || distances.dims() != indices.dims() {
+        candle::bail!(
+            "its neighbours must be those of {n} points with their distances, got {:?} and {:?}",
+            indices.dims(),
+            distances.dims()
+        )
+    }
+    let indices = indices.to_device(&Device::Cpu)?.flatten_all()?.to_vec1::<u32>()?;
+    match indices.iter().find(|&&j| j as usize >= n) {
+        Some(wrong) => candle::bail!("its neighbours must be below {n}, got {wrong}"),
+        None => Ok(()),
     }
 }
 
@@ -102,27 +133,6 @@ fn check_order(order: &Tensor, n: usize) -> Result<()> {
     sorted.sort_unstable();
     if sorted.len() != n || (0..).zip(&sorted).any(|(i, &j)| i != j) {
         candle::bail!("its order must hold each of {n} points once")
-    }
-    Ok(())
-}
-
-/// Refuses a graph with rows or columns out of range, which a damaged file may hold.
-fn check_graph(affinities: &Affinities) -> Result<()> {
-    let offsets = affinities.offsets.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
-    let columns = affinities.columns.to_device(&Device::Cpu)?.to_vec1::<u32>()?;
-    let n_edges = columns.len();
-    let ends = offsets.first() == Some(&0) && offsets.last().is_some_and(|&end| end as usize == n_edges);
-    if !ends || !offsets.is_sorted() {
-        candle::bail!("offsets of its affinities must ascend from 0 to {n_edges}")
-    }
-    if let Some(wrong) = columns.iter().find(|&&j| j as usize + 1 >= offsets.len()) {
-        candle::bail!("columns of its affinities must be below {}, got {wrong}", offsets.len() - 1)
-    }
-    if affinities.values.dims() != [n_edges] {
-        candle::bail!(
-            "values of its affinities must have shape [{n_edges}], got {:?}",
-            affinities.values.dims()
-        )
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Iterations between two looks at the run.
 const CHECK: usize = 50;
-/// The same at the start of a phase, when the layout grows fast.
+/// The same at the start of a phase and after a change, when the layout grows fast.
 const FIRST_CHECK: usize = 25;
 /// Iterations between two sorts of the points of a tree, from a check on.
 const ARRANGE: usize = 10;
@@ -18,16 +18,14 @@ const ARRANGE: usize = 10;
 impl TsneTrainer {
     /// Goes on to the next look at the layout.
     pub(super) fn advance(&mut self) -> Result<Progress> {
+        self.take_changes()?;
         let phase = self.config.phase(self.iteration);
         let device = self.state.layout.device().clone();
         let mut seconds = 0.;
         let progress = timed(&mut seconds, &device, || {
             self.sort()?;
             self.enter(phase)?;
-            let begin =
-                if self.iteration < self.config.early_iterations { 0 } else { self.config.early_iterations };
-            let every = if self.iteration - begin < 4 * FIRST_CHECK { FIRST_CHECK } else { CHECK };
-            let until = (begin + (self.iteration - begin + every) / every * every).min(phase.end);
+            let until = self.next_check(phase);
             self.prepare_step()?;
             for iteration in self.iteration..until {
                 if let Some((_, repulsion)) = &self.repulsion
@@ -44,6 +42,15 @@ impl TsneTrainer {
         })?;
         self.seconds.descent += seconds;
         Ok(progress)
+    }
+
+    /// The iteration before which the run is looked at next.
+    fn next_check(&self, phase: Phase) -> usize {
+        let (at, Phase { begin, end, .. }) = (self.iteration, phase);
+        let since = at - self.config.last_change(at).map_or(begin, |change| change.max(begin));
+        let every = if since < 4 * FIRST_CHECK { FIRST_CHECK } else { CHECK };
+        let next = begin + (at - begin + every) / every * every;
+        next.min(end).min(self.config.next_change(at).unwrap_or(end))
     }
 
     /// Takes the points in another order from here on, where that saves time.
@@ -65,7 +72,7 @@ impl TsneTrainer {
     /// Sets what differs between phases.
     fn enter(&self, phase: Phase) -> Result<()> {
         let n = self.affinities.n() as f64;
-        let rate = self.config.learning_rate.unwrap_or(n / phase.exaggeration);
+        let rate = phase.learning_rate.unwrap_or(n / phase.exaggeration);
         set_scalars_(&self.state.rates, &[rate as f32, phase.momentum as f32, phase.exaggeration as f32])
     }
 
@@ -79,12 +86,12 @@ impl TsneTrainer {
         {
             return Ok(());
         }
-        let alpha = self.config.degrees_of_freedom;
+        let alpha = self.objective.degrees_of_freedom;
         let repulsion = Arc::new(Repulsion::new(method, n, self.config.n_dims, alpha, &device)?);
         self.repulsion = Some((method, repulsion.clone()));
         let (state, graph) = (self.state.clone(), self.points.graph.clone());
         let (forces, total) = (self.forces.clone(), self.total.clone());
-        let step = self.config.step();
+        let step = self.config.of_objective(&self.objective).step();
         let replay = Replay::new(&device, move || {
             repulsion.repulsion_(&forces, &total, &state.layout)?;
             layout_step_(&state, &graph, &forces, &total, &step)
@@ -104,6 +111,8 @@ impl TsneTrainer {
         }
         self.span = figures.span;
         let kl = self.kl()?;
+        // A change at the last check came after its divergence.
+        let comparable = |last: &Progress| !self.config.differs_between(last.iteration, self.iteration);
         let fall = |last: Progress| (last.kl - kl) / self.iteration.abs_diff(last.iteration).max(1) as f64;
         Ok(Progress {
             iteration: self.iteration,
@@ -111,7 +120,7 @@ impl TsneTrainer {
             kl,
             gradient_norm: figures.gradient_norm,
             span: figures.span,
-            fall: self.last.map(fall),
+            fall: self.last.filter(comparable).map(fall),
         })
     }
 }

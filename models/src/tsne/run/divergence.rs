@@ -12,10 +12,10 @@ impl TsneTrainer {
     /// When memory is short.
     pub fn kl(&self) -> Result<f64> {
         let Some((method, repulsion)) = &self.repulsion else {
-            let alpha = self.config.degrees_of_freedom;
+            let alpha = self.objective.degrees_of_freedom;
             return kl_of_affinities(&self.points.graph, &self.state.layout, alpha);
         };
-        let alpha = self.config.degrees_of_freedom;
+        let alpha = self.objective.degrees_of_freedom;
         match self.finer(*method) {
             Some(method) => {
                 let (n, device) = (self.affinities.n(), self.state.layout.device());
