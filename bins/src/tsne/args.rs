@@ -2,6 +2,7 @@
 use super::changes::ChangeArg;
 use super::choices::{AffinityArg, StartArg};
 use super::descent::DescentArgs;
+use super::given::Given;
 use crate::args::prepare::PrepareArgs;
 use crate::args::used::UseArgs;
 use crate::choices::{MetricArg, SplitsArg};
@@ -126,6 +127,11 @@ pub struct Settings {
     /// The distances (not squared) of --neighbours-from: a .npy file of floats, [n, k].
     #[arg(long, value_name = "FILE", requires = "neighbours_from")]
     pub distances: Option<PathBuf>,
+    /// Distances of all pairs of rows (not squared) that were computed elsewhere: a .npy file of
+    /// floats, [n, n]. A line is how far the others are from its row. Rows then give labels and
+    /// pictures alone.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["neighbours_from", "approximate", "recall"])]
+    pub distance_matrix: Option<PathBuf>,
     /// Iterations after the early ones, from the option `--iterations` of [`TrainArgs`].
     #[arg(skip = 500usize)]
     pub iterations: usize,
@@ -139,8 +145,8 @@ pub struct Settings {
     /// iterations. May be given several times: --change 250:exaggeration=4 --change 500:perplexity=10.
     #[arg(long, value_name = "ITERATION:NAME=VALUE,...")]
     pub change: Vec<ChangeArg>,
-    /// Start of training. The initial layout; with --neighbours-from it is random in
-    /// place of pca.
+    /// Start of training. The initial layout; with --neighbours-from or --distance-matrix it is
+    /// random in place of pca.
     #[arg(long, value_enum, default_value_t)]
     pub start: StartArg,
     /// What to start from. A file of the initial layout, in place of --start: .npy, .csv or
@@ -220,6 +226,17 @@ impl Settings {
         }
         let is_default = self.perplexity == [TsneConfig::default().perplexity];
         check_affinity((!is_default).then_some(&self.perplexity), self.affinity)
+    }
+
+    /// Neighbours, or distances that they are found by, that were computed elsewhere.
+    pub fn given(&self) -> Option<Given> {
+        match (&self.neighbours_from, &self.distances, &self.distance_matrix) {
+            (Some(indices), Some(distances), _) => {
+                Some(Given::Neighbours([indices.clone(), distances.clone()]))
+            }
+            (_, _, Some(matrix)) => Some(Given::Distances(matrix.clone())),
+            _ => None,
+        }
     }
 
     /// Whether rows without the means of their columns have the same layout.
@@ -317,7 +334,7 @@ impl TransformArgs {
 /// Arguments of `tsne evaluate`.
 #[derive(Debug, Args)]
 pub struct EvaluateArgs {
-    /// The layout: the folder of a run, or a .npy, .csv or .safetensors file, [n, 2] or [n, 3]. It
+    /// The layout: the folder of a run, or a .npy, .csv or .safetensors file, [n, 1] to [n, 3]. It
     /// has one point for each row that --split selects, in the same order.
     #[arg(value_name = "LAYOUT")]
     pub layout: PathBuf,
@@ -359,7 +376,7 @@ pub struct EvaluateArgs {
 /// Arguments of `tsne draw`.
 #[derive(Debug, Args)]
 pub struct DrawArgs {
-    /// The layout: the folder of a run, or a .npy, .csv or .safetensors file, [n, 2] or [n, 3]. A
+    /// The layout: the folder of a run, or a .npy, .csv or .safetensors file, [n, 1] to [n, 3]. A
     /// file without --data is drawn with the labels that it has; with --data it has one point for
     /// each row that --split selects, in the same order.
     #[arg(value_name = "LAYOUT")]
@@ -451,7 +468,7 @@ mod tests {
         for (flags, text) in [
             (["--perplexity", "0.5"], "must be a number of at least 1"),
             (["--perplexity", "30,x"], "must be a number of at least 1"),
-            (["--dims", "4"], "must be 2 or 3"),
+            (["--dims", "4"], "must be 1, 2 or 3"),
             (["--theta", "1.5"], "must be a number from 0 to 1"),
             (["--exaggeration", "0"], "above 0"),
             (["--momentum", "1"], "below 1"),

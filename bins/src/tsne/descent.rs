@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// The layout, and how it is found; of `train` and of `bench tsne`.
 #[derive(Debug, Clone, PartialEq, Args, Serialize, Deserialize)]
 pub struct DescentArgs {
-    /// Dimensions of the layout, 2 or 3.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = two_or_three)]
+    /// Dimensions of the layout, 1 to 3. A layout in one is drawn as a stacked histogram.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = one_to_three)]
     pub dims: usize,
     /// How repulsion is found.
     #[arg(long, value_enum, default_value_t)]
@@ -79,8 +79,8 @@ impl DescentArgs {
     }
 }
 
-fn two_or_three(text: &str) -> Result<usize, String> {
-    at_least_one(text).ok().filter(|n| matches!(n, 2 | 3)).ok_or_else(|| "must be 2 or 3".to_owned())
+fn one_to_three(text: &str) -> Result<usize, String> {
+    at_least_one(text).ok().filter(|n| matches!(n, 1..=3)).ok_or_else(|| "must be 1, 2 or 3".to_owned())
 }
 
 fn zero_to_one(text: &str) -> Result<f64, String> {

@@ -3,17 +3,18 @@ use super::args::{EvaluateArgs, Settings, check_affinity, takes_centre};
 use super::choices::{AffinityArg, perplexity_of, words_of_affinity};
 use super::figures::{divergence, fields, figures_of, measured, words_of_list};
 use super::rows::{Rows, of_run, read_layout};
-use super::{given, streams};
+use super::streams;
 use crate::choices::MetricArg;
 use crate::options::{DataArgs, located};
 use crate::report::{Outcome, Report};
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::tsne::measure::{Estimate, Searched};
-use chandlery::tsne::{Affinity, Embedding, Neighbours, TsneConfig, TsneTrainer};
+use chandlery::tsne::{Affinity, Embedding, Neighbours, TsneConfig};
 use chandlery::{LoadOptions, Model, Philox};
 use chandlery_datasets::{Centre, count};
 use serde_json::json;
+use std::path::Path;
 
 /// Prints the measures.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
@@ -136,14 +137,12 @@ fn kl(
     of_run: Option<&(DataArgs, Settings)>,
 ) -> Result<(Estimate, Option<Neighbours>)> {
     if let Some((data, settings)) = of_run
-        && let (Some(indices), Some(distances)) = (&settings.neighbours_from, &settings.distances)
+        && let Some(given) = settings.given()
     {
-        let at = |path: &std::path::Path| located(&path.display().to_string(), data.base.as_deref());
-        let (indices, distances) = (at(indices), at(distances));
-        let given = given::neighbours(indices.as_ref(), distances.as_ref(), read.dim(0)?);
-        let given = given.context("the neighbours of this run; search others with --neighbours")?;
+        let at = |path: &Path| located(&path.display().to_string(), data.base.as_deref()).into();
         let config = TsneConfig { preparation: Default::default(), ..config.clone() };
-        let run = TsneTrainer::from_checked(config, philox, &given, layout.device())?;
+        let run = given.at(at).run(config, philox, read.dim(0)?, layout.device());
+        let run = run.context("the neighbours of this run; search others with --neighbours")?;
         return Ok((divergence(run.affinities(), layout, run.config().degrees_of_freedom)?, None));
     }
     let Searched { affinities, nearest } = Searched::new(read, config, philox).context("the divergence")?;

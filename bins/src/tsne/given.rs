@@ -1,15 +1,73 @@
 //! Neighbours that were found elsewhere.
 use anyhow::{Context, Result, anyhow, ensure};
-use chandlery::tsne::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};
+use candle::Device;
+use chandlery::Philox;
+use chandlery::tsne::{
+    CheckedNeighbours, GivenDistances, GivenNeighbours, TsneConfig, TsneTrainer, WrongNeighbours,
+};
 use chandlery_datasets::count;
+use chandlery_ops::core::free_memory;
 use npyz::{Deserialize, NpyFile};
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// What a run is made of in place of rows.
+#[derive(Debug, Clone)]
+pub enum Given {
+    /// Files of indices and distances.
+    Neighbours([PathBuf; 2]),
+    /// A file of the distances of all pairs.
+    Distances(PathBuf),
+}
+
+impl Given {
+    /// The same with the places of the files as `at` has them.
+    pub fn at(self, at: impl Fn(&Path) -> PathBuf) -> Self {
+        match self {
+            Self::Neighbours(files) => Self::Neighbours(files.map(|file| at(&file))),
+            Self::Distances(file) => Self::Distances(at(&file)),
+        }
+    }
+
+    /// A run over what the files hold of `n` rows. Names the file of what makes no sense.
+    pub fn run(&self, config: TsneConfig, philox: Philox, n: usize, device: &Device) -> Result<TsneTrainer> {
+        match self {
+            Self::Neighbours([indices, distances]) => {
+                let given = neighbours(indices, distances, n)?;
+                Ok(TsneTrainer::from_checked(config, philox, &given, device)?)
+            }
+            Self::Distances(file) => {
+                let of = || format!("--distance-matrix {}", file.display());
+                let all = matrix(file, n).with_context(of)?;
+                let given = GivenDistances { all: &all, n };
+                TsneTrainer::from_given_distances(config, philox, &given, device).with_context(of)
+            }
+        }
+    }
+}
+
+/// Reads the distances of all pairs of `n` rows, which must have room.
+fn matrix(file: &Path, n: usize) -> Result<Vec<f64>> {
+    let need = 8 * (n as u64).saturating_mul(n as u64);
+    if let Some(free) = free_memory(&Device::Cpu)? {
+        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        ensure!(
+            need <= free,
+            "the distances of {} take {:.1} GiB, and {:.1} GiB are free; give neighbours with --neighbours-from",
+            count(n, "row"),
+            gib(need),
+            gib(free)
+        );
+    }
+    let (shape, all) = read(file, floats)?;
+    ensure!(shape == [n, n], "must have a line and a column for each of {}, got {shape:?}", count(n, "row"));
+    Ok(all)
+}
 
 /// Reads the neighbours of `n` rows: indices of some integer type and distances of some float type,
 /// both `[n, k]`. Names the file of what makes no sense.
-pub fn neighbours(indices: &Path, distances: &Path, n: usize) -> Result<CheckedNeighbours> {
+fn neighbours(indices: &Path, distances: &Path, n: usize) -> Result<CheckedNeighbours> {
     let of_indices = format!("--neighbours-from {}", indices.display());
     let of_distances = format!("--distances {}", distances.display());
     let (shape, indices) = read(indices, integers).with_context(|| of_indices.clone())?;

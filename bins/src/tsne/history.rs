@@ -5,9 +5,9 @@ use crate::session::Picture;
 use crate::stages::{self, Stage};
 use anyhow::Result;
 use candle::{DType, Device, Tensor};
-use chandlery::pictures::scatter::Classes;
 use chandlery::pictures::scatter::animation::write_gif;
 use chandlery::pictures::scatter::discs::{Points, draw};
+use chandlery::pictures::scatter::{Classes, stacked};
 use chandlery::pictures::write_png;
 
 /// The name of the animation.
@@ -35,8 +35,8 @@ impl History {
     /// Draws the layout after so many iterations.
     pub fn draw(&self, iteration: usize, layout: &Tensor, words: &str) -> Result<()> {
         let _stage = stages::enter(Stage::Pictures);
-        let positions = values(layout)?;
-        let points = Points { positions: &positions, n_dims: layout.dim(1)?, classes: &self.classes };
+        let (positions, n_dims) = drawn_places(layout, &self.classes)?;
+        let points = Points { positions: &positions, n_dims, classes: &self.classes };
         Ok(write_png(&draw(&points, words, SIDE)?, &self.folder.file(&Self::name(iteration))?)?)
     }
 
@@ -58,7 +58,12 @@ impl History {
     }
 }
 
-/// The coordinates of a layout, point by point.
-pub fn values(layout: &Tensor) -> Result<Vec<f32>> {
-    Ok(layout.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+/// Where the points of a layout are drawn, and in how many dimensions: those on a line as a stacked
+/// histogram in the plane.
+pub fn drawn_places(layout: &Tensor, classes: &Classes) -> Result<(Vec<f32>, usize)> {
+    let places = layout.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
+    Ok(match layout.dim(1)? {
+        1 => (stacked(&places, classes), 2),
+        n_dims => (places, n_dims),
+    })
 }

@@ -1,6 +1,6 @@
 //! Files and pictures of a layout.
 use super::args::PicturesArgs;
-use super::history::values;
+use super::history::drawn_places;
 use super::rows::Rows;
 use crate::arrays;
 use crate::out_folder::OutFolder;
@@ -70,7 +70,7 @@ impl Drawn {
     pub fn new(folder: &OutFolder, shown: Shown<'_>, asked: &PicturesArgs) -> Result<Self> {
         let Shown { name, layout, classes, has_labels, rows, raw } = shown;
         let title = format!("t-SNE of {name}");
-        let (positions, n_dims) = (values(layout)?, layout.dim(1)?);
+        let (positions, n_dims) = drawn_places(layout, classes)?;
         let points = Points { positions: &positions, n_dims, classes };
         let (limit, image) = (asked.page_limit, rows.and_then(|rows| rows.image));
         let scatter =

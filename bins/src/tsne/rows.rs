@@ -208,8 +208,8 @@ pub fn points_of(file: &Dataset, at: &str, n: usize, device: &Device) -> Result<
     let layout = file.train.to_tensor(device)?;
     let (points, n_dims) = layout.dims2()?;
     ensure!(
-        points == n && matches!(n_dims, 2 | 3),
-        "{at}: must have shape [{n}, 2] or [{n}, 3], a point for each row that --split selects, got [{points}, {n_dims}]"
+        points == n && matches!(n_dims, 1..=3),
+        "{at}: must have shape [{n}, 1], [{n}, 2] or [{n}, 3], a point for each row that --split selects, got [{points}, {n_dims}]"
     );
     Ok(layout)
 }

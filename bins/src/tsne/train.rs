@@ -5,10 +5,10 @@ use super::figures::{divergence, fields, figures_of, measured, words_of_recall};
 use super::history::History;
 use super::output::{Drawn, Shown, both};
 use super::rows::{Rows, read_layout};
-use super::{card, given, output, streams};
+use super::{card, output, streams};
 use crate::out_folder::OutFolder;
 use crate::progress::Spinner;
-use crate::report::{Outcome, figure, note, of_data, seconds};
+use crate::report::{Outcome, figure, of_data, seconds};
 use crate::rows::OfRows;
 use crate::session::{self, Asked, Kind, Made, Nothing, Picture, Run, Session, Trained, check_more};
 use crate::stages::{self, Stage};
@@ -64,9 +64,9 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         session::Rows { data: &rows.name, n: rows.n(), fingerprint: rows.fingerprint.clone() },
         |settings, device, _| of_data(&rows.name, begin(settings, &rows, device)),
         |settings, path, device, _| {
-            let of_run = rows.raw().filter(|_| settings.neighbours_from.is_none());
+            let of_run = rows.raw().filter(|_| settings.given().is_none());
             let (mut run, place) = TsneTrainer::restored(path, of_run, device)?;
-            if rows.raw().is_none() && settings.neighbours_from.is_none() {
+            if rows.raw().is_none() && settings.given().is_none() {
                 let read = rows.read(&run.config().preparation).map_err(candle::Error::msg)?;
                 run = run.with_prepared_rows(&read)?;
             }
@@ -95,18 +95,13 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneTraine
     let _stage = stages::enter(Stage::Training);
     let _spinner = Spinner::new("finding neighbours");
     let philox = Philox::new(settings.seed, streams::START);
-    let run = match (&settings.neighbours_from, &settings.distances) {
-        (Some(indices), Some(distances)) => {
-            let given = given::neighbours(indices, distances, rows.n())?;
-            given
-                .notes
-                .iter()
-                .for_each(|text| note(&format!("--neighbours-from {}: {text}", indices.display())));
+    let run = match settings.given() {
+        Some(given) => {
             // What is done to rows matters to rows alone.
             let config = settings.config(Preparation::default(), None);
-            TsneTrainer::from_checked(config, philox, &given, device)?
+            given.run(config, philox, rows.n(), device)?
         }
-        _ => {
+        None => {
             let preparation = rows.preparation(settings.prepare.steps(), settings.seed)?;
             let config = settings.config(preparation, rows.image);
             let config = TsneConfig { centre: rows.centre.clone(), ..config };
@@ -203,10 +198,10 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     run.finish(settings.seed, results, &card)
 }
 
-/// The embedding with its rows. A run over neighbours that were found elsewhere has none, but new
+/// The embedding with its rows. A run over neighbours or distances from elsewhere has none, but new
 /// rows are placed by them all the same.
 fn embedding_of(made: &TsneTrainer, rows: &Rows, settings: &Settings) -> Result<Embedding> {
-    if settings.neighbours_from.is_none() {
+    if settings.given().is_none() {
         return Ok(made.model()?);
     }
     let config =

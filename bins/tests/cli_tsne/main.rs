@@ -6,6 +6,7 @@ mod descents;
 mod draw;
 mod edges;
 mod given;
+mod line;
 mod neighbours;
 mod sparse;
 
@@ -249,7 +250,7 @@ fn few_equal_and_huge_rows_give_finite_layouts() {
 fn what_makes_no_sense_is_refused_before_a_folder_is_made() {
     let folder = tempfile::tempdir().unwrap();
     TSNE.refuse(folder.path(), &["--perplexity", "0"], "must be a number of at least 1");
-    TSNE.refuse(folder.path(), &["--dims", "4"], "must be 2 or 3");
+    TSNE.refuse(folder.path(), &["--dims", "4"], "must be 1, 2 or 3");
     let refused = |args: &[&str], text: &str| {
         let err = TSNE.fail(folder.path(), &[&["train", "--out", "run"], args].concat(), 1);
         assert!(err.contains(text), "{args:?}: {err}");

@@ -59,7 +59,7 @@ pub enum Start {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TsneConfig {
-    /// Dimensions of the layout, 2 or 3. Default 2.
+    /// Dimensions of the layout, 1 to 3. Default 2.
     pub n_dims: usize,
     /// The number of neighbours that a point effectively has, at least 1. Default 30. A run over
     /// few rows lowers it to a third of a row's neighbours, `(n − 1) / 3`, but not below 1
@@ -87,7 +87,7 @@ pub struct TsneConfig {
     /// [`TsneTrainer::recall`](super::TsneTrainer::recall) says what it found. Default 0.95.
     pub recall: f64,
     /// How repulsion is found. Default: every pair for up to 2,000 points (10,000 on a GPU), beyond
-    /// that FFT in 2 dimensions and a tree in 3.
+    /// that FFT in 2 dimensions and a tree in 1 or 3.
     pub method: Option<Method>,
     /// How coarse the tree is: 0 (every pair) to 1. Default 0.5.
     pub theta: f32,
@@ -216,8 +216,8 @@ impl TsneConfig {
     /// When a field is out of its range; the message names it.
     pub fn validate(&self) -> Result<()> {
         const OP: &str = "TsneConfig";
-        if self.n_dims != 2 && self.n_dims != 3 {
-            candle::bail!("{OP}: n_dims must be 2 or 3, got {}", self.n_dims)
+        if !(1..=3).contains(&self.n_dims) {
+            candle::bail!("{OP}: n_dims must be 1, 2 or 3, got {}", self.n_dims)
         }
         for perplexity in self.perplexities() {
             range(OP, "perplexity", perplexity, "at least 1", |x| x >= 1.)?;
@@ -233,8 +233,11 @@ impl TsneConfig {
         }
         at_least_one(OP, "neighbours", self.neighbours.unwrap_or(1))?;
         range(OP, "recall", self.recall, "above 0 and at most 1", |x| x > 0. && x <= 1.)?;
-        if self.n_dims == 3 && self.method == Some(Method::Fft) {
-            candle::bail!("{OP}: the method fft is for 2 dimensions, got 3; use barnes-hut or exact")
+        if self.n_dims != 2 && self.method == Some(Method::Fft) {
+            candle::bail!(
+                "{OP}: the method fft is for 2 dimensions, got {}; use barnes-hut or exact",
+                self.n_dims
+            )
         }
         range(OP, "theta", self.theta.into(), "in 0..=1", |x| (0. ..=1.).contains(&x))?;
         range(OP, "node_distance", self.node_distance.into(), "above 0", |x| x > 0.)?;

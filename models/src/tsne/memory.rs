@@ -1,5 +1,6 @@
 //! How much memory a run takes, told before it begins.
 use super::config::MOST_NODES;
+use super::line::dims_of_ops;
 use super::{Method, Metric, TsneConfig};
 use candle::{Device, Result};
 
@@ -49,7 +50,7 @@ impl TsneConfig {
     pub fn memory(&self, n: usize, n_features: usize, on_gpu: bool) -> MemoryNeeds {
         let (k, method) = (self.neighbours_of(n) as u64, self.method_for(n, on_gpu));
         let by_angle = matches!(self.metric, Metric::Cosine | Metric::Correlation);
-        let (n, n_features, dims) = (n as u64, n_features as u64, self.n_dims as u64);
+        let (n, n_features, dims) = (n as u64, n_features as u64, dims_of_ops(self.n_dims) as u64);
         // Indices and distances, twice while queries that were searched again take their places;
         // rows as products take them, and those of the correlation without their means.
         let copies = if on_gpu { 1 } else { 2 } + u64::from(self.metric == Metric::Correlation);

@@ -1,4 +1,4 @@
-//! t-SNE: a picture of the rows in two or three dimensions in which near rows are near.
+//! t-SNE: a picture of the rows in one to three dimensions in which near rows are near.
 //!
 //! ```text
 //! p_j|i = exp(−β_i |x_i − x_j|²) / Σ_l exp(−β_i |x_i − x_l|²)      over the neighbours of row i
@@ -64,6 +64,8 @@ mod config;
 mod distances;
 mod embedding;
 mod given;
+mod line;
+mod matrix;
 pub mod measure;
 mod memory;
 mod neighbours;
@@ -81,6 +83,7 @@ pub use changes::{Change, NewValues};
 pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;
 pub use given::{CheckedNeighbours, GivenNeighbours, WrongNeighbours};
+pub use matrix::GivenDistances;
 pub use memory::MemoryNeeds;
 pub use run::{Progress, StageSeconds, TsneTrainer};
 pub use spectral::spectral_layout;

@@ -9,6 +9,7 @@ use super::affinity::conditional_of;
 use super::config::noted;
 use super::embedding::Known;
 use super::given::CheckedNeighbours;
+use super::line::{for_ops, from_ops};
 use super::neighbours::{Found, search};
 use super::order::Ordered;
 use super::start::start;
@@ -243,7 +244,7 @@ impl TsneTrainer {
                 layout.dims()
             )
         }
-        let state = LayoutState::new(&layout.contiguous()?)?;
+        let state = LayoutState::new(&for_ops(layout)?)?;
         let total = Tensor::zeros(1, DType::F64, layout.device())?;
         Ok(Self {
             objective: config.objective_after(0),
@@ -290,7 +291,7 @@ impl TsneTrainer {
     /// # Errors
     /// When memory is short.
     pub fn layout(&self) -> Result<Tensor> {
-        self.points.as_given_of(&self.state.layout)
+        from_ops(self.points.as_given_of(&self.state.layout)?, self.config.n_dims)
     }
 
     /// Gives a run from a checkpoint, of which the rows were prepared ones, these back.
@@ -334,6 +335,11 @@ impl TsneTrainer {
     /// come from a checkpoint: for [`Measures`](crate::evaluation::layout::Measures).
     pub fn nearest(&self) -> Option<&Neighbours> {
         self.nearest.as_ref()
+    }
+
+    /// The same with more to say first.
+    pub(super) fn with_notes(self, first: Vec<String>) -> Self {
+        Self { notes: [first, self.notes].concat(), ..self }
     }
 
     /// What differs from what was asked for, in words: a perplexity that was lowered, neighbours

@@ -1,4 +1,5 @@
 //! New points in a layout that stays.
+use super::line::{for_ops, from_ops};
 use super::neighbours::{in_unit, unit_of};
 use super::transform_config::{OP, TransformConfig};
 use super::{Embedding, Method};
@@ -45,8 +46,9 @@ impl Embedding {
         let unit = unit_of(&training, self.config.metric)?;
         let near = knn_of(&in_unit(&rows, unit)?, &in_unit(&training, unit)?, k, self.config.metric)?;
         let p = perplexity_search(&near.distances, &[config.perplexity.min(k as f64)])?;
-        let layout = contiguous(&self.layout)?;
-        place_points(&near.indices, &p, &layout, self.field()?.as_ref(), &self.steps(config))
+        let layout = for_ops(&self.layout)?;
+        let placed = place_points(&near.indices, &p, &layout, self.field()?.as_ref(), &self.steps(config))?;
+        from_ops(placed, self.config.n_dims)
     }
 
     /// What the layout does to points beside it, where a grid tells it.

@@ -2,6 +2,7 @@
 //! measures by hand.
 mod affinity;
 mod changes;
+mod line;
 mod measures;
 mod neighbours;
 mod spectral;
@@ -67,7 +68,7 @@ fn what_makes_no_sense_is_refused_with_what_would() -> Result<()> {
 fn a_few_rows_and_rows_that_do_not_vary_have_finite_layouts() -> Result<()> {
     for n in 2..=10 {
         for rows in [uniform((n, 3), &CPU, Philox::new(7, 5))?, Tensor::full(4f32, (n, 3), &CPU)?] {
-            for n_dims in [2, 3] {
+            for n_dims in [1, 2, 3] {
                 let config = TsneConfig { n_dims, perplexity: 1., ..TsneConfig::default() };
                 let layout = tsne(config).fit(&rows)?.layout().flatten_all()?.to_vec1::<f32>()?;
                 assert!(layout.iter().all(|y| y.is_finite()), "{n} rows: {layout:?}");

@@ -115,7 +115,8 @@ fn duplicates_come_in_the_order_of_rows_by_every_metric() -> Result<()> {
     let thrice = Tensor::cat(&[&rows, &rows, &rows], 0)?;
     for device in devices()? {
         let there = thrice.to_device(&device)?;
-        for metric in Metric::ALL {
+        // As sets all of these rows are equal.
+        for metric in Metric::ALL.into_iter().filter(|&metric| metric != Metric::Jaccard) {
             let found = knn(&there, 2, metric)?;
             for (i, found) in found.indices.to_vec2::<u32>()?.iter().enumerate() {
                 let copies = (0..3).map(|copy| (copy * 150 + i % 150) as u32);
@@ -155,6 +156,10 @@ fn queries_and_rows_may_be_parts_of_one_tensor() -> Result<()> {
     Ok(())
 }
 
+fn is_of_categories(metric: Metric) -> bool {
+    matches!(metric, Metric::Hamming | Metric::Jaccard)
+}
+
 #[test]
 fn an_approximate_search_finds_what_is_wanted_and_says_how_much() -> Result<()> {
     // Few features are multiplied in f32, many in TF32.
@@ -163,7 +168,8 @@ fn an_approximate_search_finds_what_is_wanted_and_says_how_much() -> Result<()> 
         let rows = if d == 6 { few } else { few.matmul(&normal((6, d), &CPU, Philox::new(90, 12))?)? };
         for device in devices()? {
             let there = rows.to_device(&device)?;
-            for metric in Metric::ALL {
+            // By the Hamming and the Jaccard distance normal rows are all as far from each other.
+            for metric in Metric::ALL.into_iter().filter(|metric| !is_of_categories(*metric)) {
                 let exact = knn(&there, 10, metric)?.distances.to_vec2::<f32>()?;
                 let search = || knn_approximate(&there, 10, metric, 0.9, Philox::new(90, 11));
                 let found = search()?;

@@ -49,7 +49,7 @@ class TSNE(Saved, _TheirTSNE):
     Parameters
     ----------
     n_components : int, default=2
-        Dimensions of the layout. In other than 2 or 3 it is scikit-learn's own, which has no
+        Dimensions of the layout. In more than 3 it is scikit-learn's own, which has no
         ``transform``.
 
     learning_rate : float or "auto", default="auto"
@@ -179,9 +179,9 @@ class TSNE(Saved, _TheirTSNE):
         embedding : ndarray of shape (n_samples, n_components)
         """
         self._validate_params()
-        if self.n_components not in (2, 3):
+        if self.n_components > 3:
             if isinstance(X, _chandlery.Tensor):
-                raise ValueError(f"n_components: must be 2 or 3 for rows on a GPU, got {self.n_components}")
+                raise ValueError(f"n_components: must be at most 3 for rows on a GPU, got {self.n_components}")
             return self._by_theirs(X)
         X = self._checked(X)
         n = X.shape[0]
@@ -237,7 +237,7 @@ class TSNE(Saved, _TheirTSNE):
         check_is_fitted(self)
         if self._model is None:
             raise ValueError(
-                f"TSNE.transform: the layout must have 2 or 3 dimensions, got {self.n_components}"
+                f"TSNE.transform: the layout must have at most 3 dimensions, got {self.n_components}"
             )
         X = dense(validated(self, X, accept_sparse=True, dtype=[np.float32, np.float64], reset=False))
         centre = json.loads(self._model.config).get("centre")

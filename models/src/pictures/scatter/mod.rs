@@ -1,14 +1,16 @@
 //! Points coloured by class, with a legend: as one SVG with axes, which suits some thousands; as
 //! pixels ([`discs`]), for any number, in the plane or in space, from 100,000 on by density; as images of the rows that they
-//! stand for ([`thumbnails`]); and as an animation of many pictures ([`animation`]).
+//! stand for ([`thumbnails`]); those on a line as a histogram ([`stacked`]); and as an animation of many pictures ([`animation`]).
 pub mod animation;
 mod blend;
 mod classes;
 mod density;
 pub mod discs;
+mod stacks;
 pub mod thumbnails;
 
 pub use classes::{Classes, MOST as MOST_CLASSES};
+pub use stacks::stacked;
 
 use candle::{Error, Result};
 use plotters::prelude::*;

@@ -1,6 +1,7 @@
 //! The Kullback-Leibler divergence of a layout.
 use super::super::affinity::affinities_of;
 use super::super::config::TsneConfig;
+use super::super::line::for_ops;
 use super::super::neighbours::{Found, search};
 use super::super::{Affinities, Neighbours};
 use super::estimate::{Estimate, spaced};
@@ -84,7 +85,7 @@ pub fn kl_estimate(
     sample: usize,
 ) -> Result<Estimate> {
     // A view may begin where kernels cannot load points.
-    let layout = layout.force_contiguous()?;
+    let layout = for_ops(layout)?;
     let n = layout.dim(0)?;
     if n == 0 || abs(&layout)?.max_all()?.to_scalar::<f32>()? <= LARGEST {
         let Estimate { value: weight, error } = weight_of_pairs(&layout, degrees_of_freedom, sample)?;

@@ -37,8 +37,8 @@ struct Notes {
 impl TsneTrainer {
     pub(super) fn store(&self, path: &Path, progress: &Value) -> Result<()> {
         let state = &self.state;
-        let mut tensors = vec![];
-        for (name, t) in [("layout", &state.layout), ("velocity", &state.velocity), ("gains", &state.gains)] {
+        let mut tensors = vec![("trainer.layout".to_owned(), self.layout()?)];
+        for (name, t) in [("velocity", &state.velocity), ("gains", &state.gains)] {
             tensors.push((format!("trainer.{name}"), self.points.as_given_of(t)?));
         }
         tensors.extend(self.points.order().map(|order| (format!("trainer.{ORDER}"), order.clone())));

@@ -1,5 +1,6 @@
 //! The iterations.
 use super::super::config::Phase;
+use super::super::line::dims_of_ops;
 use super::super::{Method, order};
 use super::seconds::timed;
 use super::{Progress, TsneTrainer};
@@ -87,7 +88,7 @@ impl TsneTrainer {
             return Ok(());
         }
         let alpha = self.objective.degrees_of_freedom;
-        let repulsion = Arc::new(Repulsion::new(method, n, self.config.n_dims, alpha, &device)?);
+        let repulsion = Arc::new(Repulsion::new(method, n, dims_of_ops(self.config.n_dims), alpha, &device)?);
         self.repulsion = Some((method, repulsion.clone()));
         let (state, graph) = (self.state.clone(), self.points.graph.clone());
         let (forces, total) = (self.forces.clone(), self.total.clone());

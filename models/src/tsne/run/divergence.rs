@@ -1,4 +1,5 @@
 //! The divergence on the way.
+use super::super::line::dims_of_ops;
 use super::super::measure::{at_least_0, kl_of_affinities};
 use super::TsneTrainer;
 use candle::Result;
@@ -19,7 +20,7 @@ impl TsneTrainer {
         match self.finer(*method) {
             Some(method) => {
                 let (n, device) = (self.affinities.n(), self.state.layout.device());
-                let finer = Repulsion::new(method, n, self.config.n_dims, alpha, device)?;
+                let finer = Repulsion::new(method, n, dims_of_ops(self.config.n_dims), alpha, device)?;
                 finer.repulsion_(&self.forces, &self.total, &self.state.layout)?;
             }
             None => repulsion.repulsion_(&self.forces, &self.total, &self.state.layout)?,

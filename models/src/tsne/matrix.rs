@@ -1,0 +1,114 @@
+//! Distances of all pairs of rows, computed elsewhere.
+use super::config::noted;
+use super::{CheckedNeighbours, Draw, GivenNeighbours, TsneConfig, TsneTrainer, WrongNeighbours};
+use crate::Philox;
+use candle::{DType, Device, Result, Tensor};
+use rayon::prelude::*;
+
+/// The distances of each row to all, line by line of `n`, not squared.
+///
+/// They need not be symmetric: a line says how far others are from its own row. What stands in the
+/// place of a row itself is not looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct GivenDistances<'a> {
+    /// `[n, n]`
+    pub all: &'a [f64],
+    /// Rows.
+    pub n: usize,
+}
+
+impl GivenDistances<'_> {
+    /// The `k` nearest others of each row; between rows that are equally far a draw decides, as in a
+    /// search.
+    ///
+    /// Cost: `O(n²)`.
+    ///
+    /// # Errors
+    /// When there are not `n²` distances, `k` is not in `1..n`, or a distance is negative, infinite or
+    /// NaN; the message names row and column, counted from 0.
+    pub fn nearest(
+        &self,
+        k: usize,
+        philox: Philox,
+    ) -> std::result::Result<CheckedNeighbours, WrongNeighbours> {
+        let &Self { all, n } = self;
+        if n.checked_mul(n) != Some(all.len()) {
+            let what =
+                format!("must be those of all pairs of {n} rows, {}, got {}", n.saturating_mul(n), all.len());
+            return Err(WrongNeighbours::Distances(what));
+        }
+        if k == 0 || k >= n {
+            let what = format!("must be in 1..={} for {n} rows, got {k} of each", n.saturating_sub(1));
+            return Err(WrongNeighbours::Indices(what));
+        }
+        let of_row = |(i, line): (usize, &[f64])| {
+            let others = || (0..n as u32).filter(move |&j| j as usize != i);
+            let is_wrong = |&j: &u32| !(line[j as usize].is_finite() && line[j as usize] >= 0.);
+            if let Some(j) = others().find(is_wrong) {
+                let got = line[j as usize];
+                let must = if got.is_finite() { "at least 0" } else { "finite" };
+                let what = format!("must be {must}, got {got} in row {i}, column {j}");
+                return Err(WrongNeighbours::Distances(what));
+            }
+            let philox = Philox { offset: (i as u64) << 32, ..Draw::Ties.of(philox) };
+            let mut near: Vec<(f64, u32, u32)> =
+                others().map(|j| (line[j as usize], philox.bits(j.into()), j)).collect();
+            let order = |a: &(f64, u32, u32), b: &(f64, u32, u32)| {
+                a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2)))
+            };
+            near.select_nth_unstable_by(k - 1, order);
+            near.truncate(k);
+            near.sort_unstable_by(order);
+            Ok(near)
+        };
+        let near: Vec<_> =
+            all.par_chunks(n.max(1)).enumerate().map(of_row).collect::<std::result::Result<_, _>>()?;
+        let (indices, distances): (Vec<i64>, Vec<f64>) =
+            near.into_iter().flatten().map(|(d, _, j)| (i64::from(j), d)).unzip();
+        GivenNeighbours { indices: &indices, distances: &distances, k }.checked()
+    }
+}
+
+impl TsneTrainer {
+    /// A run over the distances of all pairs of rows, f32 or f64 `[n, n]`, on their device; see
+    /// [`GivenDistances`]. A perplexity that is too large for so few rows is lowered
+    /// ([`TsneConfig::lowered`]), and [`notes`](Self::notes) say so. It begins at random, or with
+    /// [`Start::Spectral`](super::Start::Spectral), and the embedding cannot take new rows.
+    ///
+    /// Cost: `O(n²)` on the host, and `8 n²` bytes.
+    ///
+    /// # Errors
+    /// When the matrix is not square, a distance makes no sense (the message names row and column), the
+    /// configuration does not fit, or memory is short.
+    pub fn from_distances(config: TsneConfig, philox: Philox, distances: &Tensor) -> Result<Self> {
+        let (n, columns) = distances.dims2()?;
+        if n != columns {
+            candle::bail!(
+                "TsneTrainer: distances must be of all pairs of rows, [{n}, {n}], got [{n}, {columns}]"
+            )
+        }
+        let host =
+            distances.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
+        Self::from_given_distances(config, philox, &GivenDistances { all: &host, n }, distances.device())
+    }
+
+    /// The same over distances in host memory.
+    ///
+    /// # Errors
+    /// As [`from_distances`](Self::from_distances).
+    pub fn from_given_distances(
+        config: TsneConfig,
+        philox: Philox,
+        distances: &GivenDistances<'_>,
+        device: &Device,
+    ) -> Result<Self> {
+        config.validate()?;
+        let n = distances.n;
+        let (config, notes) = noted(&config, config.lowered(n), &format!("{n} rows"));
+        config.check_neighbours(n)?;
+        let near = distances.nearest(config.neighbours_of(n), philox);
+        let near = near.map_err(|wrong| candle::Error::Msg(format!("TsneTrainer: {wrong}")))?;
+        let run = Self::from_checked(config, philox, &near, device)?;
+        Ok(run.with_notes(notes))
+    }
+}
