@@ -156,10 +156,12 @@ fn settings_that_differ_are_named_with_both_values() {
 fn heard(end: impl Fn(Processes) + Sync) -> (Vec<String>, Vec<String>) {
     let (listener, port) = listener(3);
     let (told, tell) = (Mutex::new(Vec::new()), channel::<String>());
+    let (have_met, others) = channel();
+    let others = &Mutex::new(others);
     let (listener, end, words) = (&listener, &end, Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for rank in 0..3 {
-            let (tell, words) = (tell.0.clone(), &words);
+            let (tell, words, have_met) = (tell.0.clone(), &words, have_met.clone());
             scope.spawn(move || {
                 let place = place(rank, 3, port);
                 let on_loss: OnLoss = Box::new(move |text| drop(tell.send(text.to_owned())));
@@ -169,9 +171,14 @@ fn heard(end: impl Fn(Processes) + Sync) -> (Vec<String>, Vec<String>) {
                 };
                 processes.wait().unwrap();
                 if rank == 1 {
+                    // Rank 0 answers one rank after another: rank 2 may have no answer yet.
+                    let others = others.lock().unwrap();
+                    (0..2).for_each(|_| others.recv_timeout(LIMIT).unwrap());
                     return end(processes);
                 }
-                words.lock().unwrap().push(said(processes.wait()));
+                have_met.send(()).unwrap();
+                let heard = said(processes.wait());
+                words.lock().unwrap().push(heard);
             });
         }
     });
