@@ -1,6 +1,6 @@
 //! The command line of `tsne`.
 use super::changes::ChangeArg;
-use super::choices::{AffinityArg, StartArg};
+use super::choices::{AffinityArg, StartArg, one_or_more};
 use super::descent::DescentArgs;
 use super::given::Given;
 use crate::args::prepare::PrepareArgs;
@@ -429,10 +429,6 @@ pub struct NeighboursArgs {
     /// Where it computes, and how it reports.
     #[command(flatten)]
     pub common: Common,
-}
-
-pub(super) fn one_or_more(text: &str) -> std::result::Result<f64, String> {
-    above_zero(text).ok().filter(|&x| x >= 1.).ok_or_else(|| "must be a number of at least 1".to_owned())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Changes on the way, as the command line has them.
-use super::args::one_or_more;
+use super::choices::one_or_more;
 use super::figures::words_of_list;
 use crate::options::{above_zero, below_one};
 use chandlery::tsne::{Change, NewValues};

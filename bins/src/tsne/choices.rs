@@ -50,6 +50,11 @@ impl fmt::Display for AffinityArg {
     }
 }
 
+/// A perplexity.
+pub fn one_or_more(text: &str) -> Result<f64, String> {
+    above_zero(text).ok().filter(|&x| x >= 1.).ok_or_else(|| "must be a number of at least 1".to_owned())
+}
+
 /// The affinities of a layout of `n` rows, in words.
 pub fn words_of_affinity(config: &TsneConfig, n: usize) -> String {
     match config.affinity {

@@ -1,5 +1,5 @@
 //! Settings that change during a descent.
-use super::{Affinity, TsneConfig};
+use super::Affinity;
 use crate::check::range;
 use candle::Result;
 use serde::{Deserialize, Serialize};
@@ -81,100 +81,36 @@ impl NewValues {
     }
 
     /// Whether the divergence is of something else.
-    fn is_of_objective(&self) -> bool {
+    pub(super) fn is_of_objective(&self) -> bool {
         self.perplexities.is_some() || self.degrees_of_freedom.is_some()
     }
 }
 
-impl TsneConfig {
-    pub(super) fn check_changes(&self) -> Result<()> {
-        const OP: &str = "TsneConfig";
-        self.changes.iter().try_for_each(|change| change.to.check(self.affinity))?;
-        if let Some(pair) = self.changes.windows(2).find(|pair| pair[0].iteration > pair[1].iteration) {
-            candle::bail!(
-                "{OP}: changes must ascend by iteration, got {} before {}",
-                pair[0].iteration,
-                pair[1].iteration
-            )
-        }
-        let n = self.iterations_in_all();
-        match self.changes.last().filter(|last| last.iteration >= n) {
-            Some(last) => candle::bail!(
-                "{OP}: changes must be at iterations below {n}, those of the whole descent, got {}",
-                last.iteration
-            ),
-            None => Ok(()),
-        }
+/// Refuses changes that make no sense in a descent of `n` iterations.
+pub(super) fn check(changes: &[Change], affinity: Affinity, n: usize) -> Result<()> {
+    const OP: &str = "TsneConfig";
+    changes.iter().try_for_each(|change| change.to.check(affinity))?;
+    if let Some(pair) = changes.windows(2).find(|pair| pair[0].iteration > pair[1].iteration) {
+        candle::bail!(
+            "{OP}: changes must ascend by iteration, got {} before {}",
+            pair[0].iteration,
+            pair[1].iteration
+        )
     }
+    match changes.last().filter(|last| last.iteration >= n) {
+        Some(last) => candle::bail!(
+            "{OP}: changes must be at iterations below {n}, those of the whole descent, got {}",
+            last.iteration
+        ),
+        None => Ok(()),
+    }
+}
 
-    /// Refuses perplexities of changes for which `k` neighbours are too few.
-    pub(super) fn check_perplexities_of_changes(&self, k: usize) -> Result<()> {
-        for change in &self.changes {
-            let perplexities = change.to.perplexities.iter().flatten();
-            if let Some(wrong) = perplexities.copied().find(|&p| p > k as f64) {
-                candle::bail!(
-                    "TsneTrainer: a perplexity must be at most {k}, the number of neighbours, got {wrong} in the change at iteration {}; take more neighbours",
-                    change.iteration
-                )
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a run keeps its neighbours, to compute other affinities of them.
-    pub(super) fn keeps_neighbours(&self) -> bool {
-        self.keep_neighbours || self.changes.iter().any(|change| change.to.perplexities.is_some())
-    }
-
-    /// What a change at or before `iteration` has set, the last of several.
-    pub(super) fn changed<T>(&self, iteration: usize, of: impl Fn(&NewValues) -> Option<T>) -> Option<T> {
-        let so_far = self.changes.iter().rev().filter(|change| change.iteration <= iteration);
-        so_far.map(|change| of(&change.to)).find_map(|value| value)
-    }
-
-    /// The first change after `iteration`.
-    pub(super) fn next_change(&self, iteration: usize) -> Option<usize> {
-        self.changes.iter().map(|change| change.iteration).find(|&at| at > iteration)
-    }
-
-    /// The last change at or before `iteration`.
-    pub(super) fn last_change(&self, iteration: usize) -> Option<usize> {
-        self.changes.iter().map(|change| change.iteration).rfind(|&at| at <= iteration)
-    }
-
-    /// Whether divergences after so many iterations are not of the same.
-    pub(super) fn differs_between(&self, from: usize, to: usize) -> bool {
-        let mut between = self.changes.iter().filter(|change| (from..to).contains(&change.iteration));
-        between.any(|change| change.to.is_of_objective())
-    }
-
-    /// What iteration `iteration` makes small.
-    pub(super) fn objective(&self, iteration: usize) -> Objective {
-        let perplexities = self.changed(iteration, |to| to.perplexities.clone());
-        Objective {
-            perplexities: perplexities.unwrap_or_else(|| self.perplexities()),
-            degrees_of_freedom: self
-                .changed(iteration, |to| to.degrees_of_freedom)
-                .unwrap_or(self.degrees_of_freedom),
-        }
-    }
-
-    /// What was made small by the last of `made` iterations, of the first where there is none yet.
-    pub(super) fn objective_after(&self, made: usize) -> Objective {
-        match made.checked_sub(1) {
-            Some(last) => self.objective(last),
-            None => Self { changes: vec![], ..self.clone() }.objective(0),
-        }
-    }
-
-    /// The same with the perplexities and degrees of freedom of `objective`.
-    pub(super) fn of_objective(&self, objective: &Objective) -> Self {
-        let (first, further) = objective.perplexities.split_first().unwrap_or((&self.perplexity, &[]));
-        Self {
-            perplexity: *first,
-            further_perplexities: further.to_vec(),
-            degrees_of_freedom: objective.degrees_of_freedom,
-            ..self.clone()
-        }
-    }
+/// What a change at or before `iteration` has set, the last of several.
+pub(super) fn changed<T>(
+    changes: &[Change],
+    iteration: usize,
+    of: impl Fn(&NewValues) -> Option<T>,
+) -> Option<T> {
+    changes.iter().rev().filter(|change| change.iteration <= iteration).find_map(|change| of(&change.to))
 }

@@ -1,5 +1,6 @@
 //! What a run of t-SNE is told.
-use super::{Affinity, Change};
+use super::Affinity;
+use super::changes::{Change, changed, check};
 use crate::check::{at_least_one, range};
 use crate::prepare::{check_inputs, prepared};
 use candle::{DType, Device, Result, Tensor};
@@ -251,7 +252,7 @@ impl TsneConfig {
         range(OP, "gradient_tolerance", self.gradient_tolerance, "at least 0", |x| x >= 0.)?;
         range(OP, "stop_below", self.stop_below.unwrap_or(1.), "above 0", |x| x > 0.)?;
         at_least_one(OP, "iterations in all", self.iterations_in_all())?;
-        self.check_changes()
+        check(&self.changes, self.affinity, self.iterations_in_all())
     }
 
     /// Refuses rows whose number or width do not fit.
@@ -364,9 +365,9 @@ impl TsneConfig {
             false => (self.exaggeration, self.momentum, self.early_iterations, self.iterations_in_all()),
         };
         Phase {
-            exaggeration: self.changed(iteration, |to| to.exaggeration).unwrap_or(exaggeration),
-            momentum: self.changed(iteration, |to| to.momentum).unwrap_or(momentum),
-            learning_rate: self.changed(iteration, |to| to.learning_rate).or(self.learning_rate),
+            exaggeration: changed(&self.changes, iteration, |to| to.exaggeration).unwrap_or(exaggeration),
+            momentum: changed(&self.changes, iteration, |to| to.momentum).unwrap_or(momentum),
+            learning_rate: changed(&self.changes, iteration, |to| to.learning_rate).or(self.learning_rate),
             begin,
             end,
         }

@@ -9,7 +9,8 @@
 //! ∂KL/∂y_i = 4 Σ_j (p_ij − q_ij) (y_i − y_j) / (1 + |y_i − y_j|²/α)
 //! ```
 //!
-//! Other kinds of `p_j|i`, of which the rest is the same: [`Affinity`].
+//! Other kinds of `p_j|i`, of which the rest is the same: [`Affinity`]. What may change during the
+//! descent: [`NewValues`], by [`TsneConfig::changes`] or [`TsneTrainer::change`].
 //!
 //! | symbol | where | shape |
 //! |---|---|---|
@@ -60,6 +61,7 @@
 //! ```
 mod affinity;
 mod changes;
+mod conditional;
 mod config;
 mod distances;
 mod embedding;
@@ -71,6 +73,7 @@ mod memory;
 mod neighbours;
 mod order;
 mod run;
+mod schedule;
 mod spectral;
 mod start;
 mod transform;
@@ -78,7 +81,6 @@ mod transform_config;
 
 pub use affinity::Affinity;
 pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours, Recall};
-use changes::Objective;
 pub use changes::{Change, NewValues};
 pub use config::{Method, Start, TsneConfig};
 pub use embedding::Embedding;

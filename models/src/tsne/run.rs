@@ -5,7 +5,8 @@ mod descent;
 mod divergence;
 mod seconds;
 
-use super::affinity::conditional_of;
+use super::changes::Objective;
+use super::conditional::conditional_of;
 use super::config::noted;
 use super::embedding::Known;
 use super::given::CheckedNeighbours;
@@ -13,7 +14,7 @@ use super::line::{for_ops, from_ops};
 use super::neighbours::{Found, search};
 use super::order::Ordered;
 use super::start::start;
-use super::{Affinities, Embedding, Neighbours, Objective, Recall, TsneConfig};
+use super::{Affinities, Embedding, Neighbours, Recall, TsneConfig};
 use crate::Philox;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};

@@ -11,8 +11,7 @@
 //! values in the subspace (Zhou, Saad, Tiago and Chelikowsky, "Self-consistent-field calculations
 //! using Chebyshev-filtered subspace iteration", 2006); of few points from a dense solver.
 #![expect(clippy::needless_range_loop, reason = "a direction is an index into several arrays of one length")]
-use super::affinity::check_graph;
-use super::start::{SPREAD, upright};
+use super::conditional::check_graph;
 use super::{Affinities, Draw};
 use crate::Philox;
 use candle::{Device, Result, Tensor};
@@ -20,6 +19,8 @@ use chandlery_ops::core::normal;
 use nalgebra::{DMatrix, SymmetricEigen};
 use rayon::prelude::*;
 
+/// The standard deviation of the first coordinate.
+pub(super) const SPREAD: f64 = 1e-4;
 /// Points up to which a dense solver is used.
 const DENSE: usize = 256;
 /// Directions of the subspace; those beyond the wanted ones make these converge faster.
@@ -77,6 +78,15 @@ pub fn spectral_layout(affinities: &Affinities, n_dims: usize, philox: Philox) -
     };
     let layout = (0..n).flat_map(|i| (0..n_dims).map(move |d| (i, d))).map(|(i, d)| coordinate(i, d) as f32);
     Tensor::from_vec(layout.collect::<Vec<f32>>(), (n, n_dims), device)
+}
+
+/// The largest entry of each column is positive, so that signs do not depend on the solver.
+pub(super) fn upright(mut m: DMatrix<f64>) -> DMatrix<f64> {
+    for mut column in m.column_iter_mut() {
+        let sign = if column[column.iamax()] < 0. { -1. } else { 1. };
+        column *= sign;
+    }
+    m
 }
 
 /// Columns less their means.

@@ -1,13 +1,12 @@
 //! Where points begin.
-use super::{Affinities, Draw, Start, TsneConfig, spectral_layout};
+use super::spectral::{SPREAD, spectral_layout, upright};
+use super::{Affinities, Draw, Start, TsneConfig};
 use crate::Philox;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::elementwise::{contiguous, sqr};
 use chandlery_ops::tsne::rows_about_mean;
 use nalgebra::{DMatrix, SymmetricEigen};
 
-/// The standard deviation of the first coordinate.
-pub(super) const SPREAD: f64 = 1e-4;
 /// Directions that are searched beside those that are wanted.
 const FURTHER: usize = 4;
 /// Products with the covariance; each makes the wanted directions stand out by the ratio of the
@@ -73,15 +72,6 @@ fn host(t: &Tensor) -> Result<DMatrix<f64>> {
 fn device(m: &DMatrix<f64>, like: &Tensor) -> Result<Tensor> {
     let values: Vec<f32> = m.transpose().iter().map(|&x| x as f32).collect();
     Tensor::from_vec(values, m.shape(), like.device())
-}
-
-/// The largest entry of each column is positive, so that signs do not depend on the solver.
-pub(super) fn upright(mut m: DMatrix<f64>) -> DMatrix<f64> {
-    for mut column in m.column_iter_mut() {
-        let sign = if column[column.iamax()] < 0. { -1. } else { 1. };
-        column *= sign;
-    }
-    m
 }
 
 /// An orthonormal basis of the columns.

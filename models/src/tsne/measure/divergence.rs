@@ -1,5 +1,5 @@
 //! The Kullback-Leibler divergence of a layout.
-use super::super::affinity::affinities_of;
+use super::super::conditional::affinities_of;
 use super::super::config::TsneConfig;
 use super::super::line::for_ops;
 use super::super::neighbours::{Found, search};

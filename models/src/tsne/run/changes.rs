@@ -1,5 +1,5 @@
 //! Settings that change on the way.
-use super::super::affinity::affinities_of;
+use super::super::conditional::affinities_of;
 use super::super::{Change, NewValues, TsneConfig};
 use super::TsneTrainer;
 use super::seconds::timed;

@@ -1,5 +1,5 @@
 //! Checkpoints of a descent.
-use super::super::affinity::check_graph;
+use super::super::conditional::check_graph;
 use super::super::embedding::{Known, named};
 use super::super::{Affinities, Neighbours, Recall, TsneConfig};
 use super::{Progress, StageSeconds, TsneTrainer};
