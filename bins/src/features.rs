@@ -1,11 +1,12 @@
 //! Features of the rows of a split, written to a file: the command `encode`.
 use crate::arrays::{self, Format};
 use crate::progress::Progress;
+use crate::ranks::Ranks;
 use crate::report::{Outcome, Report, named, of_data};
-use crate::rows::{Blocks, Reads, Rows};
+use crate::rows::{Blocks, InTurn, Reads, Rows, agree};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
-use candle::{Device, Tensor};
+use candle::{DType, Device, Tensor};
 use chandlery_datasets::count;
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -15,6 +16,8 @@ use std::path::Path;
 pub struct Encoding<'a> {
     /// The file, of a name that [`Format::of`] takes, or `-`.
     pub out: &'a Path,
+    /// Who encodes: ranks take blocks of rows in turn, and rank 0 writes.
+    pub ranks: &'a Ranks,
     /// The rows.
     pub rows: &'a Rows,
     /// How the network reads them.
@@ -46,8 +49,9 @@ impl Encoding<'_> {
         device: &Device,
         features: impl Fn(&Tensor, usize) -> candle::Result<Tensor>,
     ) -> Result<Outcome> {
-        let Self { out, rows: Rows { name: data, split, .. }, reads, layers: (layers, n_layers), width } =
-            self;
+        let Self { out, ranks, rows: Rows { name: data, split, .. }, reads, layers, width } = self;
+        let (layers, n_layers) = layers;
+        agree(ranks, [split])?;
         let shape = (split.n_samples(), width);
         let bar = Progress::rows(shape.0 as u64, 0);
         let one = (layers.start() == layers.end()).then_some(*layers.end());
@@ -55,16 +59,25 @@ impl Encoding<'_> {
             Some(layer) => format!("layer {layer}/{n_layers}"),
             None => "all layers".to_owned(),
         });
-        let mut blocks = Blocks::new(split, reads, device)?;
-        let next = || {
+        let mut blocks = Blocks::of_rank(ranks, split, reads, device)?;
+        let mut made = InTurn::new(ranks, device, || {
             let Some(rows) = blocks.next()? else {
                 return Ok(None);
             };
-            bar.advance(rows.dim(0)? as u64);
             let each: candle::Result<Vec<_>> = layers.clone().map(|layer| features(&rows, layer)).collect();
-            of_data(data, each.and_then(|each| Tensor::cat(&each, 1)).map(Some).map_err(Into::into))
-        };
-        arrays::write(out, shape, next, split.labels.as_deref())?;
+            let side_by_side = each.and_then(|each| Tensor::cat(&each, 1)?.to_dtype(DType::F32));
+            of_data(data, side_by_side.map(|features| Some(vec![features])).map_err(Into::into))
+        })?;
+        if ranks.is_first() {
+            let next = || {
+                let Some(block) = made.next()?.and_then(|mut block| block.pop()) else { return Ok(None) };
+                bar.advance(block.dim(0)? as u64);
+                Ok(Some(block))
+            };
+            arrays::write(out, shape, next, split.labels.as_deref())?;
+        }
+        made.finish()?;
+        ranks.first_goes_on();
         bar.finish();
         let (rows, features) = (count(shape.0, "row"), count(shape.1, "feature"));
         report.line(&format!("{rows} of {features} in {}", named(out)))?;

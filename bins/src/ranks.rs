@@ -1,4 +1,4 @@
-//! Several processes of one program that train together: how they start, meet and end.
+//! Several processes of one program that compute together: how they start, meet and end.
 //!
 //! torchrun, `srun` and `mpirun` start them ([`Place`]), or `--gpus N`: then the program starts itself
 //! again for each other rank, and is rank 0. Only rank 0 prints and writes files. A rank that fails
@@ -52,12 +52,12 @@ impl FromStr for Gpus {
     }
 }
 
-/// How many processes train together.
+/// How many processes compute together.
 #[derive(Debug, Clone, Args)]
 pub struct RanksArgs {
-    /// Train on this many GPUs of this machine, or on all: the program starts itself once more for
-    /// each further GPU. Leave it out under torchrun, srun or mpirun. With --device cpu, which is
-    /// for trying things, as many processes share the cores.
+    /// Compute on this many GPUs of this machine, or on all: the program starts itself once more
+    /// for each further GPU. Leave it out under torchrun, srun or mpirun. With --device cpu, which
+    /// is for trying things, as many processes share the cores.
     #[arg(long, value_name = "N")]
     pub gpus: Option<Gpus>,
     /// How long to wait for the processes of all GPUs to start, in seconds.
@@ -65,7 +65,7 @@ pub struct RanksArgs {
     pub group_timeout: f64,
 }
 
-/// The processes that train together; one alone has none.
+/// The processes that compute together; one alone has none.
 #[derive(Debug, Clone, Default)]
 pub struct Ranks {
     processes: Option<Arc<Processes>>,
@@ -210,7 +210,18 @@ fn leave(in_order: bool) {
     }
 }
 
+/// Whether this process is the one that writes files, as far as its launcher says: rank 0, or alone. To
+/// be asked before ranks meet.
+pub fn is_to_write() -> bool {
+    !matches!(Place::of_environment(), Ok(Some(place)) if place.rank > 0)
+}
+
 impl Ranks {
+    /// Which rank this is, and of how many.
+    pub fn place(&self) -> (usize, usize) {
+        self.processes.as_ref().map_or((0, 1), |processes| (processes.rank(), processes.world()))
+    }
+
     /// Whether this is rank 0, which writes files.
     pub fn is_first(&self) -> bool {
         self.processes.as_ref().is_none_or(|processes| processes.rank() == 0)
@@ -230,6 +241,36 @@ impl Ranks {
             Some(processes) => Ok(processes.agree(&lines()?)?),
             None => Ok(()),
         }
+    }
+
+    /// What each brings, in the order of ranks, on every rank.
+    ///
+    /// # Errors
+    /// When a rank is gone.
+    pub fn exchange(&self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        match &self.processes {
+            Some(processes) => Ok(processes.exchange(mine)?),
+            None => Ok(vec![mine]),
+        }
+    }
+
+    /// The sums over ranks of as many numbers of each, in the order of ranks, on every rank.
+    ///
+    /// # Errors
+    /// When a rank has another number of them, or is gone.
+    pub fn sums<const N: usize>(&self, mine: [f64; N]) -> Result<[f64; N]> {
+        let all = self.exchange(mine.iter().flat_map(|number| number.to_le_bytes()).collect())?;
+        let mut sums = [0.; N];
+        for (rank, of_rank) in all.iter().enumerate() {
+            let (numbers, rest) = of_rank.as_chunks();
+            ensure!(
+                numbers.len() == N && rest.is_empty(),
+                "all ranks must have {N} numbers, got {} bytes of rank {rank}",
+                of_rank.len()
+            );
+            sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += f64::from_le_bytes(*number));
+        }
+        Ok(sums)
     }
 
     /// The group of their devices.
@@ -285,8 +326,14 @@ impl Ranks {
         Ok(processes.exchange(vec![u8::from(stop | due)])?.concat().contains(&1))
     }
 
-    /// Ends the process of a rank other than 0 when rank 0 is done with what it does alone.
-    pub fn wait_for_first(&self) -> ! {
+    /// From here on rank 0 goes on alone: ends the process of another rank when that is done.
+    pub fn first_goes_on(&self) {
+        if !self.is_first() {
+            self.wait_for_first()
+        }
+    }
+
+    fn wait_for_first(&self) -> ! {
         interrupt::take_words();
         let ended = self.processes.as_ref().map_or(Ok(()), |processes| processes.wait_for_first());
         wait_if_lost();

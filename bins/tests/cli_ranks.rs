@@ -262,9 +262,9 @@ fn what_cannot_train_together_is_refused_by_name() {
     };
     let layout = TSNE.command(at, &["--out", "layout", "--iterations", "10", "--gpus", "2"]);
     refused(layout, "this training is not divided over several ranks; start it with one");
-    let mut encode = DBN_ON_CPU.command(at, &["encode", "base", "--out", "codes.npy"]);
-    encode.envs(torchrun(0, 2, port));
-    refused(encode, "this command runs in one process, and a launcher has started 2");
+    let mut sample = DBN_ON_CPU.command(at, &["sample", "base", "--steps", "1"]);
+    sample.envs(torchrun(0, 2, port));
+    refused(sample, "this command runs in one process, and a launcher has started 2");
     let mut wrong = DBN_ON_CPU.command(at, &fine_tune("wrong", "1"));
     wrong.env("RANK", "0").env("WORLD_SIZE", "2");
     refused(wrong, "MASTER_ADDR and MASTER_PORT must be set where RANK and WORLD_SIZE are");

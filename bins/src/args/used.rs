@@ -1,5 +1,6 @@
 //! Arguments of sub-commands that use a saved model, whatever the model is.
 use crate::options::{Common, ModelArgs, RowsArgs, at_least_one};
+use crate::ranks::RanksArgs;
 use crate::rows::{Rows, SplitArg};
 use anyhow::Result;
 use clap::Args;
@@ -49,6 +50,9 @@ pub struct EncodeArgs {
     /// to standard output.
     #[arg(long, value_name = "FILE", default_value = "features.safetensors")]
     pub out: PathBuf,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }
 
 /// The picture of `reconstruct`.

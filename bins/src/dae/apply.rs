@@ -5,8 +5,9 @@ use super::measure::{Errors, Noise};
 use super::saved;
 use crate::args::used::{EncodeArgs, LayerChoice};
 use crate::features::{Encoding, report_beside};
+use crate::ranks;
 use crate::report::{Outcome, Report};
-use crate::rows::Rows;
+use crate::rows::{Rows, agree};
 use crate::run_folder::check_writable;
 use crate::session::info::data_and_settings;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -22,7 +23,7 @@ use std::path::Path;
 /// Writes features of every row of a split.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let report = report_beside(args.of.common.json, &args.out)?;
-    let device = args.of.common.open_device()?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.common)?;
     let stack = saved::load(&args.of.model.model, &device)?;
     let layers = &stack.config().layers;
     let (first, layer) = match args.layer {
@@ -38,6 +39,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let rows = args.of.open()?;
     let encoding = Encoding {
         out: &args.out,
+        ranks: &ranks,
         rows: &rows,
         reads: stack.config().into(),
         layers: (first..=layer, layers.len()),
@@ -56,8 +58,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub fn open(args: &NoisyRowsArgs) -> Result<Self> {
-        let device = args.used.common.open_device()?;
+    pub fn open(args: &NoisyRowsArgs, device: Device) -> Result<Self> {
         let stack = saved::load(&args.used.model.model, &device)?;
         let noise = noise_of(args)?;
         let Rows { name: data, split, .. } = args.used.open()?;
@@ -88,8 +89,11 @@ fn noise_of(args: &NoisyRowsArgs) -> Result<Noise> {
 /// Prints the errors of reconstructions.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.of.used.common.json);
-    let Task { device, stack, data, split, noise } = Task::open(&args.of)?;
-    let errors = Errors::of(&stack, &split, noise, &device)?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.used.common)?;
+    let Task { device, stack, data, split, noise } = Task::open(&args.of, device)?;
+    agree(&ranks, [&split])?;
+    let errors = Errors::of(&ranks, &stack, &split, noise, &device)?;
+    ranks.first_goes_on();
     let rows = format!("{} of {data}", count(errors.n_samples, "row"));
     report.line(&errors.words(&rows, noise.corruption))?;
     report.line(&format!(
@@ -115,7 +119,8 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
 pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.of.used.common.json);
     check_writable(&args.picture.out).context("--out")?;
-    let Task { device, stack, data, split, noise } = Task::open(&args.of)?;
+    let Task { device, stack, data, split, noise } =
+        Task::open(&args.of, args.of.used.common.open_device()?)?;
     let shape = stack.config().image.or(split.image).filter(can_draw);
     let Some(shape) = shape.filter(|shape| shape.n_features() == split.n_features()) else {
         bail!("--data: rows must be images to be drawn, got {} of {data}", count(split.n_features(), "value"))

@@ -8,6 +8,7 @@ use crate::options::{
     Common, DataArgs, LossArg, ModelArgs, above_zero, at_least_one, below_one, not_negative,
 };
 use crate::precision::precision;
+use crate::ranks::RanksArgs;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::dae::DaeTrainConfig;
 use chandlery::feedforward::Activation;
@@ -237,6 +238,9 @@ pub struct EvaluateArgs {
     /// Model, rows and noise.
     #[command(flatten)]
     pub of: NoisyRowsArgs,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }
 
 /// Arguments of `dae reconstruct`.

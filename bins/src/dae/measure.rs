@@ -1,6 +1,7 @@
 //! How far reconstructions are from the rows, from clean and from corrupted ones.
 use super::streams;
 use crate::progress::Progress;
+use crate::ranks::Ranks;
 use crate::readout::{self, Features, Readout, Rows};
 use crate::rows::{Blocks, Reads};
 use anyhow::Result;
@@ -75,17 +76,24 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Over all rows of a split, a block at a time.
-    pub fn of(stack: &StackedDae, split: &Split, noise: Noise, device: &Device) -> Result<Self> {
+    /// Over all rows of a split, a block at a time; ranks take blocks in turn, with the draws of one.
+    pub fn of(
+        ranks: &Ranks,
+        stack: &StackedDae,
+        split: &Split,
+        noise: Noise,
+        device: &Device,
+    ) -> Result<Self> {
         let bar = Progress::rows(split.n_samples() as u64, 0);
         bar.label("evaluating".to_owned());
-        let mut blocks = Blocks::new(split, stack.config(), device)?;
-        let (mut draws, mut sums, mut n_values, mut distances) = (noise.draws(), [0.; 3], 0, 0.);
+        let mut blocks = Blocks::of_rank(ranks, split, stack.config(), device)?;
+        let (mut sums, mut n_values, mut distances) = ([0.; 3], 0, 0.);
         while let Some(rows) = blocks.next()? {
             bar.advance(rows.dim(0)? as u64);
             let x = stack.prepare(&rows)?.contiguous()?;
+            // Blocks are of multiples of four values, but for the last.
+            let draws = noise.draws().advanced(blocks.first() * x.dim(1)?);
             let corrupted = corrupt(&x, noise.corruption, draws)?;
-            draws = draws.advanced(x.elem_count());
             n_values += x.elem_count();
             let back = stack.reconstruct_prepared(&corrupted)?;
             distances +=
@@ -95,7 +103,9 @@ impl Errors {
                 *sum += squares(&sub(back, &x)?)?;
             }
         }
-        let [rmse, rmse_clean, rmse_of_noise] = sums.map(|sum| (sum / n_values as f64).sqrt());
+        let sums = ranks.sums(sums)?;
+        let [n_values, distances] = ranks.sums([n_values as f64, distances])?;
+        let [rmse, rmse_clean, rmse_of_noise] = sums.map(|sum| (sum / n_values).sqrt());
         let n_samples = split.n_samples();
         let (squared_error, distance) = (sums[0] / n_samples as f64, distances / n_samples as f64);
         Ok(Self { rmse, rmse_clean, rmse_of_noise, squared_error, distance, n_samples })

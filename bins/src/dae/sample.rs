@@ -24,7 +24,8 @@ const PICTURE: &str = "views.png";
 /// draws the first rows before their views.
 pub fn sample(args: &SampleArgs) -> Result<Outcome> {
     let report = Report::new(args.of.used.common.json);
-    let Task { device, stack, data, split, noise } = Task::open(&args.of)?;
+    let Task { device, stack, data, split, noise } =
+        Task::open(&args.of, args.of.used.common.open_device()?)?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     let preparation = stack.config().preparation.to_device(&device)?;
     let bar = Progress::rows(split.n_samples() as u64, 0);

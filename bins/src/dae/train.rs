@@ -4,6 +4,7 @@ use super::measure::{self, EpochReport, Errors, Noise};
 use super::plan::{choose, corruptions, new_trainer};
 use super::{card, draw, saved, streams};
 use crate::layerwise;
+use crate::ranks::Ranks;
 use crate::readout::{self, Rows};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows::{self, Data, OfRows};
@@ -126,7 +127,7 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     let (test, measured_on) = data.measured_on();
     let corruption = corruptions(settings)?[0];
     let noise = Noise { corruption, seed: settings.seed };
-    let errors = Errors::of(&stack, test, noise, &run.device)?;
+    let errors = Errors::of(&Ranks::default(), &stack, test, noise, &run.device)?;
     run.draw_curves(&draw::learning_curves(&run.place.reports, stack.layers().len()))?;
     let pictures = draw::run_pictures(&stack, (test, measured_on), noise, &run.device, &run.folder)?;
     run.report.line(&errors.words(&measured_on.count_with_warning(errors.n_samples), corruption))?;

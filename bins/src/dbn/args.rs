@@ -9,6 +9,7 @@ use crate::options::{
     not_negative,
 };
 use crate::precision::rbm_precision;
+use crate::ranks::RanksArgs;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::rbm::{HiddenUnit, RbmTrainConfig, VisibleUnit};
 use chandlery_datasets::ImageShape;
@@ -202,6 +203,9 @@ pub struct ReconstructArgs {
     /// What is drawn.
     #[command(flatten)]
     pub picture: PictureArgs,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }
 
 /// Arguments of `dbn predict`.
@@ -215,6 +219,9 @@ pub struct PredictArgs {
     /// output.
     #[arg(long, value_name = "FILE", default_value = "predictions.csv")]
     pub out: PathBuf,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }
 
 /// Arguments of `dbn sample`.
@@ -270,6 +277,9 @@ pub struct EvaluateArgs {
     /// How the log-likelihood is measured.
     #[command(flatten)]
     pub likelihood: LikelihoodArgs,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
     /// Where and how it runs.
     #[command(flatten)]
     pub common: Common,

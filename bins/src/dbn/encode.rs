@@ -2,6 +2,7 @@
 use super::saved::Saved;
 use crate::args::used::{EncodeArgs, LayerChoice};
 use crate::features::{Encoding, report_beside};
+use crate::ranks;
 use crate::report::Outcome;
 use anyhow::{Result, ensure};
 use candle::Tensor;
@@ -11,7 +12,7 @@ use std::ops::RangeInclusive;
 /// Writes features of every row of a split.
 pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let report = report_beside(args.of.common.json, &args.out)?;
-    let device = args.of.common.open_device()?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.common)?;
     let saved = Saved::load(&args.of.model.model, &device)?;
     let layers = Layers::of(&saved);
     let chosen = layers.chosen(args.layer, &args.of.model.model)?;
@@ -19,6 +20,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let rows = args.of.open()?;
     let encoding = Encoding {
         out: &args.out,
+        ranks: &ranks,
         rows: &rows,
         reads: saved.reads(),
         layers: (chosen.clone(), n_layers),

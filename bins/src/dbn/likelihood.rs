@@ -8,10 +8,10 @@ use crate::report::seconds;
 use crate::rows::{self, MeasuredOn};
 use anyhow::{Context, Result, ensure};
 use candle::Device;
-use chandlery::Philox;
 use chandlery::dbn::Dbn;
 use chandlery::evaluation::likelihood::{BackFrom, Draws, Likelihood, LikelihoodConfig, LogZ, Method, Stage};
 use chandlery::rbm::likelihood::Estimate;
+use chandlery::{Group, Philox};
 use chandlery_datasets::{Split, count};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -148,8 +148,15 @@ impl LikelihoodArgs {
         Ok(())
     }
 
-    /// Measures the likelihood of the first rows of both splits.
-    pub fn measure(&self, dbn: &Dbn, rows: &Rows<'_>, seed: u64, device: &Device) -> Result<Measured> {
+    /// Measures the likelihood of the first rows of both splits; ranks divide chains of annealing.
+    pub fn measure(
+        &self,
+        group: &Group,
+        dbn: &Dbn,
+        rows: &Rows<'_>,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Measured> {
         let started = Instant::now();
         let read = |split: &Split, n| rows::all(&some(split, n, split.n_features())?, dbn.config(), device);
         let test = read(rows.test, ROWS)?;
@@ -175,7 +182,8 @@ impl LikelihoodArgs {
             }
             bar.iter().for_each(|(_, bar)| bar.show(done, total));
         };
-        let likelihood = self.config().measure(dbn, &test, train.as_ref(), draws, &mut show);
+        let config = self.config();
+        let likelihood = config.measure_in_group(group, dbn, &test, train.as_ref(), draws, &mut show);
         let likelihood = likelihood.context(match self.log_z {
             Some(LogZArg::Exact) => "--log-z exact",
             _ => "--log-likelihood",

@@ -2,6 +2,7 @@
 //! reconstruction error and free energies on new rows.
 use super::streams;
 use crate::progress::Spinner;
+use crate::ranks::Ranks;
 use crate::readout::{self, Features, Readout, Rows, some};
 use crate::report::figure;
 use crate::rows::{self, Blocks, MeasuredOn, Reads};
@@ -34,19 +35,30 @@ pub struct Evaluation {
     pub pseudo_likelihood: Option<f64>,
 }
 
+/// Mean over rows of the squared error of their reconstruction, summed over the inputs; ranks take
+/// blocks in turn.
+pub fn reconstruction_error(ranks: &Ranks, dbn: &Dbn, split: &Split, device: &Device) -> Result<f64> {
+    let mut sum = 0.;
+    let mut blocks = Blocks::of_rank(ranks, split, dbn.config(), device)?;
+    while let Some(block) = blocks.next()? {
+        sum += dbn.reconstruction_error(&block)? * block.dim(0)? as f64;
+    }
+    let [sum] = ranks.sums([sum])?;
+    Ok(sum / split.n_samples() as f64)
+}
+
 impl Evaluation {
-    /// Measures everything that the rows allow.
-    pub fn of(dbn: &Dbn, rows: &Rows<'_>, seed: u64, device: &Device) -> Result<Self> {
+    /// Measures everything that the rows allow, beside their [`reconstruction_error`].
+    pub fn of(
+        dbn: &Dbn,
+        rows: &Rows<'_>,
+        reconstruction_error: f64,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self> {
         let (lowest, config) = (&dbn.layers()[0], dbn.config());
         let widest = config.layers.iter().map(|layer| layer.n_hidden).fold(config.n_inputs(), usize::max);
         let read = |split: &Split| rows::all(&some(split, ENERGY_ROWS, widest)?, config, device);
-        let (mut sum, mut n_test) = (0., 0);
-        let mut blocks = Blocks::new(rows.test, config, device)?;
-        while let Some(block) = blocks.next()? {
-            let n = block.dim(0)?;
-            sum += dbn.reconstruction_error(&block)? * n as f64;
-            n_test += n;
-        }
         let test = read(rows.test)?;
         let test_below = dbn.prepare(&test)?;
         let gap = |train: &Split| -> Result<f64> {
@@ -59,8 +71,8 @@ impl Evaluation {
         Ok(Self {
             measured_on: rows.measured_on,
             readout,
-            n_test,
-            reconstruction_error: sum / n_test as f64,
+            n_test: rows.test.n_samples(),
+            reconstruction_error,
             free_energy_gap: rows.train.map(gap).transpose()?,
             pseudo_likelihood: if binary {
                 Some(lowest.pseudo_likelihood(&test_below, flips)?)

@@ -2,8 +2,9 @@
 use super::args::PredictArgs;
 use super::saved::Saved;
 use crate::progress::Progress;
+use crate::ranks;
 use crate::report::{Outcome, Report, is_stdout, named, to_stdout};
-use crate::rows::{Blocks, Rows, of_classes};
+use crate::rows::{Blocks, InTurn, Rows, agree, of_classes};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result, bail};
 use candle::{D, DType, Device, Module, Tensor};
@@ -43,7 +44,7 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
     let report = Report::beside(args.of.common.json, &args.out)?;
     let format = Format::of(&args.out).context("--out")?;
     check_writable(&args.out).context("--out")?;
-    let device = args.of.common.open_device()?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.common)?;
     let saved = Saved::load(&args.of.model.model, &device)?;
     let classes = match &saved {
         Saved::Classifier(network) => network.config().classes(),
@@ -54,15 +55,23 @@ pub fn predict(args: &PredictArgs) -> Result<Outcome> {
     let (n_classes, names) = (classes.n, classes.names);
     let dataset = of_classes(args.of.data.open(&args.of.model.model)?, Some(classes))?;
     let Rows { name: data, split, .. } = Rows::of(dataset, args.of.split)?;
+    agree(&ranks, [&split])?;
     let n_samples = split.n_samples();
     let bar = Progress::rows(n_samples as u64, 0);
-    let mut blocks = Blocks::new(&split, saved.reads(), &device)?;
+    let mut blocks = Blocks::of_rank(&ranks, &split, saved.reads(), &device)?;
+    let mut made = InTurn::new(&ranks, &device, || {
+        blocks.next()?.map(|rows| Ok(vec![of_rows(&saved, &rows)?])).transpose()
+    })?;
     let mut probabilities = Vec::new();
-    while let Some(rows) = blocks.next()? {
-        bar.advance(rows.dim(0)? as u64);
-        probabilities.push(of_rows(&saved, &rows)?.to_device(&Device::Cpu)?);
+    while let Some(block) = made.next()? {
+        if ranks.is_first() {
+            let block = Tensor::cat(&block, 0)?.to_device(&Device::Cpu)?;
+            bar.advance(block.dim(0)? as u64);
+            probabilities.push(block);
+        }
     }
     bar.finish();
+    ranks.first_goes_on();
     let probabilities = Tensor::cat(&probabilities, 0)?;
     let classes = probabilities.argmax(D::Minus1)?.to_vec1::<u32>()?;
     match format {

@@ -1,9 +1,10 @@
 //! The command `reconstruct`: the squared error of reconstructed rows, and a picture.
 use super::args::ReconstructArgs;
 use super::saved::Saved;
+use crate::ranks;
 use crate::reconstructions::{GivesBack, draw_reconstructions, drawable};
 use crate::report::{Outcome, Report, figure};
-use crate::rows::{Blocks, Rows};
+use crate::rows::{Blocks, Rows, agree};
 use crate::run_folder::check_writable;
 use anyhow::{Context, Result};
 use chandlery::pictures::can_draw;
@@ -14,7 +15,7 @@ use serde_json::json;
 pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
     check_writable(&args.picture.out).context("--out")?;
-    let device = args.of.common.open_device()?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.common)?;
     let saved = Saved::load(&args.of.model.model, &device)?;
     let network: &dyn GivesBack = match &saved {
         Saved::Plain(dbn) => dbn,
@@ -24,11 +25,14 @@ pub fn reconstruct(args: &ReconstructArgs) -> Result<Outcome> {
     };
     let reads = saved.reads();
     let Rows { name: data, split, image, .. } = args.of.open()?;
-    let mut blocks = Blocks::new(&split, reads.clone(), &device)?;
+    agree(&ranks, [&split])?;
+    let mut blocks = Blocks::of_rank(&ranks, &split, reads.clone(), &device)?;
     let mut sum = 0.;
     while let Some(rows) = blocks.next()? {
         sum += network.error(&rows)? * rows.dim(0)? as f64;
     }
+    let [sum] = ranks.sums([sum])?;
+    ranks.first_goes_on();
     let error = sum / split.n_samples() as f64;
     report.line(&format!(
         "mean squared error of {} of {data}: {} summed over {}, {} per input",

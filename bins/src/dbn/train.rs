@@ -1,10 +1,11 @@
 //! The command `train`: layer by layer by contrastive divergence.
 use super::args::{Settings, TrainArgs};
 use super::learning_curves::EpochReport;
-use super::measure::Evaluation;
+use super::measure::{Evaluation, reconstruction_error};
 use super::plan::{choose, new_trainer, training_of};
 use super::{card, draw, learning_curves};
 use crate::layerwise;
+use crate::ranks::Ranks;
 use crate::readout::{self, Rows};
 use crate::report::{Outcome, figure, seconds};
 use crate::rows::{self, Data, OfRows};
@@ -136,7 +137,8 @@ fn finish(session: Session<Train>, data: &Data) -> Result<Outcome> {
     let (test, measured_on) = data.measured_on();
     let pictures = draw::run_pictures(&dbn, (test, measured_on), settings.seed, &run.folder)?;
     let rows = Rows { train: Some(&data.train), test, measured_on, n_classes: data.n_classes };
-    let evaluation = Evaluation::of(&dbn, &rows, settings.seed, &run.device)?;
+    let error = reconstruction_error(&Ranks::default(), &dbn, rows.test, &run.device)?;
+    let evaluation = Evaluation::of(&dbn, &rows, error, settings.seed, &run.device)?;
     for line in evaluation.lines() {
         run.report.line(&line)?;
     }

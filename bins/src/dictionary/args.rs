@@ -8,6 +8,7 @@ use crate::choices::{Method, Rule};
 use crate::completions::CompletionsArgs;
 use crate::options::{Common, ReadArgs, above_zero, at_least_one, at_most_one, not_negative, whole_number};
 use crate::patch_rows::InputArgs;
+use crate::ranks::RanksArgs;
 use crate::rows::SplitArg;
 use crate::session::SessionArgs;
 use clap::{Args, Parser, Subcommand};
@@ -283,6 +284,9 @@ pub struct EncodeArgs {
     /// format, without the means of rows; `decode` does not read it.
     #[arg(long, value_enum, value_name = "padded|csr", default_value_t)]
     pub sparse_format: SparseFormat,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
     /// Where and how it runs.
     #[command(flatten)]
     pub common: Common,

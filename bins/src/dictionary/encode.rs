@@ -1,28 +1,28 @@
 //! The command `encode`: sparse codes of a data set to a file.
 use super::args::{EncodeArgs, Settings};
 use super::choices::SparseFormat;
-use super::signals::{Signals, fitted};
+use super::signals::{BLOCK, Signals, fitted};
 use super::train::KIND;
 use crate::atoms::given::{given, is_file};
 use crate::atoms::summary::Summary;
 use crate::options::located;
 use crate::patch_rows::{DATA, InputArgs};
 use crate::progress::Progress;
+use crate::ranks::{self, Ranks};
 use crate::report::{Outcome, Report, figure, of_data};
 use crate::restore::check_step;
-use crate::rows::{Rows, images};
+use crate::rows::{InTurn, Rows, agree, images, in_order, own};
 use crate::run_folder::check_writable;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::codes::{CodedImage, CodesFile, Cut, Format, Notes, csr, fingerprint};
 use chandlery::dictionary::measure::{Figures, Measure};
 use chandlery::dictionary::pursuit::SparseCoder;
 use chandlery::dictionary::{DictionaryConfig, PursuitMethod, image::PatchGrid};
-use chandlery_datasets::count;
 use chandlery_datasets::patches::ImageSet;
 use chandlery_datasets::preparation::remove_mean;
 use chandlery_datasets::whole::write_whole;
-use chandlery_datasets::{ImageShape, Preparation};
+use chandlery_datasets::{Feed, ImageShape, Preparation, count};
 use chandlery_ops::codes::{ErrorTarget, SparseCodes};
 use serde_json::json;
 use std::time::Instant;
@@ -40,7 +40,7 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         args.out.display()
     );
     check_writable(&args.out).context("--out")?;
-    let device = args.common.open_device()?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.common)?;
     let dictionary = given(&args.model, &device)?;
     let config = dictionary.config();
     let coder = coder(args, config)?;
@@ -58,6 +58,8 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
         parts: Vec::new(),
         measure: Measure::new(config.n_atoms),
     };
+    // A file of atoms says nothing of what is done to rows.
+    let says_nothing = is_file(&args.model);
     if let (true, Some(shape), None) = (holds_images, config.image, patch_side(config)) {
         bail!(
             "--data {name}: the atoms of this dictionary are patches of {shape}; images are coded with square grey patches only, others as rows of a file"
@@ -68,7 +70,16 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
             args.split.is_none(),
             "--split: {name} is cut into patches, which have no splits; leave it out"
         );
-        ("grey levels", Some(encode_images(args, images::open(&data, &read)?, side, &device, &mut codes)?))
+        if says_nothing {
+            // Pixels are grey levels.
+            codes.preparation = Preparation::scale(255.)?;
+        }
+        let patches = Patches::of(images::open(&data, &read)?, side, args.step.unwrap_or(side))?;
+        agree(&ranks, [])?;
+        let mut blocks = patches.blocks(&ranks, &device);
+        codes.add_all((&ranks, &device), (name, patches.n_rows()), || blocks.next().transpose())?;
+        drop(blocks);
+        ("grey levels", Some(patches.cut))
     } else {
         ensure!(args.step.is_none(), "--step: is for patches of images, and {name} holds rows; leave it out");
         let dataset = read.open(&data)?;
@@ -79,21 +90,18 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
             dataset.n_features()
         );
         let rows = Rows { name: name.to_owned(), ..Rows::of(dataset, args.split)? };
-        // A file of atoms says nothing of it.
-        if is_file(&args.model) {
+        if says_nothing {
             codes.preparation = fitted(&rows.split, &[], 0)?;
         }
-        let signals = Signals { rows, preparation: codes.preparation.clone() };
-        let bar = Progress::rows(signals.rows.split.n_samples() as u64, 0);
-        bar.label("coding".to_owned());
-        let mut blocks = signals.blocks(&device)?;
-        while let Some(rows) = blocks.next_raw()? {
-            of_data(name, codes.add(&rows))?;
-            bar.advance(rows.dim(0)? as u64);
-        }
-        bar.finish();
-        (signals.unit(), None)
+        agree(&ranks, [&rows.split])?;
+        let mut feed =
+            own(&ranks, &rows.split, BLOCK)?.map(|own| in_order(&own, &device, BLOCK)).transpose()?;
+        codes.add_all((&ranks, &device), (name, rows.split.n_samples()), || {
+            Ok(feed.as_mut().map_or(Ok(None), Feed::next)?.map(|minibatch| minibatch.rows))
+        })?;
+        (Signals { rows, preparation: codes.preparation.clone() }.unit(), None)
     };
+    ranks.first_goes_on();
     let notes = Notes { n_atoms: config.n_atoms, n_features: config.n_features, unit: unit.to_owned(), cut };
     let (file, figures) = codes.finish(notes)?;
     let n_rows = file.codes.count.elem_count();
@@ -151,35 +159,48 @@ fn patch_side(config: &DictionaryConfig) -> Option<usize> {
     }
 }
 
-/// All patches of all images, in their order; and where they were cut.
-fn encode_images(
-    args: &EncodeArgs,
+/// All patches of all images, in their order.
+struct Patches {
     set: ImageSet,
-    side: usize,
-    device: &Device,
-    codes: &mut Gathered,
-) -> Result<Cut> {
-    let step = args.step.unwrap_or(side);
-    check_step(step, side)?;
-    // A file of atoms says nothing of it: pixels are grey levels.
-    if is_file(&args.model) {
-        codes.preparation = Preparation::scale(255.)?;
-    }
-    let mut coded = Vec::with_capacity(set.images().len());
-    let bar = Progress::iterations(set.images().len() as u64, 0);
-    bar.label("coding images".to_owned());
-    for image in set.images() {
-        let (height, width) = (image.height(), image.width());
-        let at = || format!("--data: image {}", image.name());
-        let grid = PatchGrid::new(height, width, side, step).with_context(at)?;
-        let plane = Tensor::from_vec(image.to_f32(), (height, width), device)?;
-        for band in grid.bands(BAND) {
-            codes.add(&grid.rows(&plane, band)?)?;
+    grids: Vec<PatchGrid>,
+    /// Where they are cut.
+    cut: Cut,
+}
+
+impl Patches {
+    fn of(set: ImageSet, side: usize, step: usize) -> Result<Self> {
+        check_step(step, side)?;
+        let (mut grids, mut images) = (vec![], vec![]);
+        for image in set.images() {
+            let (name, height, width) = (image.name().to_owned(), image.height(), image.width());
+            let grid = PatchGrid::new(height, width, side, step);
+            grids.push(grid.with_context(|| format!("--data: image {name}"))?);
+            images.push(CodedImage { name, height, width });
         }
-        bar.advance(1);
-        coded.push(CodedImage { name: image.name().to_owned(), height, width });
+        Ok(Self { set, grids, cut: Cut { side, step, images } })
     }
-    Ok(Cut { side, step, images: coded })
+
+    fn n_rows(&self) -> usize {
+        self.grids.iter().map(PatchGrid::n_patches).sum()
+    }
+
+    /// Those of this rank: ranks take bands of images in turn.
+    fn blocks<'a>(&'a self, ranks: &Ranks, device: &'a Device) -> impl Iterator<Item = Result<Tensor>> + 'a {
+        let (rank, world) = ranks.place();
+        let images = self.set.images().iter().zip(&self.grids).enumerate();
+        let bands =
+            images.flat_map(|(i, (image, grid))| grid.bands(BAND).map(move |band| (i, image, grid, band)));
+        let mut last: Option<(usize, Tensor)> = None;
+        bands.skip(rank).step_by(world).map(move |(i, image, grid, band)| {
+            let plane = match last.take() {
+                Some((of, plane)) if of == i => plane,
+                _ => Tensor::from_vec(image.to_f32(), (image.height(), image.width()), device)?,
+            };
+            let rows = grid.rows(&plane, band)?;
+            last = Some((i, plane));
+            Ok(rows)
+        })
+    }
 }
 
 /// Codes on their way to a file.
@@ -187,36 +208,59 @@ struct Gathered<'a> {
     coder: SparseCoder,
     atoms: &'a Tensor,
     preparation: Preparation,
-    parts: Vec<(SparseCodes, Tensor)>,
+    /// Of each block what [`of`](Self::of) gives.
+    parts: Vec<[Tensor; 4]>,
     measure: Measure,
 }
 
 impl Gathered<'_> {
-    /// Codes raw rows; what they lost as their means is kept beside the codes.
-    fn add(&mut self, rows: &Tensor) -> Result<()> {
+    /// Codes this rank's blocks of `n` rows of a data set, and joins what all ranks have on the first.
+    fn add_all(
+        &mut self,
+        (ranks, device): (&Ranks, &Device),
+        (name, n): (&str, usize),
+        mut next: impl FnMut() -> Result<Option<Tensor>>,
+    ) -> Result<()> {
+        let bar = Progress::rows(n as u64, 0);
+        bar.label("coding".to_owned());
+        let mut parts = Vec::new();
+        let mut made =
+            InTurn::new(ranks, device, || next()?.map(|rows| of_data(name, self.of(&rows))).transpose())?;
+        while let Some(block) = made.next()? {
+            let block: [Tensor; 4] = block.try_into().map_err(|_| anyhow!("codes must be four tensors"))?;
+            bar.advance(block[2].elem_count() as u64);
+            if ranks.is_first() {
+                parts.push(block);
+            }
+        }
+        let group = made.group().clone();
+        drop(made);
+        self.parts = parts;
+        self.measure = self.measure.clone().joined(&group, device)?;
+        bar.finish();
+        Ok(())
+    }
+
+    /// The codes of raw rows: indices, values and count, and what the rows lost as their means.
+    fn of(&mut self, rows: &Tensor) -> Result<Vec<Tensor>> {
         let with_mean = self.preparation.without_last_row_mean();
         let whole = with_mean.as_ref().unwrap_or(&self.preparation).apply(rows)?;
         let signals = if with_mean.is_some() { remove_mean(&whole)? } else { whole.clone() };
         let mean = (whole - &signals)?.mean(1)?;
         let codes = self.coder.encode(&signals, self.atoms)?;
         self.measure.add(&signals, &codes, self.atoms)?;
-        self.parts.push((codes, mean));
-        Ok(())
+        Ok(vec![codes.indices, codes.values, codes.count, mean])
     }
 
     /// What the file holds, and what coding came to.
     fn finish(self, notes: Notes) -> Result<(CodesFile, Figures)> {
-        let join = |of: &dyn Fn(&(SparseCodes, Tensor)) -> Tensor| -> Result<Tensor> {
-            let parts: Vec<_> = self.parts.iter().map(of).collect();
+        let join = |part: usize| -> Result<Tensor> {
+            let parts: Vec<_> = self.parts.iter().filter_map(|parts| parts.get(part)).collect();
             Ok(Tensor::cat(&parts, 0)?.to_device(&Device::Cpu)?)
         };
-        let codes = SparseCodes {
-            indices: join(&|(codes, _)| codes.indices.clone())?,
-            values: join(&|(codes, _)| codes.values.clone())?,
-            count: join(&|(codes, _)| codes.count.clone())?,
-            n_atoms: notes.n_atoms,
-        };
-        let mean = join(&|(_, mean)| mean.clone())?;
+        let codes =
+            SparseCodes { indices: join(0)?, values: join(1)?, count: join(2)?, n_atoms: notes.n_atoms };
+        let mean = join(3)?;
         let dictionary = Some(fingerprint(self.atoms)?);
         Ok((CodesFile { dictionary, codes, mean, notes: Some(notes) }, self.measure.figures()))
     }

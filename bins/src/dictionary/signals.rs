@@ -21,7 +21,7 @@ const SIDE: usize = 8;
 /// Number of patches when none is asked for.
 const PATCHES: usize = 40_000;
 /// Rows that are read at once.
-const BLOCK: usize = 8192;
+pub const BLOCK: usize = 8192;
 
 /// Signals to learn from or to encode.
 #[derive(Debug, Clone)]
@@ -132,14 +132,10 @@ pub struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// The next raw rows, `[_, n_inputs]` u8 or f32.
-    pub fn next_raw(&mut self) -> Result<Option<Tensor>> {
-        Ok(self.feed.next()?.map(|minibatch| minibatch.rows))
-    }
-
     /// The next signals, `[_, n_features]` f32.
     pub fn next(&mut self) -> Result<Option<Tensor>> {
-        self.next_raw()?.map(|rows| Ok(self.signals.preparation.apply(&rows)?)).transpose()
+        let Some(minibatch) = self.feed.next()? else { return Ok(None) };
+        Ok(Some(self.signals.preparation.apply(&minibatch.rows)?))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The quality of a fine-tuned network, and of as many principal components for comparison.
 use crate::progress::{Progress, Spinner};
+use crate::ranks::Ranks;
 use crate::rows::{Blocks, MeasuredOn};
 use anyhow::{Result, bail};
 use candle::{DType, Device, Tensor};
@@ -43,28 +44,30 @@ impl Measured {
         }
     }
 
-    /// Measures `test`; the principal components are those of all rows in `train`, if there are
-    /// any.
+    /// Measures `test`, of which ranks take blocks in turn; rank 0 goes on alone with the principal
+    /// components, those of all rows in `train`, if there are any.
     pub fn of(
+        ranks: &Ranks,
         model: &Feedforward,
         train: &[&Split],
         (test, measured_on): (&Split, MeasuredOn),
     ) -> Result<Self> {
         let device = model.device();
         let labels = test.labels_tensor(device)?;
-        let (mut sum, mut seen) = (0., 0);
-        let mut blocks = Blocks::new(test, model.config(), device)?;
+        let mut sum = 0.;
+        let mut blocks = Blocks::of_rank(ranks, test, model.config(), device)?;
         let bar = Progress::rows(test.n_samples() as u64, 0);
         bar.label("measuring".to_owned());
         while let Some(rows) = blocks.next()? {
             let n = rows.dim(0)?;
-            let labels = labels.as_ref().map(|labels| labels.narrow(0, seen, n)).transpose()?;
+            let labels = labels.as_ref().map(|labels| labels.narrow(0, blocks.first(), n)).transpose()?;
             sum += Self::error(model, &rows, labels.as_ref())? * n as f64;
-            seen += n;
             bar.advance(n as u64);
         }
         drop(bar);
-        let error = sum / seen as f64;
+        let [sum] = ranks.sums([sum])?;
+        ranks.first_goes_on();
+        let error = sum / test.n_samples() as f64;
         let classify = model.config().task == Task::Classify;
         let components = model.config().layers[model.config().encoder_layers() - 1].n_outputs;
         let n_inputs = model.config().layers[0].n_inputs;
@@ -81,7 +84,7 @@ impl Measured {
             test_squared_error: (!classify).then_some(error),
             pca_squared_error: components.map(pca).transpose()?,
             pca_components: components,
-            n_test: seen,
+            n_test: test.n_samples(),
         })
     }
 

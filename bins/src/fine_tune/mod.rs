@@ -13,6 +13,7 @@ pub mod measure;
 mod plan;
 
 use crate::args::fine_tune::{FineTuneArgs, FineTuneSettings};
+use crate::ranks::Ranks;
 use crate::report::{Outcome, seconds};
 use crate::rows::{self, Data, OfModel};
 use crate::session::{Asked, Ended, Epochs, Kind, Place, Run, RunInfo, Session};
@@ -220,7 +221,7 @@ fn finish<B: Base>(session: Session<FineTune<B>>, data: &Data, rows: &Rows) -> R
     run.folder.save_model("", |path| model.save_pretrained(path))?;
     let test = data.measured_on();
     let train: Vec<_> = [&rows.train].into_iter().chain(&rows.held_out).collect();
-    let measured = Measured::of(&model, &train, test)?;
+    let measured = Measured::of(&Ranks::default(), &model, &train, test)?;
     run.draw_curves(&draw::learning_curves(&run.place.reports, settings.classify))?;
     let pictures = draw::pictures(&model, test, settings.classify, &run.folder)?;
     run.report.line(&measured.words())?;

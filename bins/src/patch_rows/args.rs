@@ -1,6 +1,7 @@
 //! The command line of programs that learn from patches of images or from rows.
 use crate::args::used::PictureArgs;
 use crate::options::{Common, ModelArgs, PatchArgs, ReadArgs};
+use crate::ranks::RanksArgs;
 use crate::rows::SplitArg;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,9 @@ pub struct EncodeArgs {
     /// to standard output.
     #[arg(long, value_name = "FILE", default_value = "features.safetensors")]
     pub out: PathBuf,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }
 
 /// Arguments of `reconstruct`.
@@ -76,4 +80,7 @@ pub struct ReconstructArgs {
     /// What is drawn.
     #[command(flatten)]
     pub picture: PictureArgs,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }

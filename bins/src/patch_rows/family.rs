@@ -1,8 +1,9 @@
 //! What a family says of itself, and the commands `encode` and `reconstruct` of all of them.
 use super::{EncodeArgs, ReconstructArgs, UseArgs, Usual};
 use crate::features::{Encoding, report_beside};
+use crate::ranks;
 use crate::report::{Outcome, Report};
-use crate::rows::{Reads, Rows};
+use crate::rows::{Reads, Rows, agree};
 use crate::run_folder::{RunFolder, check_writable};
 use crate::session::info::check_finished;
 use crate::session::{Kind, Picture};
@@ -46,16 +47,15 @@ pub trait Family: Decode {
     }
 }
 
-/// The device, the model and the rows that a command is asked for.
+/// The model and the rows that a command is asked for.
 ///
 /// # Errors
 /// When one of them cannot be opened, or they do not fit.
-pub fn open<M: Family>(args: &UseArgs) -> Result<(Device, M, Rows)> {
-    let device = args.common.open_device()?;
+pub fn open<M: Family>(args: &UseArgs, device: &Device) -> Result<(M, Rows)> {
     check_finished(&args.model.model)?;
-    let model = M::from_pretrained(&args.model.model, &LoadOptions::on(&device))?;
+    let model = M::from_pretrained(&args.model.model, &LoadOptions::on(device))?;
     let rows = M::USUAL.open_to_use::<M::Settings>(args, &M::KIND, &model.reads())?;
-    Ok((device, model, rows))
+    Ok((model, rows))
 }
 
 /// Writes the features that a model, after `change`, makes of every row.
@@ -67,10 +67,12 @@ pub fn encode<M: Family + Decode<Codes = Tensor>>(
     change: impl FnOnce(M) -> Result<M>,
 ) -> Result<Outcome> {
     let report = report_beside(args.of.common.json, &args.out)?;
-    let (device, model, rows) = open(&args.of)?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.common)?;
+    let (model, rows) = open(&args.of, &device)?;
     let model = change(model)?;
     let encoding = Encoding {
         out: &args.out,
+        ranks: &ranks,
         rows: &rows,
         reads: model.reads(),
         layers: (1..=1, 1),
@@ -86,14 +88,18 @@ pub fn encode<M: Family + Decode<Codes = Tensor>>(
 pub fn reconstruct<M: Family>(args: &ReconstructArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
     check_writable(&args.picture.out).context("--out")?;
-    let (device, model, rows) = open::<M>(&args.of)?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.common)?;
+    let (model, rows) = open::<M>(&args.of, &device)?;
     model.check_gives_back()?;
+    agree(&ranks, [&rows.split])?;
     let preparation = model.reads().preparation;
     let mut squares = 0.;
-    rows.each(&device, |rows| {
+    rows.each(&ranks, &device, |rows| {
         squares += model.reconstruction_error(rows)? * rows.dim(0)? as f64;
         Ok(())
     })?;
+    let [squares] = ranks.sums([squares])?;
+    ranks.first_goes_on();
     let n = rows.split.n_samples();
     let error = squares / n as f64;
     let per_input = error / preparation.n_outputs(rows.split.n_features())? as f64;

@@ -6,17 +6,21 @@
 //! | [`Data`] | the rows of a run, cut into those that training sees, those held out and test rows |
 //! | `reads` | what a model says of the rows that it is for, and blocks of them |
 //! | `of_run` | the data of a run, where a command line names none |
+//! | `in_turn` | blocks of them by rank, and what ranks make of them |
 //! | [`images`] | images that patches are cut from |
 mod data;
 pub mod images;
+mod in_turn;
 mod of_run;
 mod reads;
 
 pub use data::{Data, MeasuredOn, OfModel, OfRows, OutsideUnit, of_classes};
+pub use in_turn::{InTurn, agree, own};
 pub use reads::{BLOCK, Blocks, Reads, all, in_order, through};
 
 use crate::options::{ReadArgs, RowsArgs};
 use crate::progress::Progress;
+use crate::ranks::Ranks;
 use crate::report::of_data;
 use crate::session;
 use crate::stages::{self, Stage};
@@ -111,10 +115,15 @@ impl Rows {
         Ok(())
     }
 
-    /// Calls `f` with blocks of raw rows in the order of the source.
-    pub fn each(&self, device: &Device, mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
-        let mut feed = self.feed(device)?;
-        let bar = Progress::rows(self.split.n_samples() as u64, 0);
+    /// Calls `f` with blocks of raw rows in the order of the source, those of this rank.
+    pub fn each(
+        &self,
+        ranks: &Ranks,
+        device: &Device,
+        mut f: impl FnMut(&Tensor) -> Result<()>,
+    ) -> Result<()> {
+        let Some(mut feed) = self.feed(ranks, device)? else { return Ok(()) };
+        let bar = Progress::rows((self.split.n_samples() / ranks.place().1) as u64, 0);
         bar.label("measuring".to_owned());
         while let Some(minibatch) = feed.next()? {
             of_data(&self.name, f(&minibatch.rows))?;
@@ -123,9 +132,10 @@ impl Rows {
         Ok(())
     }
 
-    /// Blocks of raw rows in the order of the source.
-    pub fn feed(&self, device: &Device) -> Result<Feed> {
-        in_order(&self.split, device, BLOCK)
+    /// Blocks of raw rows in the order of the source, those of this rank; none where it has none.
+    pub fn feed(&self, ranks: &Ranks, device: &Device) -> Result<Option<Feed>> {
+        let own = own(ranks, &self.split, BLOCK)?;
+        own.map(|own| in_order(&own, device, BLOCK)).transpose()
     }
 
     /// What the rows are, in words.

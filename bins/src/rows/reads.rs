@@ -1,4 +1,6 @@
 //! What models say of the rows that they are for, and blocks of such rows.
+use super::in_turn;
+use crate::ranks::Ranks;
 use anyhow::{Context, Result, ensure};
 use candle::{Device, Tensor};
 use chandlery::dae::StackedDaeConfig;
@@ -60,37 +62,47 @@ reads! {
 
 /// Blocks of a split's raw rows on a device, in the order of the source.
 pub struct Blocks {
-    feed: Feed,
+    /// None where other ranks have all.
+    feed: Option<Feed>,
     /// What rows go through where it may refuse them, and whether the result must lie between 0 and
     /// 1: binary units that are given floats.
     checked: Option<(Preparation, bool)>,
-    /// Rows before the next block.
+    /// This rank, and of how many.
+    place: (usize, usize),
+    /// Blocks that it has had.
     seen: usize,
 }
 
 impl Blocks {
     /// For a network with this configuration.
     pub fn new(split: &Split, network: impl Into<Reads>, device: &Device) -> Result<Self> {
+        Self::of_rank(&Ranks::default(), split, network, device)
+    }
+
+    /// The same of this rank alone: ranks take blocks in turn.
+    pub fn of_rank(ranks: &Ranks, split: &Split, network: impl Into<Reads>, device: &Device) -> Result<Self> {
         let Reads { n_inputs, gaussian, preparation, .. } = network.into();
         ensure!(
             split.n_features() == n_inputs,
             "--data: rows must have {n_inputs} values for this network, got {}",
             split.n_features()
         );
-        let feed = in_order(split, device, BLOCK)?;
+        let own = in_turn::own(ranks, split, BLOCK)?;
+        let feed = own.map(|own| in_order(&own, device, BLOCK)).transpose()?;
         // Bytes over 255 are such.
         let safe = gaussian || split.row_type() == RowType::U8 && preparation.is_default();
         let checked = (!safe || !preparation.takes_all_values()).then_some((preparation, !safe));
-        Ok(Self { feed, checked, seen: 0 })
+        Ok(Self { feed, checked, place: ranks.place(), seen: 0 })
     }
 
     /// The next rows, `[_, n_inputs]` u8 or f32, at most [`BLOCK`] of them.
     pub fn next(&mut self) -> Result<Option<Tensor>> {
-        let Some(rows) = self.feed.next()?.map(|minibatch| minibatch.rows) else {
+        let Some(feed) = &mut self.feed else { return Ok(None) };
+        let Some(rows) = feed.next()?.map(|minibatch| minibatch.rows) else {
             return Ok(None);
         };
-        let first = self.seen;
-        self.seen += rows.dim(0)?;
+        self.seen += 1;
+        let first = self.first();
         let Some((preparation, unit)) = &self.checked else { return Ok(Some(rows)) };
         let read = preparation.apply_from(first, &rows).context("--data")?;
         if *unit {
@@ -104,6 +116,12 @@ impl Blocks {
             );
         }
         Ok(Some(rows))
+    }
+
+    /// Where the last block began among the rows of all ranks.
+    pub fn first(&self) -> usize {
+        let (rank, world) = self.place;
+        (self.seen.saturating_sub(1) * world + rank) * BLOCK
     }
 }
 

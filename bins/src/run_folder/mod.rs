@@ -2,6 +2,7 @@
 //! it.
 mod manifest;
 
+use crate::ranks;
 use crate::stages::{self, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use chandlery_datasets::whole::{remove_leftovers, write_whole};
@@ -251,11 +252,15 @@ fn may_be_taken(path: &Path, flag: &str, existing: Existing, instead: &str) -> R
 }
 
 /// Whether a file of this name can be written, but for the disk's own reasons; to be asked before
-/// the work, not after.
+/// the work, not after. Of several processes only the one that writes asks: others may lie on hosts
+/// without the folder.
 ///
 /// # Errors
 /// When its folder does not exist, or the name is that of a folder.
 pub fn check_writable(path: &Path) -> Result<()> {
+    if !ranks::is_to_write() {
+        return Ok(());
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure!(
         folder.is_dir(),

@@ -80,7 +80,7 @@ pub struct SessionArgs {
     /// pressed then.
     #[arg(long, value_name = "STEPS", hide = true, value_parser = at_least_one)]
     pub stop_after_steps: Option<usize>,
-    /// How many processes train together.
+    /// How many processes compute together.
     #[command(flatten)]
     pub ranks: RanksArgs,
     /// Where the program computes, and how it reports.

@@ -442,9 +442,7 @@ impl<R: Run> Session<R> {
     /// session. Of several processes rank 0 goes on alone, and the others wait for it.
     pub fn trained(self) -> (R::Trainer, Trained<R>) {
         let Self { report, device, folder, info, trainer, mut place, earlier, watch, .. } = self;
-        if !watch.ranks.is_first() {
-            watch.ranks.wait_for_first()
-        }
+        watch.ranks.first_goes_on();
         place.run_seconds = watch.run_seconds();
         stages::from_here_on(Stage::Measures);
         (trainer, Trained { report, device, folder, info, place, earlier })

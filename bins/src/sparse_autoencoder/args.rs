@@ -6,6 +6,7 @@ use crate::completions::CompletionsArgs;
 use crate::options::{above_zero, at_least_one, inside_zero_one, not_negative};
 use crate::patch_rows::{EncodeArgs, InputArgs, ReconstructArgs, UseArgs};
 use crate::precision::precision_or_f64;
+use crate::ranks::RanksArgs;
 use crate::self_taught::TaskArgs;
 use crate::session::{FeedArgs, SessionArgs};
 use anyhow::{Result, ensure};
@@ -404,6 +405,9 @@ pub struct EvaluateArgs {
     /// Histogram of the densities of latents to write, an .svg file. Of models of --kind.
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }
 
 /// Arguments of `sparse-autoencoder self-taught`.

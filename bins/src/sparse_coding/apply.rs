@@ -1,7 +1,9 @@
 //! The commands `encode` and `evaluate`: what one does with a model after training.
 use super::args::{EncodeArgs, EvaluateArgs};
 use crate::patch_rows::{self, open};
+use crate::ranks;
 use crate::report::{Outcome, Report, figure};
+use crate::rows::agree;
 use anyhow::Result;
 use chandlery::sparse_coding::{SparseCoding, SparseCodingConfig};
 use serde_json::json;
@@ -20,9 +22,13 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
 /// Prints how well activations represent rows.
 pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
-    let (device, model, rows) = open::<SparseCoding>(&args.of)?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.common)?;
+    let (model, rows) = open::<SparseCoding>(&args.of, &device)?;
+    agree(&ranks, [&rows.split])?;
     let mut measure = model.measure();
-    rows.each(&device, |rows| Ok(measure.add(rows)?))?;
+    rows.each(&ranks, &device, |rows| Ok(measure.add(rows)?))?;
+    let measure = measure.joined(&ranks.group(&device)?)?;
+    ranks.first_goes_on();
     let figures = measure.figures()?;
     report.line(&format!(
         "objective {} over {} of {}: RMSE {}, {:.2} % of the activations nonzero, largest relative gap {:.1e}",

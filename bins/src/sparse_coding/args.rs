@@ -6,6 +6,7 @@ use crate::args::restore::{DenoiseArgs, InpaintArgs};
 use crate::completions::CompletionsArgs;
 use crate::options::{above_zero, at_least_one, not_negative};
 use crate::patch_rows::{self, InputArgs, ReconstructArgs, UseArgs};
+use crate::ranks::RanksArgs;
 use crate::self_taught::TaskArgs;
 use crate::session::{FeedArgs, SessionArgs};
 use chandlery::sparse_coding::SparseCodingTrainConfig;
@@ -197,6 +198,9 @@ pub struct EvaluateArgs {
     /// Model and rows.
     #[command(flatten)]
     pub of: UseArgs,
+    /// How many processes compute together.
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }
 
 /// Arguments of `sparse-coding denoise`.

@@ -2,6 +2,7 @@
 use super::args::{Settings, TrainArgs};
 use crate::atoms::draw;
 use crate::patch_rows::{Family, Input, Usual};
+use crate::ranks::Ranks;
 use crate::report::{Outcome, figure, seconds};
 use crate::rows::{Reads, Rows, SplitArg};
 use crate::run_folder::RunFolder;
@@ -203,7 +204,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, model: &SparseCoding) -> Result<Out
         panel("nonzero activations", "% of all", |line| 100. * line.nonzero_fraction),
     ])?;
     let mut measure = model.measure();
-    rows.each(&run.device, |rows| Ok(measure.add(rows)?))?;
+    rows.each(&Ranks::default(), &run.device, |rows| Ok(measure.add(rows)?))?;
     let figures = measure.figures()?;
     let pictures: Vec<_> = draw_basis(model, &rows.split, &run.folder)?.into_iter().collect();
     let before = lines.first().map_or(figures.objective, |line| line.objective);

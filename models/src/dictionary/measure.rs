@@ -1,5 +1,6 @@
 //! How well a dictionary represents signals.
 use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::arrays::elementwise::sqr;
 use chandlery_ops::codes::SparseCodes;
 
@@ -45,6 +46,24 @@ impl Measure {
         self.n_rows += counts.len();
         self.count += counts.iter().map(|&count| u64::from(count)).sum::<u64>();
         add_energy(&mut self.energy, codes)
+    }
+
+    /// What all ranks of a group have measured, each of its own signals, on every rank; `device` is that
+    /// of the rank. Waits for it.
+    ///
+    /// # Errors
+    /// When ranks measured other dictionaries, or one is gone.
+    pub fn joined(self, group: &Group, device: &Device) -> Result<Self> {
+        let Self { squares, n_values, count, n_rows, energy } = self;
+        let numbers = [&[squares, n_values as f64, count as f64, n_rows as f64], &energy[..]].concat();
+        let numbers = Tensor::new(&numbers[..], device)?;
+        group.all_reduce_(&numbers)?;
+        let numbers = numbers.to_vec1::<f64>()?;
+        let Some((&[squares, n_values, count, n_rows], energy)) = numbers.split_first_chunk() else {
+            candle::bail!("Measure: there must be at least 4 numbers, got {}", numbers.len())
+        };
+        let (n_values, count, n_rows) = (n_values as usize, count as u64, n_rows as usize);
+        Ok(Self { squares, n_values, count, n_rows, energy: energy.to_vec() })
     }
 
     /// The figures of all blocks.

@@ -1,12 +1,13 @@
 //! Activations of signals, and what they leave unexplained.
 use super::SparseCoding;
 use super::lasso::Activations;
-use candle::{DType, Result, Tensor};
-use chandlery_ops::Precision;
+use crate::share::joined_;
+use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::column_sums_;
 use chandlery_ops::arrays::elementwise::{abs, equal};
 use chandlery_ops::codes::row_squares;
 use chandlery_ops::layers::{Factors, gemm_};
+use chandlery_ops::{Group, Precision};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -83,6 +84,17 @@ impl Sums {
         self.magnitudes += more.magnitudes;
         self.nonzero += more.nonzero;
         self.most_gap = self.most_gap.max(more.most_gap);
+    }
+
+    /// Those of the signals of all ranks.
+    pub(super) fn joined(self, group: &Group, device: &Device) -> Result<Self> {
+        let Self { signals, squares, magnitudes, nonzero, most_gap } = self;
+        let numbers = Tensor::new(&[signals as f64, squares, magnitudes, nonzero, most_gap], device)?;
+        joined_(group, &numbers, 4..5)?;
+        let [signals, squares, magnitudes, nonzero, most_gap] = numbers.to_vec1::<f64>()?[..] else {
+            candle::bail!("Sums: must be five numbers, got {numbers}")
+        };
+        Ok(Self { signals: signals as u64, squares, magnitudes, nonzero, most_gap })
     }
 
     pub(super) fn figures(&self, model: &SparseCoding) -> Figures {

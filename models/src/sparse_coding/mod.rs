@@ -60,8 +60,8 @@ use crate::model::{Decode, Encode, Model, WIDE};
 use crate::pretrained::ModelType;
 use candle::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_ops::Philox;
 use chandlery_ops::arrays::elementwise::sqr;
+use chandlery_ops::{Group, Philox};
 use coder::{Coded, Sums};
 use lasso::Activations;
 
@@ -227,6 +227,16 @@ impl Measure<'_> {
             self.sums.add(&Sums::of(&Coded::of(self.model, &x)?.report()?.to_vec1()?, x.dim(0)?));
         }
         Ok(())
+    }
+
+    /// What all ranks of a group have measured, each of its own rows, on every rank. Waits for the
+    /// device.
+    ///
+    /// # Errors
+    /// When a rank is gone.
+    pub fn joined(mut self, group: &Group) -> Result<Self> {
+        self.sums = self.sums.joined(group, self.model.basis.device())?;
+        Ok(self)
     }
 
     /// The figures of all rows.

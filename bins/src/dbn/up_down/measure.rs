@@ -1,6 +1,7 @@
 //! Uses of a network with labels: classification by free energy, and samples of its classes.
 use crate::dbn::streams;
 use crate::progress::Spinner;
+use crate::ranks::Ranks;
 use crate::reconstructions::drawable;
 use crate::rows::{self, MeasuredOn};
 use crate::run_folder::RunFolder;
@@ -32,18 +33,18 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// On all rows of a split, a block at a time.
-    pub fn of(dbn: &LabelledDbn, (split, measured_on): (&Split, MeasuredOn)) -> Result<Self> {
+    /// On all rows of a split, a block at a time; ranks take blocks in turn.
+    pub fn of(ranks: &Ranks, dbn: &LabelledDbn, (split, measured_on): (&Split, MeasuredOn)) -> Result<Self> {
         let _spinner = Spinner::new("evaluating");
         let labels = split.labels_tensor(dbn.device())?.context("--data: rows must have labels, got none")?;
-        let mut blocks = rows::Blocks::new(split, dbn.config(), dbn.device())?;
-        let (mut hits, mut error, mut n_rows) = (0., 0., 0);
+        let mut blocks = rows::Blocks::of_rank(ranks, split, dbn.config(), dbn.device())?;
+        let (mut hits, mut error) = (0., 0.);
         while let Some(rows) = blocks.next()? {
             let n = rows.dim(0)?;
-            hits += dbn.accuracy(&rows, &labels.narrow(0, n_rows, n)?)? * n as f64;
+            hits += dbn.accuracy(&rows, &labels.narrow(0, blocks.first(), n)?)? * n as f64;
             error += dbn.reconstruction_error(&rows)? * n as f64;
-            n_rows += n;
         }
+        let ([hits, error], n_rows) = (ranks.sums([hits, error])?, split.n_samples());
         Ok(Self {
             measured_on,
             accuracy: hits / n_rows as f64,

@@ -15,6 +15,7 @@ mod plan;
 pub use args::{UpDownArgs, UpDownSettings};
 pub use measure::Evaluation;
 
+use crate::ranks::Ranks;
 use crate::report::{Outcome, seconds};
 use crate::rows::{self, Data, OfModel};
 use crate::session::{Asked, Ended, Epochs, Kind, Run, RunInfo, Session};
@@ -205,7 +206,7 @@ fn finish(session: Session<UpDown>, data: &Data) -> Result<Outcome> {
     let RunInfo { input, settings, .. } = &run.info;
     run.folder.save_model("", |path| dbn.save_pretrained(path))?;
     let picture = measure::run_picture(&dbn, settings.seed, &run.folder)?;
-    let evaluation = Evaluation::of(&dbn, data.measured_on())?;
+    let evaluation = Evaluation::of(&Ranks::default(), &dbn, data.measured_on())?;
     run.report.line(&evaluation.line())?;
     let results = json!({
         "model": input.model,

@@ -2,8 +2,9 @@
 use super::targets::{self, behind};
 use crate::patch_rows::{EncodeArgs, open};
 use crate::progress::Progress;
+use crate::ranks::{self, Ranks};
 use crate::report::{Outcome, Report, of_data};
-use crate::rows::Rows;
+use crate::rows::{InTurn, Rows, agree};
 use crate::run_folder::check_writable;
 use crate::sparse_autoencoder::args::EvaluateArgs;
 use anyhow::{Context, Result, bail, ensure};
@@ -12,8 +13,8 @@ use chandlery::codes::{CodesFile, Format, Notes, fingerprint};
 use chandlery::pictures::curves::{self, Curve, Panel};
 use chandlery::sparse_autoencoder::sae::{Sae, TopRows};
 use chandlery::{Decode, Encode, Model};
-use chandlery_datasets::count;
 use chandlery_datasets::whole::write_whole;
+use chandlery_datasets::{Feed, count};
 use chandlery_ops::codes::SparseCodes;
 use serde_json::json;
 use std::io::Write;
@@ -28,20 +29,10 @@ pub(super) struct Block {
     pub codes: SparseCodes,
 }
 
-/// Calls `f` with all rows a block at a time; of a transcoder they may have targets behind them.
-pub(super) fn each(
-    model: &Sae,
-    rows: &Rows,
-    device: &Device,
-    label: &str,
-    mut f: impl FnMut(Block) -> Result<()>,
-) -> Result<()> {
-    let mut feed = rows.feed(device)?;
-    let bar = Progress::rows(rows.split.n_samples() as u64, 0);
-    bar.label(label.to_owned());
-    let n_inputs = model.config().n_inputs();
-    while let Some(minibatch) = feed.next()? {
-        let raw = minibatch.rows;
+impl Block {
+    /// Of raw rows; those of a transcoder may have targets behind them.
+    fn of(model: &Sae, raw: &Tensor) -> Result<Self> {
+        let n_inputs = model.config().n_inputs();
         let n_targets = raw.dim(1)? - n_inputs;
         let x = model.prepare(&raw.narrow(1, 0, n_inputs)?.contiguous()?)?;
         let y = match n_targets {
@@ -49,11 +40,18 @@ pub(super) fn each(
             n => raw.narrow(1, n_inputs, n)?.contiguous()?.to_dtype(model.dtype())?,
         };
         let codes = model.encode_prepared(&x)?;
-        of_data(&rows.name, f(Block { x, y, codes }))?;
-        bar.advance(raw.dim(0)? as u64);
+        Ok(Self { x, y, codes })
     }
-    bar.finish();
-    Ok(())
+}
+
+/// Calls `f` with all rows of this rank, a block at a time.
+pub(super) fn each(
+    model: &Sae,
+    rows: &Rows,
+    (ranks, device): (&Ranks, &Device),
+    mut f: impl FnMut(Block) -> Result<()>,
+) -> Result<()> {
+    rows.each(ranks, device, |raw| f(Block::of(model, raw)?))
 }
 
 /// Writes the active latents of every row and their values.
@@ -61,15 +59,31 @@ pub fn encode(args: &EncodeArgs) -> Result<Outcome> {
     let report = Report::new(args.of.common.json);
     Format::of(&args.out).context("--out: codes of latents are sparse")?;
     check_writable(&args.out).context("--out")?;
-    let (device, model, rows) = open::<Sae>(&args.of)?;
-    let mut parts = vec![];
-    each(&model, &rows, &device, "encoding", |Block { codes, .. }| {
-        let host = |t: &Tensor| t.to_device(&Device::Cpu);
-        let SparseCodes { indices, values, count, n_atoms } = &codes;
-        let (indices, values, count) = (host(indices)?, host(values)?.to_dtype(DType::F32)?, host(count)?);
-        parts.push(SparseCodes { indices, values, count, n_atoms: *n_atoms });
-        Ok(())
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.common)?;
+    let (model, rows) = open::<Sae>(&args.of, &device)?;
+    agree(&ranks, [&rows.split])?;
+    let bar = Progress::rows(rows.split.n_samples() as u64, 0);
+    bar.label("encoding".to_owned());
+    let mut blocks = rows.feed(&ranks, &device)?;
+    let mut made = InTurn::new(&ranks, &device, || {
+        let Some(minibatch) = blocks.as_mut().map_or(Ok(None), Feed::next)? else { return Ok(None) };
+        let codes = of_data(&rows.name, Block::of(&model, &minibatch.rows))?.codes;
+        Ok(Some(vec![codes.indices, codes.values.to_dtype(DType::F32)?, codes.count]))
     })?;
+    let mut parts = vec![];
+    while let Some(block) = made.next()? {
+        if !ranks.is_first() {
+            continue;
+        }
+        let host = block.iter().map(|t| t.to_device(&Device::Cpu)).collect::<candle::Result<Vec<_>>>()?;
+        if let [indices, values, count] = &host[..] {
+            let [indices, values, count] = [indices, values, count].map(Tensor::clone);
+            bar.advance(count.elem_count() as u64);
+            parts.push(SparseCodes { indices, values, count, n_atoms: model.config().n_latents });
+        }
+    }
+    bar.finish();
+    ranks.first_goes_on();
     let codes = SparseCodes::stacked(&parts)?;
     let config = model.config();
     let n_rows = codes.count.elem_count();
@@ -113,7 +127,8 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     if let Some(path) = &args.picture {
         check_writable(path).context("--picture")?;
     }
-    let (device, model, rows) = open::<Sae>(&args.of)?;
+    let (ranks, device) = ranks::join(&args.ranks, &args.of.common)?;
+    let (model, rows) = open::<Sae>(&args.of, &device)?;
     let config = model.config();
     let rows = match (&args.targets, config.n_targets) {
         (None, None) => rows,
@@ -125,11 +140,12 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     };
     let [want, got] = [config.n_targets.unwrap_or(0), rows.split.n_features() - config.n_inputs()];
     ensure!(got == want, "--targets: rows must have {want} values for this model, got {got}");
+    agree(&ranks, [&rows.split])?;
     let wide = |t: Tensor| t.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>();
     let (mut error, mut cosine, mut squares) = (0., 0., 0.);
     let mut sums = Tensor::zeros(config.n_outputs(), DType::F64, &device)?;
     let mut uses = TopRows::new(config.n_latents, 0)?;
-    each(&model, &rows, &device, "measuring", |Block { x, y, codes }| {
+    each(&model, &rows, (&ranks, &device), |Block { x, y, codes }| {
         let back = model.reconstruct_prepared(&x)?.to_dtype(DType::F64)?;
         let y = y.to_dtype(DType::F64)?;
         error += wide((&back - &y)?.sqr()?)?;
@@ -139,6 +155,11 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         sums = (&sums + y.sum(0)?)?;
         Ok(uses.add(&codes)?)
     })?;
+    let [error, cosine, squares] = ranks.sums([error, cosine, squares])?;
+    let group = ranks.group(&device)?;
+    group.all_reduce_(&sums)?;
+    let uses = uses.joined(&group, &device)?;
+    ranks.first_goes_on();
     let n = rows.split.n_samples() as f64;
     let fvu = error / (squares - wide(sums.sqr()?)? / n);
     let (cosine, l0, dead) = (cosine / n, uses.l0(), uses.n_dead());

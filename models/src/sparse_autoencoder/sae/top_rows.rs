@@ -10,6 +10,7 @@ use super::{Sae, unit_rows};
 use crate::check::at_least_one;
 use crate::io::save_tensors;
 use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::codes::{SparseCodes, top_k};
 use std::collections::HashMap;
 use std::path::Path;
@@ -74,6 +75,24 @@ impl TopRows {
         }
         self.n_rows += m;
         Ok(())
+    }
+
+    /// The counts of the rows of all ranks of a group, each of which has added its own, on every
+    /// rank; `device` is that of the rank. For counts alone: no rows may be kept. Waits for the device.
+    ///
+    /// # Errors
+    /// When rows are kept, ranks count other latents, or one is gone.
+    pub fn joined(mut self, group: &Group, device: &Device) -> Result<Self> {
+        if self.n_kept > 0 {
+            candle::bail!("TopRows::joined: n_kept must be 0, for counts alone, got {}", self.n_kept)
+        }
+        let counts = std::iter::once(self.n_rows as u64).chain(self.uses.iter().copied());
+        let counts = Tensor::new(counts.map(|count| count as i64).collect::<Vec<_>>(), device)?;
+        group.all_reduce_(&counts)?;
+        let mut counts = counts.to_vec1::<i64>()?.into_iter();
+        self.n_rows = counts.next().unwrap_or_default() as usize;
+        self.uses = counts.map(|count| count as u64).collect();
+        Ok(self)
     }
 
     /// A latent that is active in a row, which comes after all before.
