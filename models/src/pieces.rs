@@ -1,6 +1,6 @@
 //! Safetensors files that are written and read a piece at a time, so that no memory need hold the
 //! whole.
-use crate::io::unread;
+use crate::io::{sort_notes, unread};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_datasets::whole::WholeFile;
 use flate2::Crc;
@@ -76,6 +76,7 @@ pub(crate) fn written(
     let metadata = Metadata::new(Some(notes), infos.collect()).map_err(|e| unwritten(&e))?;
     let mut text = serde_json::to_vec(&metadata).map_err(|e| unwritten(&e))?;
     text.resize(text.len().next_multiple_of(8), b' ');
+    sort_notes(&mut text).map_err(|e| unwritten(&e))?;
     let header = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
     let (mut file, mut sum) = (WholeFile::create(path)?, Crc::new());
     let mut put = |bytes: &[u8]| -> Result<()> {

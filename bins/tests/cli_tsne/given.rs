@@ -82,7 +82,7 @@ fn the_row_itself_and_an_order_of_their_own_change_nothing() {
     let layout = |out: &str, change: &Change| {
         write_ring(folder.path(), n, change);
         let output = TSNE.command(folder.path(), &[&ARGS[..], &[out]].concat()).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(output.status.success(), "{said}");
         (std::fs::read(folder.path().join(out).join("layout.npy")).unwrap(), said)
     };

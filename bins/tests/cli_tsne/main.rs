@@ -203,7 +203,7 @@ fn measures_are_those_that_a_hand_computes() {
     let err = TSNE.fail(folder.path(), &labelled, 1);
     assert!(
         err.ends_with(
-            "must have shape [30, 2] or [30, 3], a point for each row that --split selects, got [29, 2]"
+            "must have shape [30, 1], [30, 2] or [30, 3], a point for each row that --split selects, got [29, 2]"
         ),
         "{err}"
     );
