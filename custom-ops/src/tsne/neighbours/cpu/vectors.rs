@@ -119,7 +119,7 @@ pub(super) fn distance_in_f64(metric: Metric, a: &[f32], b: &[f32]) -> f64 {
 
 /// Chunks of a row and of each of four rows, and what is left of them.
 #[inline(always)]
-fn four<'a>(rows: &'a [f32], d: usize) -> ([&'a [[f32; LANES]]; 4], [&'a [f32]; 4]) {
+fn four(rows: &[f32], d: usize) -> ([&[[f32; LANES]]; 4], [&[f32]; 4]) {
     let rows: [&[f32]; 4] = std::array::from_fn(|r| &rows[r * d..(r + 1) * d]);
     (rows.map(|row| &row.as_chunks::<LANES>().0[..d / LANES]), rows.map(|row| row.as_chunks::<LANES>().1))
 }
