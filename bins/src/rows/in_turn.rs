@@ -108,8 +108,8 @@ impl<'a, F: FnMut() -> Result<Option<Vec<Tensor>>>> InTurn<'a, F> {
         };
         if !self.group.is_single() {
             // Of nothing there is nothing to send.
-            let full = made.iter().filter(|t| t.elem_count() > 0);
-            full.map(|t| self.group.broadcast_(t, self.turn)).collect::<candle::Result<()>>()?;
+            let mut full = made.iter().filter(|t| t.elem_count() > 0);
+            full.try_for_each(|t| self.group.broadcast_(t, self.turn))?;
         }
         self.turn += 1;
         Ok(Some(made))
