@@ -210,8 +210,8 @@ fn leave(in_order: bool) {
     }
 }
 
-/// Whether this process is the one that writes files, as far as its launcher says: rank 0, or alone. To
-/// be asked before ranks meet.
+/// Whether this process is the one that writes files, as far as its launcher says: rank 0, or
+/// alone. To be asked before ranks meet.
 pub fn is_to_write() -> bool {
     !matches!(Place::of_environment(), Ok(Some(place)) if place.rank > 0)
 }

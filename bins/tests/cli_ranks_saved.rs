@@ -1,5 +1,5 @@
-//! Several processes that use a saved model together, on the CPU: each takes blocks of rows in turn, and
-//! files and figures are those of one process.
+//! Several processes that use a saved model together, on the CPU: each takes blocks of rows in
+//! turn, and files and figures are those of one process.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 mod common;
@@ -38,8 +38,8 @@ fn data() -> TempDir {
     folder
 }
 
-/// Runs a command that writes `--out` as one process and as several: all must write the same bytes and
-/// say the same, but for the name of the file.
+/// Runs a command that writes `--out` as one process and as several: all must write the same bytes
+/// and say the same, but for the name of the file.
 #[track_caller]
 fn writes_the_same(program: &Program, at: &Path, args: &[&str], ending: &str) {
     let run = |ranks: &str| {
@@ -56,8 +56,8 @@ fn writes_the_same(program: &Program, at: &Path, args: &[&str], ending: &str) {
     }
 }
 
-/// Runs a command that measures as one process and as several: figures must be the same up to the order
-/// of sums.
+/// Runs a command that measures as one process and as several: figures must be the same up to the
+/// order of sums.
 #[track_caller]
 fn measures_the_same(program: &Program, at: &Path, args: &[&str]) -> Value {
     let run = |ranks: &str| program.json(at, &[args, &["--gpus", ranks]].concat());
@@ -76,8 +76,8 @@ fn without(said: &Value, names: &[&str]) -> Value {
     said
 }
 
-/// Numbers differ by the rounding of f32 at most, where chains or costs are products of other sizes, and
-/// nothing else does.
+/// Numbers differ by the rounding of f32 at most, where chains or costs are products of other
+/// sizes, and nothing else does.
 #[track_caller]
 fn is_near(got: &Value, want: &Value, at: &str) {
     match (got, want) {

@@ -48,8 +48,8 @@ struct Header {
     tensors: serde_json::Map<String, Value>,
 }
 
-/// Brings the notes in the text of a header into the order of their names. Those of a `HashMap` come
-/// in another order each time, and what is equal should be equal files.
+/// Brings the notes in the text of a header into the order of their names. Those of a `HashMap`
+/// come in another order each time, and what is equal should be equal files.
 pub(crate) fn sort_notes(header: &mut [u8]) -> serde_json::Result<()> {
     let text = serde_json::to_vec(&serde_json::from_slice::<Header>(header)?)?;
     if let Some((to, rest)) = header.split_at_mut_checked(text.len()) {

@@ -27,7 +27,7 @@
 //! | [`sparse_autoencoder`] | sparse autoencoder | features that are rarely active, learned over all rows |
 //! | [`sparse_autoencoder::sae`] | sparse autoencoders of today | many latents, of which few are active in a row, learned by minibatches |
 //! | [`sparse_coding`] | sparse coding | activations over a basis, few of them not 0 by a penalty |
-//! | [`tsne`] | t-SNE | a picture of the rows in two or three dimensions |
+//! | [`tsne`] | t-SNE | a picture of the rows in one to three dimensions |
 //! | [`optim`] | L-BFGS, conjugate gradient, gradient descent | minimise any smooth function of one vector |
 //! | [`softmax`] | multinomial logistic regression | the linear read-out that tells how good features are |
 //!

@@ -1,4 +1,4 @@
-//! Lays rows out in two or three dimensions by t-SNE; `tsne --help` says how.
+//! Lays rows out in one to three dimensions by t-SNE; `tsne --help` says how.
 use chandlery_bins::{program, tsne};
 use std::process::ExitCode;
 

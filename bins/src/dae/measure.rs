@@ -76,7 +76,8 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Over all rows of a split, a block at a time; ranks take blocks in turn, with the draws of one.
+    /// Over all rows of a split, a block at a time; ranks take blocks in turn, with the draws of
+    /// one.
     pub fn of(
         ranks: &Ranks,
         stack: &StackedDae,

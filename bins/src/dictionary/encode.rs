@@ -214,7 +214,8 @@ struct Gathered<'a> {
 }
 
 impl Gathered<'_> {
-    /// Codes this rank's blocks of `n` rows of a data set, and joins what all ranks have on the first.
+    /// Codes this rank's blocks of `n` rows of a data set, and joins what all ranks have on the
+    /// first.
     fn add_all(
         &mut self,
         (ranks, device): (&Ranks, &Device),

@@ -1,7 +1,8 @@
 //! Blocks of rows that ranks take in turn, and what they make of them, in order.
 //!
 //! Rank r of n takes the blocks r, r + n, r + 2n, … Each is a block that one process would take, so
-//! that what becomes of it has the same bits, whatever a row's result takes from the rows beside it.
+//! that what becomes of it has the same bits, whatever a row's result takes from the rows beside
+//! it.
 use crate::ranks::Ranks;
 use anyhow::{Context, Result};
 use candle::{DType, Device, Tensor};
@@ -9,8 +10,8 @@ use chandlery::Group;
 use chandlery_datasets::{Fingerprint, Split};
 use serde::{Deserialize, Serialize};
 
-/// The rows of a split that this rank takes, whole blocks of `block` rows in the order of the source:
-/// all where it is alone, none where there are too few blocks for it.
+/// The rows of a split that this rank takes, whole blocks of `block` rows in the order of the
+/// source: all where it is alone, none where there are too few blocks for it.
 ///
 /// # Errors
 /// When the split cannot be cut.

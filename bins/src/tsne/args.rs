@@ -44,7 +44,7 @@ Examples:
   tsne neighbours --data DATA --neighbours 15 --metric cosine --recall 0.99 --out neighbours
   tsne --data DATA --neighbours-from neighbours/indices.npy --distances neighbours/distances.npy";
 
-/// t-SNE: lay rows out in two or three dimensions such that near rows are near.
+/// t-SNE: lay rows out in one to three dimensions such that near rows are near.
 ///
 /// Without a sub-command it trains: `tsne --data mnist` is `tsne train --data mnist`.
 #[derive(Debug, Parser)]
@@ -104,9 +104,9 @@ pub struct Settings {
     /// these are few. Several values, such as 10,50, average their affinities.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "30", value_parser = one_or_more)]
     pub perplexity: Vec<f64>,
-    /// What the neighbours of a row weigh: perplexity, uniform or fixed-width=SIGMA. A Gaussian that
-    /// is as wide in each row as --perplexity says, all the same, or a Gaussian of the width SIGMA in
-    /// all rows, above 0, in the unit of distances between prepared rows.
+    /// What the neighbours of a row weigh: perplexity, uniform or fixed-width=SIGMA. A Gaussian
+    /// that is as wide in each row as --perplexity says, all the same, or a Gaussian of the width
+    /// SIGMA in all rows, above 0, in the unit of distances between prepared rows.
     #[arg(long, value_name = "KIND", default_value_t)]
     pub affinity: AffinityArg,
     /// How rows are compared.
@@ -129,7 +129,7 @@ pub struct Settings {
     pub distances: Option<PathBuf>,
     /// Distances of all pairs of rows (not squared) that were computed elsewhere: a .npy file of
     /// floats, [n, n]. A line is how far the others are from its row. Rows then give labels and
-    /// pictures alone.
+    /// pictures, and are what trustworthiness, kept neighbours and `transform` compare.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["neighbours_from", "approximate", "recall"])]
     pub distance_matrix: Option<PathBuf>,
     /// Iterations after the early ones, from the option `--iterations` of [`TrainArgs`].
@@ -140,9 +140,10 @@ pub struct Settings {
     #[serde(flatten)]
     pub descent: DescentArgs,
     /// Change settings from an iteration on, counted from 0, the early ones included. Names are
-    /// exaggeration, learning-rate, momentum, degrees-of-freedom and perplexity (several with + between
-    /// them); a value lasts until the next change of the same name or to the end, also beyond the early
-    /// iterations. May be given several times: --change 250:exaggeration=4 --change 500:perplexity=10.
+    /// exaggeration, learning-rate, momentum, degrees-of-freedom and perplexity (several with +
+    /// between them); a value lasts until the next change of the same name or to the end, also
+    /// beyond the early iterations. May be given several times: --change 250:exaggeration=4
+    /// --change 500:perplexity=10.
     #[arg(long, value_name = "ITERATION:NAME=VALUE,...")]
     pub change: Vec<ChangeArg>,
     /// Start of training. The initial layout; with --neighbours-from or --distance-matrix it is

@@ -1,4 +1,4 @@
-//! The program `tsne`: layouts in two or three dimensions from the shell.
+//! The program `tsne`: layouts in one to three dimensions from the shell.
 //!
 //! | module | what |
 //! |---|---|

@@ -48,8 +48,8 @@ impl Measure {
         add_energy(&mut self.energy, codes)
     }
 
-    /// What all ranks of a group have measured, each of its own signals, on every rank; `device` is that
-    /// of the rank. Waits for it.
+    /// What all ranks of a group have measured, each of its own signals, on every rank; `device` is
+    /// that of the rank. Waits for it.
     ///
     /// # Errors
     /// When ranks measured other dictionaries, or one is gone.

@@ -43,8 +43,8 @@ pub enum Start {
     Pca,
     /// Normal with a standard deviation of 1e-4.
     Random,
-    /// The directions in which a random walk over the affinities mixes slowest, scaled to a standard
-    /// deviation of 1e-4; needs no rows. See [`spectral_layout`](super::spectral_layout).
+    /// The directions in which a random walk over the affinities mixes slowest, scaled to a
+    /// standard deviation of 1e-4; needs no rows. See [`spectral_layout`](super::spectral_layout).
     Spectral,
 }
 
@@ -78,8 +78,8 @@ pub struct TsneConfig {
     /// How rows are compared. Default Euclidean.
     #[serde(with = "StoredMetric")]
     pub metric: Metric,
-    /// Neighbours of each row that get an affinity, at least the largest perplexity where affinities
-    /// are of perplexities. Default three times the largest perplexity.
+    /// Neighbours of each row that get an affinity, at least the largest perplexity where
+    /// affinities are of perplexities. Default three times the largest perplexity.
     pub neighbours: Option<usize>,
     /// Whether neighbours may be searched in the nearest cells of rows only. Default: with more than
     /// 150,000 rows.
@@ -296,8 +296,8 @@ impl TsneConfig {
 
     /// The same for `n` rows, with perplexities that these have: one above a third of a row's
     /// neighbours, `(n − 1) / 3`, is lowered to that, but not below 1. Every run does so first;
-    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) says it. Affinities of another kind have no
-    /// perplexity, and nothing is lowered.
+    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) says it. Affinities of another kind have
+    /// no perplexity, and nothing is lowered.
     ///
     /// ```
     /// # use chandlery::tsne::TsneConfig;

@@ -73,8 +73,8 @@ impl Embedding {
         &self.layout
     }
 
-    /// The settings that it was made with. Perplexities and degrees of freedom are those that it had
-    /// at its end, after the changes that it came to.
+    /// The settings that it was made with. Perplexities and degrees of freedom are those that it
+    /// had at its end, after the changes that it came to.
     pub fn config(&self) -> &TsneConfig {
         &self.config
     }

@@ -118,6 +118,15 @@ impl GivenNeighbours<'_> {
     }
 }
 
+/// Refuses what is no distance.
+pub(super) fn check_distance(d: f64, row: usize, column: usize) -> std::result::Result<(), WrongNeighbours> {
+    if d.is_finite() && d >= 0. {
+        return Ok(());
+    }
+    let must = if d.is_finite() { "at least 0" } else { "finite" };
+    Err(WrongNeighbours::Distances(format!("must be {must}, got {d} in row {row}, column {column}")))
+}
+
 /// Refuses a line of row `i` of `n` that makes no sense.
 fn check_line(
     i: usize,
@@ -137,12 +146,7 @@ fn check_line(
             }
         }
     }
-    if let Some((column, d)) = distances.iter().enumerate().find(|(_, d)| !(d.is_finite() && **d >= 0.)) {
-        let must = if d.is_finite() { "at least 0" } else { "finite" };
-        return Err(WrongNeighbours::Distances(format!(
-            "must be {must}, got {d} in row {i}, column {column}"
-        )));
-    }
+    distances.iter().enumerate().try_for_each(|(column, &d)| check_distance(d, i, column))?;
     seen.sort_unstable();
     if let Some(&[_, (j, column)]) = seen.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(WrongNeighbours::Indices(format!(
@@ -170,7 +174,8 @@ impl CheckedNeighbours {
         })
     }
 
-    /// What distances were multiplied by: a power of two, 1 where f32 holds them as they were given.
+    /// What distances were multiplied by: a power of two, 1 where f32 holds them as they were
+    /// given.
     pub fn unit(&self) -> f64 {
         self.unit
     }

@@ -1,8 +1,9 @@
 //! Layouts in one dimension.
 //!
-//! The ops lay points out in a plane or in space. A line is a plane whose second coordinate is 0 for
-//! all points: forces along it are sums of products with a difference of 0, with sums over all pairs
-//! and with the cells of a tree, whose centres have the coordinate 0 too. So it stays 0, exactly.
+//! The ops lay points out in a plane or in space. A line is a plane whose second coordinate is 0
+//! for all points: forces along it are sums of products with a difference of 0, with sums over all
+//! pairs and with the cells of a tree, whose centres have the coordinate 0 too. So it stays 0,
+//! exactly.
 use candle::{Result, Tensor};
 use chandlery_ops::arrays::elementwise::contiguous;
 

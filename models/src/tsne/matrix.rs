@@ -1,5 +1,6 @@
 //! Distances of all pairs of rows, computed elsewhere.
 use super::config::noted;
+use super::given::check_distance;
 use super::{CheckedNeighbours, Draw, GivenNeighbours, TsneConfig, TsneTrainer, WrongNeighbours};
 use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
@@ -18,14 +19,14 @@ pub struct GivenDistances<'a> {
 }
 
 impl GivenDistances<'_> {
-    /// The `k` nearest others of each row; between rows that are equally far a draw decides, as in a
-    /// search.
+    /// The `k` nearest others of each row; between rows that are equally far a draw decides, as in
+    /// a search.
     ///
     /// Cost: `O(n²)`.
     ///
     /// # Errors
-    /// When there are not `n²` distances, `k` is not in `1..n`, or a distance is negative, infinite or
-    /// NaN; the message names row and column, counted from 0.
+    /// When there are not `n²` distances, `k` is not in `1..n`, or a distance is negative, infinite
+    /// or NaN; the message names row and column, counted from 0.
     pub fn nearest(
         &self,
         k: usize,
@@ -43,13 +44,7 @@ impl GivenDistances<'_> {
         }
         let of_row = |(i, line): (usize, &[f64])| {
             let others = || (0..n as u32).filter(move |&j| j as usize != i);
-            let is_wrong = |&j: &u32| !(line[j as usize].is_finite() && line[j as usize] >= 0.);
-            if let Some(j) = others().find(is_wrong) {
-                let got = line[j as usize];
-                let must = if got.is_finite() { "at least 0" } else { "finite" };
-                let what = format!("must be {must}, got {got} in row {i}, column {j}");
-                return Err(WrongNeighbours::Distances(what));
-            }
+            others().try_for_each(|j| check_distance(line[j as usize], i, j as usize))?;
             let philox = Philox { offset: (i as u64) << 32, ..Draw::Ties.of(philox) };
             let mut near: Vec<(f64, u32, u32)> =
                 others().map(|j| (line[j as usize], philox.bits(j.into()), j)).collect();
@@ -78,8 +73,8 @@ impl TsneTrainer {
     /// Cost: `O(n²)` on the host, and `8 n²` bytes.
     ///
     /// # Errors
-    /// When the matrix is not square, a distance makes no sense (the message names row and column), the
-    /// configuration does not fit, or memory is short.
+    /// When the matrix is not square, a distance makes no sense (the message names row and column),
+    /// the configuration does not fit, or memory is short.
     pub fn from_distances(config: TsneConfig, philox: Philox, distances: &Tensor) -> Result<Self> {
         let (n, columns) = distances.dims2()?;
         if n != columns {

@@ -379,10 +379,10 @@ impl Trainer for TsneTrainer {
 }
 
 impl FullBatchTrainer for TsneTrainer {
-    /// The iterations up to the next look: every 50, at the start of a phase and after a change every
-    /// 25, at each change, and at the end of each phase. None when all are made, the gradient is small enough, or the divergence
-    /// falls too little. Fails when the
-    /// layout becomes infinite or NaN; the message names the iteration.
+    /// The iterations up to the next look: every 50, at the start of a phase and after a change
+    /// every 25, at each change, and at the end of each phase. None when all are made, the gradient
+    /// is small enough, or the divergence falls too little. Fails when the layout becomes infinite
+    /// or NaN; the message names the iteration.
     fn step(&mut self) -> Result<Option<Progress>> {
         let is_at_end = self.last.is_some_and(|last| self.config.is_at_end(&last));
         if is_at_end || self.iteration >= self.config.iterations_in_all() {

@@ -40,17 +40,18 @@ const ROWS: usize = 4096;
 const JITTER: f64 = 0.01;
 
 /// The first layout that [`Start::Spectral`](super::Start::Spectral) gives, f32 `[n, n_dims]`, on
-/// the device of the affinities: for [`TsneTrainer::from_affinities`](super::TsneTrainer::from_affinities).
+/// the device of the affinities: for
+/// [`TsneTrainer::from_affinities`](super::TsneTrainer::from_affinities).
 ///
 /// Coordinates are the leading eigenvectors of the random walk but the constant one, about their
-/// means. The standard deviation of the first is 1e-4; the largest entry of each is positive. To all
-/// is added a normal draw of a hundredth of that, which keeps points apart that the walk does not
-/// tell apart, as those of one of several components. A coordinate that is missing, because there
-/// are no more points than dimensions, is drawn. The same bits on any number of threads.
+/// means. The standard deviation of the first is 1e-4; the largest entry of each is positive. To
+/// all is added a normal draw of a hundredth of that, which keeps points apart that the walk does
+/// not tell apart, as those of one of several components. A coordinate that is missing, because
+/// there are no more points than dimensions, is drawn. The same bits on any number of threads.
 ///
-/// Cost: on the host, at most some 1.3 · 10⁹ edges in all, or 64 products with the graph where it has
-/// more than 2 · 10⁷ edges; where eigenvalues are very near each other the directions are then not
-/// those of the limit, but such in which the walk mixes about as slowly.
+/// Cost: on the host, at most some 1.3 · 10⁹ edges in all, or 64 products with the graph where it
+/// has more than 2 · 10⁷ edges; where eigenvalues are very near each other the directions are then
+/// not those of the limit, but such in which the walk mixes about as slowly.
 ///
 /// # Errors
 /// When the affinities are no graph, or memory is short.
@@ -210,7 +211,8 @@ impl Walk {
         });
     }
 
-    /// `x ← T(x)`, the Chebyshev polynomial of `W` that is at most 1 on `[−1, least]`; `y` is `W x`.
+    /// `x ← T(x)`, the Chebyshev polynomial of `W` that is at most 1 on `[−1, least]`; `y` is `W
+    /// x`.
     fn filter(&self, x: &mut Vec<Entries>, y: &mut Vec<Entries>, z: &mut Vec<Entries>, least: f64) {
         let least = least.clamp(-0.9, 1. - 1e-12);
         let (half, centre) = (f64::midpoint(least, 1.), f64::midpoint(least, -1.));

@@ -129,7 +129,8 @@ fn points_in_an_order_of_their_own_follow_new_affinities() -> Result<()> {
     let mut run = TsneTrainer::new(config, PLACE, &rows)?;
     let seen = rest(&mut run)?;
     assert!(seen.iter().any(|progress| progress.iteration == 60), "{seen:?}");
-    // What the graph in the order of the descent gives is what the one in the order of the rows does.
+    // What the graph in the order of the descent gives is what the one in the order of the rows
+    // does.
     let want = measure::kl_of_affinities(run.affinities(), &run.layout()?, 1.)?;
     assert!((run.metrics()?.kl - want).abs() < 0.01 * want, "{} for {want}", run.metrics()?.kl);
     let folder = tempfile::tempdir()?;

@@ -123,7 +123,8 @@ fn a_matrix_of_distances_gives_the_affinities_of_the_rows() -> Result<()> {
     let all = all_distances(&rows)?;
     let config = short(Method::Exact);
     let of_rows = TsneTrainer::new(config.clone(), Philox::new(7, 0), &rows)?;
-    // No unit changes affinities of a perplexity, and what stands for a row itself is not looked at.
+    // No unit changes affinities of a perplexity, and what stands for a row itself is not looked
+    // at.
     for unit in [1., 1e-40, 1e60] {
         let mut all: Vec<f64> = all.iter().map(|d| d * unit).collect();
         (0..120).for_each(|i| all[i * 121] = [0., -1., f64::NAN][i % 3]);

@@ -65,7 +65,8 @@ pub enum Metric {
     Manhattan,
     /// `max |a_c − b_c|`
     Chebyshev,
-    /// The share of the columns in which rows differ, in `[0, 1]`: for categories. 0 without columns.
+    /// The share of the columns in which rows differ, in `[0, 1]`: for categories. 0 without
+    /// columns.
     Hamming,
     /// Rows are the sets of their columns that are not 0: the share of the columns of both that are
     /// not in the other, in `[0, 1]`. 0 where both are empty.
@@ -112,7 +113,8 @@ impl Metric {
         }
     }
 
-    /// Whether no product gives the distance or orders rows as it does; those of sets count here, too.
+    /// Whether no product gives the distance or orders rows as it does; those of sets count here,
+    /// too.
     fn has_no_product(self) -> bool {
         matches!(self, Self::Manhattan | Self::Chebyshev | Self::Hamming | Self::Jaccard)
     }

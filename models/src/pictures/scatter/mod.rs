@@ -1,6 +1,7 @@
 //! Points coloured by class, with a legend: as one SVG with axes, which suits some thousands; as
-//! pixels ([`discs`]), for any number, in the plane or in space, from 100,000 on by density; as images of the rows that they
-//! stand for ([`thumbnails`]); those on a line as a histogram ([`stacked`]); and as an animation of many pictures ([`animation`]).
+//! pixels ([`discs`]), for any number, in the plane or in space, from 100,000 on by density; as
+//! images of the rows that they stand for ([`thumbnails`]); those on a line as a histogram
+//! ([`stacked`]); and as an animation of many pictures ([`animation`]).
 pub mod animation;
 mod blend;
 mod classes;

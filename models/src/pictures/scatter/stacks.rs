@@ -8,10 +8,10 @@ const HEIGHT: f64 = 0.5;
 
 /// A stacked histogram of points on a line: the places of the points in the plane, `[n, 2]`.
 ///
-/// Each point stays at its coordinate. Its height is its place among the points of its bin, which are
-/// stacked by class in the order of the classes, and in a class by their numbers. The line is cut into
-/// about `√n` bins of one width, 16 to 400. The tallest stack is half as high as the line is long. A
-/// coordinate that is not finite stays so.
+/// Each point stays at its coordinate. Its height is its place among the points of its bin, which
+/// are stacked by class in the order of the classes, and in a class by their numbers. The line is
+/// cut into about `√n` bins of one width, 16 to 400. The tallest stack is half as high as the line
+/// is long. A coordinate that is not finite stays so.
 ///
 /// ```
 /// use chandlery::pictures::scatter::{Classes, stacked};

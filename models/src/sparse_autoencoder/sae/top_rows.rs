@@ -78,7 +78,8 @@ impl TopRows {
     }
 
     /// The counts of the rows of all ranks of a group, each of which has added its own, on every
-    /// rank; `device` is that of the rank. For counts alone: no rows may be kept. Waits for the device.
+    /// rank; `device` is that of the rank. For counts alone: no rows may be kept. Waits for the
+    /// device.
     ///
     /// # Errors
     /// When rows are kept, ranks count other latents, or one is gone.

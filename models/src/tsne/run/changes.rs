@@ -7,8 +7,8 @@ use candle::Result;
 
 impl TsneTrainer {
     /// Changes settings from the next iteration on, as a [`Change`] of the configuration at
-    /// [`iteration`](Self::iteration) does: a run that has it from the start comes to the same bits,
-    /// and a checkpoint keeps it. Between steps, as in the callback of
+    /// [`iteration`](Self::iteration) does: a run that has it from the start comes to the same
+    /// bits, and a checkpoint keeps it. Between steps, as in the callback of
     /// [`fit_with`](crate::FullBatchTrainer::fit_with).
     ///
     /// ```

@@ -97,7 +97,8 @@ impl Join for Hamming {
     }
 }
 
-/// The distances in f32 of a row and four rows that follow each other, of one that no product gives.
+/// The distances in f32 of a row and four rows that follow each other, of one that no product
+/// gives.
 pub(super) fn four_distances_of(metric: Metric) -> fn(&[f32], &[f32]) -> [f32; 4] {
     match metric {
         Metric::Chebyshev => four_distances::<Chebyshev>,

@@ -90,8 +90,8 @@ impl Search {
             first_column: first_column as u64,
             columns: COLUMNS.min(knn.n - first_column) as u32,
             k: knn.k as u32,
-            // In the order of the kernel; the correlation became the cosine. Those of sets are searched on
-            // the host.
+            // In the order of the kernel; the correlation became the cosine. Those of sets are
+            // searched on the host.
             metric: match knn.metric {
                 Metric::Euclidean => 0,
                 Metric::Cosine | Metric::Correlation => 1,
