@@ -31,9 +31,10 @@ fn cases() -> Vec<Case> {
         learning_rate: 0.02.into(),
         ..training
     };
+    let tf32 = |training: DaeTrainConfig| DaeTrainConfig { precision: Precision::Tf32, ..bf16(training) };
     // Sums of up to 1200 terms in another order, over twelve steps; of bf16 numbers, which are
     // rounded to neighbours after it.
-    let (exact, rounded) = ((3e-6, 1e-5), (1e-3, 1e-3));
+    let (exact, rounded, of_tf32) = ((3e-6, 1e-5), (1e-3, 1e-3), (1.5e-4, 2e-4));
     let cases = vec![
         ("small minibatches", paper(60, 37), train(8, 0., 0.), exact),
         ("large minibatches", paper(784, 500), train(128, 0., 0.01), exact),
@@ -41,6 +42,9 @@ fn cases() -> Vec<Case> {
         ("beyond a multiprocessor", paper(1200, 1100), train(24, 0., 0.), exact),
         ("odd sizes", paper(61, 37), train(130, 0.5, 0.), exact),
         ("untied", DaeConfig { tied: false, ..paper(60, 40) }, train(16, 0.5, 0.01), exact),
+        ("TF32", paper(784, 500), tf32(train(128, 0.5, 0.01)), of_tf32),
+        ("TF32 in many small minibatches", paper(104, 60), tf32(train(20, 0., 0.)), of_tf32),
+        ("TF32, odd sizes", paper(61, 37), tf32(train(130, 0.5, 0.)), of_tf32),
         ("bf16", paper(784, 504), bf16(train(128, 0.5, 0.01)), rounded),
         ("bf16 in many small minibatches", paper(104, 60), bf16(train(20, 0., 0.)), rounded),
     ];

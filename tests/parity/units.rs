@@ -427,12 +427,15 @@ fn errors_and_deltas_of_products_match_their_references_at_awkward_sizes() -> Re
         (512, 784, 504),
     ];
     for device in devices()? {
-        for ((m, n, k), two) in sizes.into_iter().flat_map(|sizes| [(sizes, true), (sizes, false)]) {
-            // Scale of the weights, what rounding takes of a result, and of the sums.
-            let (operands, scale, rounded, of_sums) = match two {
-                true => (Operands::Two, 64., 2f32.powi(-20), 2e-6),
-                false => (Operands::One(DType::BF16), 1., 2f32.powi(-8), 2e-5),
-            };
+        // Scale of the weights, what rounding takes of a result, and of the sums.
+        let kinds = [
+            (Operands::Two, 64., 2f32.powi(-20), 2e-6),
+            (Operands::One(DType::F16), 64., 2f32.powi(-11), 5e-6),
+            (Operands::One(DType::BF16), 1., 2f32.powi(-8), 2e-5),
+        ];
+        for ((m, n, k), kind) in sizes.into_iter().flat_map(|sizes| kinds.map(|kind| (sizes, kind))) {
+            let (operands, scale, rounded, of_sums) = kind;
+            let two = matches!(operands, Operands::Two);
             let (n_parts, low) = if two { (2, Some(3)) } else { (1, None) };
             let numbers = uniform((m, k), &Device::Cpu, Philox::new(71, 0))?;
             let weight = (normal((k, n), &Device::Cpu, Philox::new(71, 1))? * 0.2)?;
@@ -442,7 +445,7 @@ fn errors_and_deltas_of_products_match_their_references_at_awkward_sizes() -> Re
             let a = stored(&numbers, operands, 1.)?;
             let turned = stored(&weight, operands, scale)?;
             let straight = stored(&weight.t()?.contiguous()?, operands, scale)?;
-            let what = format!("[{m}, {n}, {k}] of {n_parts} parts on {:?}", device.location());
+            let what = format!("[{m}, {n}, {k}] of {operands:?} on {:?}", device.location());
             let there = |t: &Tensor| t.to_device(&device);
             let whole = |planes: &Tensor, at: usize| {
                 let planes = planes.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;

@@ -1,7 +1,7 @@
 // sm_90a/product_errors.cu: what a denoising autoencoder computes from its two later products, each
 // in one launch, by the products of warpgroups of capability 9.0. The formulas are in
 // ../product_errors.cu; the products are those of product_tile.cuh, of f16 numbers in two parts or of
-// bf16 ones in one.
+// f16 or bf16 ones in one.
 //
 // arrays   a, b: as in product_tile.cuh, b transposed for errors, K-major for deltas; out and y: one
 //          or two parts of [m, n], `low` entries apart, planes from entries `at` and `of` on;
@@ -59,9 +59,12 @@ OF_WIDTH(f16x2, 1, 64, __half, 2)
 OF_WIDTH(f16x2, 1, 128, __half, 2)
 OF_WIDTH(f16x2, 2, 64, __half, 2)
 OF_WIDTH(f16x2, 2, 128, __half, 2)
-OF_WIDTH(bf16, 2, 64, __nv_bfloat16, 1)
-OF_WIDTH(bf16, 2, 128, __nv_bfloat16, 1)
-OF_WIDTH(bf16, 2, 192, __nv_bfloat16, 1)
-OF_WIDTH(bf16, 3, 64, __nv_bfloat16, 1)
-OF_WIDTH(bf16, 3, 128, __nv_bfloat16, 1)
-OF_WIDTH(bf16, 3, 192, __nv_bfloat16, 1)
+#define OF_ONE_PART(NAME, T)                                                                            \
+  OF_WIDTH(NAME, 2, 64, T, 1)                                                                           \
+  OF_WIDTH(NAME, 2, 128, T, 1)                                                                          \
+  OF_WIDTH(NAME, 2, 192, T, 1)                                                                          \
+  OF_WIDTH(NAME, 3, 64, T, 1)                                                                           \
+  OF_WIDTH(NAME, 3, 128, T, 1)                                                                          \
+  OF_WIDTH(NAME, 3, 192, T, 1)
+OF_ONE_PART(f16, __half)
+OF_ONE_PART(bf16, __nv_bfloat16)

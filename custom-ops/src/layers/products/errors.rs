@@ -7,7 +7,7 @@
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
-//! | `a` `b` | numbers in two parts, see [`gemm_parts_`](crate::layers::gemm_parts_), or in one | `[2, m, k]`, `[2, k, n]` f16, or `[1, …]` bf16 |
+//! | `a` `b` | numbers in two parts, see [`gemm_parts_`](crate::layers::gemm_parts_), or in one | `[2, m, k]`, `[2, k, n]` f16, or `[1, …]` f16 or bf16 |
 //! | `t` | `target`, in `[0, 1]` | `[m, n]` f32 |
 //! | `out` `y` | planes `at`, `of`; their second parts, if any, `low` planes further on | `[n_planes, m, n]` of the same type |
 //!
@@ -42,7 +42,7 @@ pub fn error_places(device: &Device, m: usize, n: usize, k: usize) -> Result<usi
 ///
 /// `a` is `[2, m, k]` and `b` `[2, k, n]` f16, numbers in two parts as for
 /// [`gemm_parts_`](crate::layers::gemm_parts_), and `planes` are f16; without `low` they are
-/// `[1, …]` and all are bf16. `bias` `[n]` and `target` `[m, n]`, in `[0, 1]`,
+/// `[1, …]` and all are f16 or all bf16. `bias` `[n]` and `target` `[m, n]`, in `[0, 1]`,
 /// are f32, `planes` `[n_planes, m, n]`. `gathered` is `[2, places]` f64 with at least
 /// [`error_places`] of them; the sums are those over all places. Sums have one order on one device.
 /// A NaN makes sums NaN.
@@ -163,10 +163,10 @@ fn store_parts(planes: &Tensor, at: usize, low: Option<usize>, x: &Tensor) -> Re
 }
 
 /// The type of numbers in as many parts as there are with `low`, and these.
-fn kind(low: Option<usize>) -> (DType, usize) {
+fn kind(low: Option<usize>) -> (&'static [DType], usize) {
     match low {
-        Some(_) => (DType::F16, 2),
-        None => (DType::BF16, 1),
+        Some(_) => (&[DType::F16], 2),
+        None => (&[DType::F16, DType::BF16], 1),
     }
 }
 
@@ -175,7 +175,7 @@ fn check_planes(op: &str, planes: &Tensor, low: Option<usize>, named: &[usize]) 
     let &[n_planes, m, n] = planes.dims() else {
         candle::bail!("{op}: planes must be [n_planes, m, n], got shape {:?}", planes.dims())
     };
-    expect(op, "planes", planes, &[kind(low).0], &[n_planes, m, n])?;
+    expect(op, "planes", planes, kind(low).0, &[n_planes, m, n])?;
     for (i, &plane) in named.iter().enumerate() {
         let apart = named[..i].iter().all(|&other| Some(plane.abs_diff(other)) != low && plane != other);
         if low == Some(0) || plane + low.unwrap_or(0) >= n_planes || !apart {

@@ -9,7 +9,7 @@ use crate::core::cuda::Gpu;
 use crate::core::op::{Io, Kernel, operands};
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::DeviceRepr;
-use candle::{CudaStorage, Device, Result, Tensor};
+use candle::{CudaStorage, DType, Device, Result, Tensor};
 use half::{bf16, f16};
 
 /// The files of the kernels.
@@ -59,6 +59,7 @@ pub(super) struct Errors {
     /// Planes to the second part, if there is one.
     low: Option<usize>,
     scale: f32,
+    dtype: DType,
 }
 
 /// The deltas in one kernel.
@@ -69,6 +70,7 @@ pub(super) struct Deltas {
     /// Planes to the second part, if there is one.
     low: Option<usize>,
     scale: f32,
+    dtype: DType,
 }
 
 impl Errors {
@@ -85,7 +87,7 @@ impl Errors {
     ) -> Result<Option<Self>> {
         let product = Product::of_parts(planes, a, b, true, Forms::of_errors)?;
         let aligned = starts_on(4, bias) && starts_on(4, target);
-        Ok(product.filter(|_| aligned).map(|product| Self { product, at, low, scale }))
+        Ok(product.filter(|_| aligned).map(|product| Self { product, at, low, scale, dtype: planes.dtype() }))
     }
 
     /// Runs the kernel on the operands that [`fits`](Self::fits) saw.
@@ -114,7 +116,7 @@ impl Deltas {
         scale: f32,
     ) -> Result<Option<Self>> {
         let product = Product::of_parts(planes, a, b, false, Forms::of_deltas)?;
-        Ok(product.map(|product| Self { product, at, of, low, scale }))
+        Ok(product.map(|product| Self { product, at, of, low, scale, dtype: planes.dtype() }))
     }
 
     /// Runs the kernel on the operands that [`fits`](Self::fits) saw.
@@ -205,18 +207,20 @@ fn entries(planes: Option<usize>, of_plane: usize) -> u64 {
 
 impl Kernel for Errors {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        match self.low {
-            Some(_) => self.launch::<f16>("f16x2", gpu, io),
-            None => self.launch::<bf16>("bf16", gpu, io),
+        match (self.low, self.dtype) {
+            (Some(_), _) => self.launch::<f16>("f16x2", gpu, io),
+            (None, DType::F16) => self.launch::<f16>("f16", gpu, io),
+            (None, _) => self.launch::<bf16>("bf16", gpu, io),
         }
     }
 }
 
 impl Kernel for Deltas {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        match self.low {
-            Some(_) => self.launch::<f16>("f16x2", gpu, io),
-            None => self.launch::<bf16>("bf16", gpu, io),
+        match (self.low, self.dtype) {
+            (Some(_), _) => self.launch::<f16>("f16x2", gpu, io),
+            (None, DType::F16) => self.launch::<f16>("f16", gpu, io),
+            (None, _) => self.launch::<bf16>("bf16", gpu, io),
         }
     }
 }

@@ -113,9 +113,9 @@ impl Buffers {
             && !(lower.is_empty() && parts::faster(of, config, device));
         // What is below makes one minibatch at a time.
         let at_once = if lower.is_empty() { parts::at_once(batch, of.n_visible) } else { 1 };
-        let form = match !in_one_op && parts::fits(of, config, device) {
-            true => Form::Parts(Parts::new(of, config, philox, at_once, device)?),
-            false => {
+        let form = match parts::fits(of, config, device).filter(|_| !in_one_op) {
+            Some(kind) => Form::Parts(Parts::new(of, config, philox, (kind, at_once), device)?),
+            None => {
                 let shared = FlatShared::new(of, device)?;
                 Form::Flat(Flat::new(of, config, philox, in_one_op, share.clone(), shared)?)
             }

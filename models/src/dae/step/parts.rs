@@ -1,5 +1,6 @@
 //! Steps of the paper's network on a GPU whose tensor cores multiply numbers in two f16 parts, as
-//! exact as f32, or bf16 numbers: four kernels a step, and the noise of several steps in one.
+//! exact as f32, or in one, f16 as exact as TF32 or bf16: four kernels a step, and the noise of
+//! several steps in one.
 //!
 //! With the deltas `LH` and errors `LN` of the paper, the update is one product over both planes of
 //! each side:
@@ -70,24 +71,30 @@ pub(super) struct Parts {
     scalars: Tensor,
 }
 
-/// What is multiplied: f16 numbers in two parts, or bf16 numbers.
+/// What is multiplied: f16 numbers in two parts or in one, which has the digits of TF32, or bf16
+/// numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     TwoParts,
+    F16,
     Bf16,
 }
 
 impl Kind {
-    fn of(precision: Precision) -> Self {
-        match precision {
-            Precision::Bf16 => Self::Bf16,
-            Precision::F32 | Precision::Tf32 => Self::TwoParts,
+    /// Numbers of one part are for GPUs that multiply them by warpgroups, in rows of so many bytes.
+    fn of(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Option<Self> {
+        let one_part = warpgroups_multiply(device) && of.n_visible.is_multiple_of(MULTIPLE);
+        let two_parts = two_part_products_fuse(device).then_some(Self::TwoParts);
+        match config.precision {
+            Precision::Bf16 => one_part.then_some(Self::Bf16),
+            Precision::Tf32 if one_part => Some(Self::F16),
+            Precision::F32 | Precision::Tf32 => two_parts,
         }
     }
 
     fn dtype(self) -> DType {
         match self {
-            Self::TwoParts => DType::F16,
+            Self::TwoParts | Self::F16 => DType::F16,
             Self::Bf16 => DType::BF16,
         }
     }
@@ -95,14 +102,14 @@ impl Kind {
     fn parts(self) -> usize {
         match self {
             Self::TwoParts => 2,
-            Self::Bf16 => 1,
+            Self::F16 | Self::Bf16 => 1,
         }
     }
 
     /// Factor on the copy of the weights: small f16 numbers lose digits.
     fn scale(self) -> f32 {
         match self {
-            Self::TwoParts => WEIGHT_SCALE,
+            Self::TwoParts | Self::F16 => WEIGHT_SCALE,
             Self::Bf16 => 1.,
         }
     }
@@ -113,21 +120,16 @@ impl Kind {
     }
 }
 
-/// Whether all products of this network are kernels on such numbers.
-pub(super) fn fits(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> bool {
-    let multiplied = match Kind::of(config.precision) {
-        Kind::TwoParts => two_part_products_fuse(device),
-        Kind::Bf16 => warpgroups_multiply(device) && of.n_visible.is_multiple_of(MULTIPLE),
-    };
-    is_the_papers(of)
-        && cd_update_fuses(device, of.n_hidden.next_multiple_of(MULTIPLE), of.n_visible)
-        && multiplied
+/// What is multiplied where all products of this network are kernels on such numbers.
+pub(super) fn fits(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Option<Kind> {
+    let fuses = cd_update_fuses(device, of.n_hidden.next_multiple_of(MULTIPLE), of.n_visible);
+    Kind::of(of, config, device).filter(|_| is_the_papers(of) && fuses)
 }
 
 /// Whether these kernels are faster than one op for many steps: on an H200 at 784-500, 19 µs a step
 /// of 32 rows against 21; of 24 both take 18.
 pub(super) fn faster(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> bool {
-    config.batch > 24 && warpgroups_multiply(device) && fits(of, config, device)
+    config.batch > 24 && warpgroups_multiply(device) && fits(of, config, device).is_some()
 }
 
 /// Minibatches that are best made at once.
@@ -140,16 +142,15 @@ impl Parts {
         of: &DaeConfig,
         config: &DaeTrainConfig,
         philox: Philox,
-        at_once: usize,
+        (kind, at_once): (Kind, usize),
         device: &Device,
     ) -> Result<Self> {
         let (n_visible, batch) = (of.n_visible, config.batch);
         let n_hidden = of.n_hidden.next_multiple_of(MULTIPLE);
         let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device);
-        let kind = Kind::of(config.precision);
         let (parts, dtype) = (kind.parts(), kind.dtype());
         let velocity = match kind {
-            Kind::TwoParts => None,
+            Kind::TwoParts | Kind::F16 => None,
             Kind::Bf16 => Some(zeros(&[n_hidden, n_visible], dtype)?),
         };
         let n_planes = if velocity.is_some() { 1 } else { 2 };
@@ -185,7 +186,7 @@ impl Parts {
 
     /// The same for one minibatch of `config.batch` rows, on the same parameters.
     pub(super) fn of_fewer(&self, of: &DaeConfig, config: &DaeTrainConfig) -> Result<Self> {
-        let own = Self::new(of, config, self.philox, 1, self.weights.device())?;
+        let own = Self::new(of, config, self.philox, (self.kind, 1), self.weights.device())?;
         Ok(Self {
             weights: self.weights.clone(),
             velocity: self.velocity.clone(),
@@ -208,7 +209,7 @@ impl Parts {
         let (weights, scale) = (self.weights.get(0)?, self.kind.scale());
         match self.kind {
             Kind::TwoParts => split_into_(&self.copy, &weights, scale),
-            Kind::Bf16 => scale_into_(&self.copy.get(0)?, &weights, scale),
+            Kind::F16 | Kind::Bf16 => scale_into_(&self.copy.get(0)?, &weights, scale),
         }
     }
 
