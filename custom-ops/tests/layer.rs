@@ -69,15 +69,15 @@ fn what_does_not_fit_is_said() -> Result<()> {
     );
     let (scalars, steps) = (zeros(&[2])?, Tensor::new(&[0i64], &Cpu)?);
     assert_eq!(
-        first(adam_step_(&zeros(&[3, 5])?, &scalars, &steps, AdamStep::default(), 0)),
+        first(adam_step_(&zeros(&[3, 5])?, &scalars, &steps, AdamStep::default(), 0, None)),
         "adam_step_: state must have shape [4, n] with n at least 1, got [3, 5]"
     );
     assert_eq!(
-        first(sgd_step_(&zeros(&[3, 5])?, &scalars, SgdStep::default(), 6)),
+        first(sgd_step_(&zeros(&[3, 5])?, &scalars, SgdStep::default(), 6, None)),
         "sgd_step_: decayed must be at most the 5 parameters, got 6"
     );
     assert_eq!(
-        first(sgd_step_(&zeros(&[3, 5])?, &scalars, SgdStep { weight_decay: -1. }, 0)),
+        first(sgd_step_(&zeros(&[3, 5])?, &scalars, SgdStep { weight_decay: -1. }, 0, None)),
         "sgd_step_: weight_decay must be at least 0, got -1"
     );
     Ok(())

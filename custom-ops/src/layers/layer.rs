@@ -9,8 +9,8 @@
 //!
 //! | symbol | argument                | shape                                                |
 //! |--------|-------------------------|------------------------------------------------------|
-//! | `a`    | `a`, `output`           | `[rows, n_units]` f32                                |
-//! | `δ`    | `delta`                 | `[rows, n_units]` f32                                |
+//! | `a`    | `a`, `out`, `output`    | `[rows, n_units]` f32; bf16 where it is kept for products of that |
+//! | `δ`    | `delta`                 | `[rows, n_units]` f32; the same                      |
 //! | `b`    | `bias`                  | `[n_units]` f32                                      |
 //! | `p`    | [`Dropout::rate`]       | in [0, 1)                                            |
 //! | `u`    | [`Dropout::draws`]      | uniform; element `row · n_units + unit`              |
@@ -42,6 +42,7 @@ use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::{Philox, TILE};
 use crate::layers::activation::{Activation, activate, through, with_activation};
 use candle::{CpuStorage, DType, Result, Tensor};
+use half::bf16;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -72,17 +73,48 @@ pub fn layer_forward_(
     activation: Activation,
     dropout: Option<Dropout<'_>>,
 ) -> Result<()> {
-    const OP: &str = "layer_forward_";
-    let (_, n_units) = matrix(OP, "a", a)?;
+    forward("layer_forward_", ("a", a), None, bias, activation, dropout)
+}
+
+/// `out ← m ∘ f(a + bias)`, rounded to bf16 for the products that read it, to nearest and ties to
+/// even; `a` keeps the product.
+///
+/// `out` is bf16 of the shape of `a`; the rest is as in [`layer_forward_`].
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or the rate is not in [0, 1).
+pub fn layer_forward_into_(
+    out: &Tensor,
+    a: &Tensor,
+    bias: Option<&Tensor>,
+    activation: Activation,
+    dropout: Option<Dropout<'_>>,
+) -> Result<()> {
+    const OP: &str = "layer_forward_into_";
+    expect(OP, "out", out, &[DType::BF16], a.dims())?;
+    forward(OP, ("out", out), Some(a), bias, activation, dropout)
+}
+
+/// Reads `a`, or where there is none the values of `out`.
+fn forward(
+    op: &'static str,
+    (name, out): (&'static str, &Tensor),
+    a: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    activation: Activation,
+    dropout: Option<Dropout<'_>>,
+) -> Result<()> {
+    let (_, n_units) = matrix(op, "a", a.unwrap_or(out))?;
     if let Some(bias) = bias {
-        expect(OP, "bias", bias, &[DType::F32], &[n_units])?;
+        expect(op, "bias", bias, &[DType::F32], &[n_units])?;
     }
-    let mask = Mask::new(OP, dropout, a)?;
-    if a.elem_count() == 0 {
+    let mask = Mask::new(op, dropout, out)?;
+    if out.elem_count() == 0 {
         return Ok(());
     }
-    let op = Forward { activation, mask, n: a.elem_count(), n_units };
-    operands(OP).write("a", a).maybe("bias", bias).maybe("counter", mask.counter()).run(&op)
+    let pass = Forward { op, activation, mask, n: out.elem_count(), n_units };
+    let io = operands(op).write(name, out).maybe("a", a).maybe("bias", bias);
+    io.maybe("counter", mask.counter()).run(&pass)
 }
 
 /// `delta ← m ∘ delta ∘ f'`: turns the derivative with respect to the layer's output into that with
@@ -102,12 +134,41 @@ pub fn layer_backward_(
     const OP: &str = "layer_backward_";
     matrix(OP, "delta", delta)?;
     expect(OP, "output", output, &[DType::F32], delta.dims())?;
-    let mask = Mask::new(OP, dropout, delta)?;
-    if delta.elem_count() == 0 {
+    backward(OP, ("delta", delta), ("output", output), activation, dropout)
+}
+
+/// `output ← m ∘ delta ∘ f'`: the same for outputs of [`layer_forward_into_`], whose place the
+/// derivative takes, rounded to bf16; `delta` keeps the product.
+///
+/// `output` is bf16 of the shape of `delta`; the rest is as in [`layer_backward_`].
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or the rate is not in [0, 1).
+pub fn layer_backward_into_(
+    output: &Tensor,
+    delta: &Tensor,
+    activation: Activation,
+    dropout: Option<Dropout<'_>>,
+) -> Result<()> {
+    const OP: &str = "layer_backward_into_";
+    matrix(OP, "delta", delta)?;
+    expect(OP, "output", output, &[DType::BF16], delta.dims())?;
+    backward(OP, ("output", output), ("delta", delta), activation, dropout)
+}
+
+fn backward(
+    op: &'static str,
+    to: (&'static str, &Tensor),
+    from: (&'static str, &Tensor),
+    activation: Activation,
+    dropout: Option<Dropout<'_>>,
+) -> Result<()> {
+    let mask = Mask::new(op, dropout, to.1)?;
+    if to.1.elem_count() == 0 {
         return Ok(());
     }
-    let op = Backward { activation, mask, n: delta.elem_count() };
-    operands(OP).write("delta", delta).read("output", output).maybe("counter", mask.counter()).run(&op)
+    let pass = Backward { op, activation, mask, n: to.1.elem_count(), rounds: to.1.dtype() == DType::BF16 };
+    operands(op).write(to.0, to.1).read(from.0, from.1).maybe("counter", mask.counter()).run(&pass)
 }
 
 /// [`layer_forward_`] computed with candle's own ops; returns a new, differentiable tensor.
@@ -201,6 +262,7 @@ impl<'a> Mask<'a> {
 }
 
 struct Forward<'a> {
+    op: &'static str,
     activation: Activation,
     mask: Mask<'a>,
     n: usize,
@@ -208,9 +270,25 @@ struct Forward<'a> {
 }
 
 struct Backward<'a> {
+    op: &'static str,
     activation: Activation,
     mask: Mask<'a>,
     n: usize,
+    /// Whether the outputs are bf16, and what is written takes their place.
+    rounds: bool,
+}
+
+/// Calls `part` with the place of each chunk of `to`.
+fn in_chunks<T: Send>(to: &mut [T], part: impl Fn(usize, &mut [T]) + Sync) {
+    if to.len() <= CHUNK {
+        part(0, to);
+    } else {
+        to.par_chunks_mut(CHUNK).enumerate().for_each(|(i, to)| part(i * CHUNK, to));
+    }
+}
+
+fn round(to: &mut [bf16], from: &[f32]) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to = bf16::from_f32(from));
 }
 
 /// Computes elements `first..` of a whole; `first` is a multiple of [`TILE`].
@@ -276,17 +354,20 @@ fn backward_tiles<const F: u8>(
 
 impl Kernel for Forward<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([a], [bias, _]) = io.parts()?;
-        let (a, bias) = (a.elements::<f32>()?, bias.maybe::<f32>()?.unwrap_or_default());
+        let ([out], [a, bias, _]) = io.parts()?;
+        let bias = bias.maybe::<f32>()?.unwrap_or_default();
         let Mask { rate, scale, .. } = self.mask;
         let philox = self.mask.philox();
-        let part = |i: usize, a: &mut [f32]| {
-            with_activation!(self.activation, forward_tiles(a, i * CHUNK, bias, philox, rate, scale))
+        let part = |first: usize, a: &mut [f32]| {
+            with_activation!(self.activation, forward_tiles(a, first, bias, philox, rate, scale))
         };
-        if a.len() <= CHUNK {
-            part(0, a);
-        } else {
-            a.par_chunks_mut(CHUNK).enumerate().for_each(|(i, a)| part(i, a));
+        match a.maybe::<f32>()? {
+            None => in_chunks(out.elements()?, part),
+            Some(a) => in_chunks(out.elements()?, |first, out| {
+                let mut wide = a[first..first + out.len()].to_vec();
+                part(first, &mut wide);
+                round(out, &wide);
+            }),
         }
         Ok(())
     }
@@ -297,33 +378,42 @@ impl Kernel for Forward<'_> {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        let ([a], [bias, counter]) = io.parts()?;
-        let (mut a, bias, counter) = (a.elements::<f32>()?, bias.maybe::<f32>()?, counter.maybe()?);
-        let kernel = format!("layer_forward_{}", self.activation.kernel());
-        let launch = gpu.launch("layer_forward_", "layer", &kernel)?.write(&mut a).maybe(&bias);
-        let launch = launch.num(self.n).num(self.n_units).num(self.mask.rate).num(self.mask.scale);
-        // SAFETY: (float*, const float* or null, 2 × size_t, 2 × float, 3 × unsigned long long,
-        // const long long* or null). `layer_forward_` checked that a is [_, n_units] and bias
-        // [n_units]; the counter is one i64, checked by `Draws::place`.
-        unsafe { launch.draws(self.mask.start(), &counter).linear(self.n.div_ceil(4)).go() }
+        let ([out], [a, bias, counter]) = io.parts()?;
+        let (a, bias, counter) = (a.maybe::<f32>()?, bias.maybe::<f32>()?, counter.maybe()?);
+        let dtype = if a.is_some() { DType::BF16 } else { DType::F32 };
+        for_type!(dtype, [BF16: bf16; f32], |T| {
+            let mut out = out.elements::<T>()?;
+            let kernel = format!("layer_forward_{}_{}", self.activation.kernel(), dtype.as_str());
+            let launch = gpu.launch(self.op, "layer", &kernel)?.write(&mut out).maybe(&a).maybe(&bias);
+            let launch = launch.num(self.n).num(self.n_units).num(self.mask.rate).num(self.mask.scale);
+            // SAFETY: (T*, 2 × const float* or null, 2 × size_t, 2 × float, 3 × unsigned long long,
+            // const long long* or null). `forward` checked that a is [_, n_units], bias [n_units]
+            // and out as a; the counter is one i64, checked by `Draws::place`.
+            unsafe { launch.draws(self.mask.start(), &counter).linear(self.n.div_ceil(4)).go() }
+        })
     }
 }
 
 impl Kernel for Backward<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([delta], [a, _]) = io.parts()?;
-        let (delta, a) = (delta.elements::<f32>()?, a.elements::<f32>()?);
+        let ([to], [from, _]) = io.parts()?;
+        let from = from.elements::<f32>()?;
         let Mask { rate, scale, keep, .. } = self.mask;
         let philox = self.mask.philox();
-        let part = |i: usize, delta: &mut [f32], a: &[f32]| {
+        let part = |first: usize, delta: &mut [f32], a: &[f32]| {
             let factors = (rate, scale, keep);
-            with_activation!(self.activation, backward_tiles(delta, a, i * CHUNK, philox, factors))
+            with_activation!(self.activation, backward_tiles(delta, a, first, philox, factors))
         };
-        if self.n <= CHUNK {
-            part(0, delta, a);
-        } else {
-            let chunks = delta.par_chunks_mut(CHUNK).zip(a.par_chunks(CHUNK));
-            chunks.enumerate().for_each(|(i, (delta, a))| part(i, delta, a));
+        match self.rounds {
+            false => in_chunks(to.elements()?, |first, delta| {
+                part(first, delta, &from[first..first + delta.len()]);
+            }),
+            true => in_chunks(to.elements::<bf16>()?, |first, output| {
+                let mut delta = from[first..first + output.len()].to_vec();
+                let a: Vec<f32> = output.iter().map(|y| y.to_f32()).collect();
+                part(first, &mut delta, &a);
+                round(output, &delta);
+            }),
         }
         Ok(())
     }
@@ -334,14 +424,18 @@ impl Kernel for Backward<'_> {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        let ([delta], [a, counter]) = io.parts()?;
-        let (mut delta, a, counter) = (delta.elements::<f32>()?, a.elements::<f32>()?, counter.maybe()?);
-        let kernel = format!("layer_backward_{}", self.activation.kernel());
-        let launch = gpu.launch("layer_backward_", "layer", &kernel)?.write(&mut delta).read(&a).num(self.n);
-        let launch = launch.num(self.mask.rate).num(self.mask.scale).num(self.mask.keep);
-        // SAFETY: (float*, const float*, size_t, 3 × float, 3 × unsigned long long, const long
-        // long* or null). Both tensors hold n floats, checked by `layer_backward_`; the counter as
-        // in `Forward`.
-        unsafe { launch.draws(self.mask.start(), &counter).linear(self.n.div_ceil(4)).go() }
+        let ([to], [from, counter]) = io.parts()?;
+        let (from, counter) = (from.elements::<f32>()?, counter.maybe()?);
+        let dtype = if self.rounds { DType::BF16 } else { DType::F32 };
+        for_type!(dtype, [BF16: bf16; f32], |T| {
+            let mut to = to.elements::<T>()?;
+            let kernel = format!("layer_backward_{}_{}", self.activation.kernel(), dtype.as_str());
+            let launch = gpu.launch(self.op, "layer", &kernel)?.write(&mut to).read(&from).num(self.n);
+            let launch = launch.num(self.mask.rate).num(self.mask.scale).num(self.mask.keep);
+            // SAFETY: (T*, const float*, size_t, 3 × float, 3 × unsigned long long, const long
+            // long* or null). Both tensors hold n numbers, checked by the callers of `backward`; the
+            // counter as in `Forward`.
+            unsafe { launch.draws(self.mask.start(), &counter).linear(self.n.div_ceil(4)).go() }
+        })
     }
 }

@@ -32,7 +32,8 @@ pub use denoising_steps::{
 };
 pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_, product};
 pub use layer::{
-    Dropout, layer_backward_, layer_backward_reference, layer_forward_, layer_forward_reference,
+    Dropout, layer_backward_, layer_backward_into_, layer_backward_reference, layer_forward_,
+    layer_forward_into_, layer_forward_reference,
 };
 pub use loss::{OutputLoss, output_loss_, output_loss_reference, softmax_loss_, softmax_loss_reference};
 pub use optimizer::{AdamStep, SgdStep, adam_step_, adam_step_reference, sgd_step_, sgd_step_reference};

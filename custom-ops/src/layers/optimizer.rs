@@ -24,15 +24,16 @@
 //! // Adam's first step is as long as its rate, whatever the gradient.
 //! let state = Tensor::new(&[[1f32, 1.], [0.5, -80.], [0., 0.], [0., 0.]], &Cpu)?;
 //! let scalars = Tensor::new(&[0.25f32, 0.], &Cpu)?;
-//! adam_step_(&state, &scalars, &Tensor::new(&[0i64], &Cpu)?, AdamStep::default(), 0)?;
+//! adam_step_(&state, &scalars, &Tensor::new(&[0i64], &Cpu)?, AdamStep::default(), 0, None)?;
 //! assert_eq!(state.get(0)?.to_vec1::<f32>()?, [0.75, 1.25]);
 //! # Ok(()) }
 //! ```
 use crate::core::adam::AdamRule;
 pub use crate::core::adam::AdamStep;
 use crate::core::check::{expect, expect_layout};
-use crate::core::op::{Io, Kernel, Out, operands};
+use crate::core::op::{In, Io, Kernel, Out, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
+use half::bf16;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -49,8 +50,9 @@ pub struct SgdStep {
 /// One step of Adam over `state = [θ, g, m, v]`, `[4, n]` f32.
 ///
 /// `scalars` is `[2]` f32 (rate, momentum; the momentum is not used). `steps` is one i64, the
-/// number of earlier steps. The first `decayed` parameters decay, the others (biases) do not. The
-/// result is the same bits on CPU and CUDA.
+/// number of earlier steps. The first `decayed` parameters decay, the others (biases) do not. A
+/// `copy`, `[m]` bf16, receives the first `m` parameters, rounded to nearest and ties to even: what
+/// products of that precision read. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or a constant is out of its range.
@@ -60,32 +62,47 @@ pub fn adam_step_(
     steps: &Tensor,
     step: AdamStep,
     decayed: usize,
+    copy: Option<&Tensor>,
 ) -> Result<()> {
     const OP: &str = "adam_step_";
-    let n = check(OP, state, 4, scalars, decayed)?;
+    let n = check(OP, state, 4, scalars, decayed, copy)?;
     if steps.dtype() != DType::I64 || steps.elem_count() != 1 {
         candle::bail!("{OP}: steps must be one i64, got {:?} {:?}", steps.dtype(), steps.dims())
     }
     let rule = step.rule(OP)?;
     let io = operands(OP).write("state", state).read("scalars", scalars).read("steps", steps);
-    io.run(&Adam { rule, n, decayed })
+    let op = Adam { rule, n, decayed, copies: copy.is_some() };
+    match copy {
+        Some(copy) => io.write("copy", copy).run(&op),
+        None => io.run(&op),
+    }
 }
 
 /// One step of gradient descent with momentum over `state = [θ, g, v]`, `[3, n]` f32.
 ///
-/// `scalars` is `[2]` f32: rate, momentum. The first `decayed` parameters decay. The result is the
-/// same bits on CPU and CUDA.
+/// `scalars` is `[2]` f32: rate, momentum. The first `decayed` parameters decay; `copy` is as in
+/// [`adam_step_`]. The result is the same bits on CPU and CUDA.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or the decay is negative or NaN.
-pub fn sgd_step_(state: &Tensor, scalars: &Tensor, step: SgdStep, decayed: usize) -> Result<()> {
+pub fn sgd_step_(
+    state: &Tensor,
+    scalars: &Tensor,
+    step: SgdStep,
+    decayed: usize,
+    copy: Option<&Tensor>,
+) -> Result<()> {
     const OP: &str = "sgd_step_";
-    let n = check(OP, state, 3, scalars, decayed)?;
+    let n = check(OP, state, 3, scalars, decayed, copy)?;
     if step.weight_decay.is_nan() || step.weight_decay < 0. {
         candle::bail!("{OP}: weight_decay must be at least 0, got {}", step.weight_decay)
     }
-    let op = Sgd { decay: step.weight_decay, n, decayed };
-    operands(OP).write("state", state).read("scalars", scalars).run(&op)
+    let op = Sgd { decay: step.weight_decay, n, decayed, copies: copy.is_some() };
+    let io = operands(OP).write("state", state).read("scalars", scalars);
+    match copy {
+        Some(copy) => io.write("copy", copy).run(&op),
+        None => io.run(&op),
+    }
 }
 
 /// [`adam_step_`] computed with candle's own ops in f64, for step `t` (1 is the first); returns a
@@ -136,7 +153,14 @@ fn decay_mask(w: &Tensor, decayed: usize) -> Result<Tensor> {
     Tensor::from_vec(mask, n, w.device())
 }
 
-fn check(op: &str, state: &Tensor, planes: usize, scalars: &Tensor, decayed: usize) -> Result<usize> {
+fn check(
+    op: &str,
+    state: &Tensor,
+    planes: usize,
+    scalars: &Tensor,
+    decayed: usize,
+    copy: Option<&Tensor>,
+) -> Result<usize> {
     expect_layout(op, "state", state, &[DType::F32])?;
     let n = match *state.dims() {
         [got, n] if got == planes && n > 0 => n,
@@ -149,6 +173,9 @@ fn check(op: &str, state: &Tensor, planes: usize, scalars: &Tensor, decayed: usi
         candle::bail!("{op}: decayed must be at most the {n} parameters, got {decayed}")
     }
     expect(op, "scalars", scalars, &[DType::F32], &[2])?;
+    if let Some(copy) = copy {
+        expect(op, "copy", copy, &[DType::BF16], &[copy.elem_count().min(n)])?;
+    }
     Ok(n)
 }
 
@@ -156,12 +183,29 @@ struct Adam {
     rule: AdamRule,
     n: usize,
     decayed: usize,
+    copies: bool,
 }
 
 struct Sgd {
     decay: f32,
     n: usize,
     decayed: usize,
+    copies: bool,
+}
+
+/// The state, the copy if there is one, and what is read.
+#[expect(clippy::type_complexity, reason = "operands, to be taken apart at once")]
+fn parts<'a, S, const R: usize>(
+    io: Io<'a, S>,
+    copies: bool,
+) -> Result<(Out<'a, S>, Option<Out<'a, S>>, [In<'a, S>; R])> {
+    if copies {
+        let ([state, copy], read) = io.parts()?;
+        Ok((state, Some(copy), read))
+    } else {
+        let ([state], read) = io.parts()?;
+        Ok((state, None, read))
+    }
 }
 
 /// The planes of `state`, `[N, n]`, each in the chunks that tasks take.
@@ -176,6 +220,18 @@ fn planes<const N: usize>(state: Out<'_, CpuStorage>, n: usize) -> Result<[Vec<&
     Ok(out)
 }
 
+/// The same chunks of the copy; none of it belongs to the last parameters.
+fn copies(copy: Option<Out<'_, CpuStorage>>, n: usize) -> Result<Vec<&mut [bf16]>> {
+    let copy = copy.map(|copy| copy.elements::<bf16>()).transpose()?.unwrap_or_default();
+    let mut out: Vec<_> = copy.chunks_mut(CHUNK).collect();
+    out.resize_with(n.div_ceil(CHUNK), Default::default);
+    Ok(out)
+}
+
+fn round(copy: &mut [bf16], w: &[f32]) {
+    copy.iter_mut().zip(w).for_each(|(copy, &w)| *copy = bf16::from_f32(w));
+}
+
 /// `decay` is that of these weights.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn sgd_chunk([w, v]: [&mut [f32]; 2], g: &[f32], decay: Option<f32>, (rate, momentum): (f32, f32)) {
@@ -188,16 +244,17 @@ fn sgd_chunk([w, v]: [&mut [f32]; 2], g: &[f32], decay: Option<f32>, (rate, mome
 
 impl Kernel for Adam {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([state], [scalars, steps]) = io.parts()?;
+        let (state, copy, [scalars, steps]) = parts(io, self.copies)?;
         let (rate, t) = (scalars.elements::<f32>()?[0], steps.elements::<i64>()?[0].wrapping_add(1));
         let at = self.rule.at(rate, t);
         let kept = 1. - rate * self.rule.decay;
         let [w, g, m, v] = planes::<4>(state, self.n)?;
-        let chunks = w.into_par_iter().zip(g).zip(m).zip(v).enumerate();
-        chunks.for_each(|(i, (((w, g), m), v))| {
+        let chunks = w.into_par_iter().zip(g).zip(m).zip(v).zip(copies(copy, self.n)?).enumerate();
+        chunks.for_each(|(i, ((((w, g), m), v), copy))| {
             let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
             w[..decayed].iter_mut().for_each(|w| *w *= kept);
             at.step(w, g, m, v);
+            round(copy, w);
         });
         Ok(())
     }
@@ -208,29 +265,35 @@ impl Kernel for Adam {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        let ([state], [scalars, steps]) = io.parts()?;
+        let (state, copy, [scalars, steps]) = parts(io, self.copies)?;
         let mut state = state.elements::<f32>()?;
+        let mut copy = copy.map(|copy| copy.elements::<bf16>()).transpose()?;
+        let copied = copy.as_ref().map_or(0, |copy| copy.len());
         let (scalars, steps) = (scalars.elements::<f32>()?, steps.elements::<i64>()?);
-        let launch = gpu.launch("adam_step_", "optimizer", "adam_step_f32")?.write(&mut state).read(&scalars);
-        let launch = launch.read(&steps).num(self.rule).num(self.n).num(self.decayed);
-        // SAFETY: (float*, const float*, const long long*, AdamRule, size_t, size_t); state holds
-        // 4n floats, scalars two and steps one i64, checked by `adam_step_`; the kernel strides
-        // over any grid.
+        let launch = gpu.launch("adam_step_", "optimizer", "adam_step_f32")?.write(&mut state);
+        let launch = launch.maybe_write(&mut copy).read(&scalars).read(&steps);
+        let launch = launch.num(self.rule).num(self.n).num(self.decayed).num(copied);
+        // SAFETY: (float*, bf16* or null, const float*, const long long*, AdamRule, 3 × size_t);
+        // state holds 4n floats, the copy `copied` numbers, scalars two and steps one i64, checked
+        // by `adam_step_`; the kernel strides over any grid.
         unsafe { launch.linear(self.n).go() }
     }
 }
 
 impl Kernel for Sgd {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([state], [scalars]) = io.parts()?;
+        let (state, copy, [scalars]) = parts(io, self.copies)?;
         let &[rate, momentum] = scalars.elements::<f32>()? else { candle::bail!("sgd_step_: scalars") };
         let [w, g, v] = planes::<3>(state, self.n)?;
-        w.into_par_iter().zip(g).zip(v).enumerate().for_each(|(i, ((w, g), v))| {
+        let chunks = w.into_par_iter().zip(g).zip(v).zip(copies(copy, self.n)?).enumerate();
+        chunks.for_each(|(i, (((whole, g), v), copy))| {
+            let w = &mut *whole;
             let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
             let ((w, w_rest), (v, v_rest)) = (w.split_at_mut(decayed), v.split_at_mut(decayed));
             let (g, g_rest) = g.split_at(decayed);
             sgd_chunk([w, v], g, Some(self.decay), (rate, momentum));
             sgd_chunk([w_rest, v_rest], g_rest, None, (rate, momentum));
+            round(copy, whole);
         });
         Ok(())
     }
@@ -241,11 +304,17 @@ impl Kernel for Sgd {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        let ([state], [scalars]) = io.parts()?;
-        let (mut state, scalars) = (state.elements::<f32>()?, scalars.elements::<f32>()?);
-        let launch = gpu.launch("sgd_step_", "optimizer", "sgd_step_f32")?.write(&mut state).read(&scalars);
-        // SAFETY: (float*, const float*, float, size_t, size_t); state holds 3n floats and scalars
-        // two, checked by `sgd_step_`; the kernel strides over any grid.
-        unsafe { launch.num(self.decay).num(self.n).num(self.decayed).linear(self.n).go() }
+        let (state, copy, [scalars]) = parts(io, self.copies)?;
+        let mut state = state.elements::<f32>()?;
+        let mut copy = copy.map(|copy| copy.elements::<bf16>()).transpose()?;
+        let copied = copy.as_ref().map_or(0, |copy| copy.len());
+        let scalars = scalars.elements::<f32>()?;
+        let launch = gpu.launch("sgd_step_", "optimizer", "sgd_step_f32")?.write(&mut state);
+        let launch = launch.maybe_write(&mut copy).read(&scalars);
+        let launch = launch.num(self.decay).num(self.n).num(self.decayed).num(copied);
+        // SAFETY: (float*, bf16* or null, const float*, float, 3 × size_t); state holds 3n floats,
+        // the copy `copied` numbers and scalars two, checked by `sgd_step_`; the kernel strides over
+        // any grid.
+        unsafe { launch.linear(self.n).go() }
     }
 }

@@ -3,7 +3,7 @@ use super::{Connections, LayerConfig};
 use crate::conv_rbm::ConvGrid;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
-use chandlery_ops::arrays::column_sums_;
+use chandlery_ops::arrays::{column_sums_, scale_into_};
 use chandlery_ops::core::Draws;
 use chandlery_ops::images::{
     PatchDirection, PatchGrid, PoolSide, block_means_, convolution_, convolution_gradient_places,
@@ -11,7 +11,8 @@ use chandlery_ops::images::{
     pool_backward_, pool_units_, spread_blocks_,
 };
 use chandlery_ops::layers::{
-    Activation, Dropout, Factors, UnitPlanes, gemm_, layer_backward_, layer_forward_,
+    Activation, Dropout, Factors, UnitPlanes, gemm_, layer_backward_, layer_backward_into_, layer_forward_,
+    layer_forward_into_,
 };
 
 /// A layer's parameters and their gradient.
@@ -28,6 +29,8 @@ pub(super) struct Parameters {
 pub(super) struct LayerStep {
     pub params: Parameters,
     pub activation: Activation,
+    /// Where products read numbers in bf16.
+    rounded: Option<Rounded>,
     /// What the layer makes, `[batch, n_outputs]`; the top layer's becomes the derivative of the
     /// loss.
     pub output: Tensor,
@@ -39,6 +42,16 @@ pub(super) struct LayerStep {
     sums: Option<Tensor>,
     /// Of dense products.
     precision: Precision,
+}
+
+/// What products in bf16 read, rounded once where it is made.
+#[derive(Clone)]
+struct Rounded {
+    /// The weights, of the shape that they have.
+    weight: Tensor,
+    /// The outputs, and then in their place the derivative by what [`LayerStep::product`] wrote,
+    /// `[batch, n_outputs]`. [`LayerStep::output`] then is the memory of the product.
+    output: Tensor,
 }
 
 /// What stands in for a product with one matrix, and its memory.
@@ -74,10 +87,12 @@ impl Maps {
 }
 
 impl LayerStep {
-    /// `is_lowest` layers need no derivative by what they read.
+    /// `is_lowest` layers need no derivative by what they read. `rounded` are the weights of a dense
+    /// layer in bf16, if its products read such.
     pub(super) fn new(
         layer: &LayerConfig,
         params: Parameters,
+        rounded: Option<Tensor>,
         batch: usize,
         precision: Precision,
         is_lowest: bool,
@@ -98,6 +113,12 @@ impl LayerStep {
         };
         Ok(Self {
             activation: layer.activation.into(),
+            rounded: match rounded {
+                Some(weight) => {
+                    Some(Rounded { weight, output: zeros(layer.n_outputs)?.to_dtype(DType::BF16)? })
+                }
+                None => None,
+            },
             output: zeros(layer.n_outputs)?,
             input_delta: (!is_lowest).then(|| zeros(layer.n_inputs)).transpose()?,
             sums: n_units.map(|n| Tensor::zeros(n, DType::F32, device)).transpose()?,
@@ -112,10 +133,26 @@ impl LayerStep {
         self.sums.is_some()
     }
 
+    /// The weights as products read them.
+    fn weight(&self) -> &Tensor {
+        self.rounded.as_ref().map_or(&self.params.weight, |rounded| &rounded.weight)
+    }
+
+    /// What the layer above reads: the outputs; after [`through`](Self::through) or
+    /// [`round`](Self::round) the derivative by what [`product`](Self::product) wrote.
+    pub(super) fn values(&self) -> &Tensor {
+        self.rounded.as_ref().map_or(&self.output, |rounded| &rounded.output)
+    }
+
+    /// Rounds the derivative of the loss in the outputs of the top layer for the products that read it.
+    pub(super) fn round(&self) -> Result<()> {
+        self.rounded.as_ref().map_or(Ok(()), |rounded| scale_into_(&rounded.output, &self.output, 1.))
+    }
+
     /// Writes what goes into the outputs but for the biases, or into the units that are pooled to
     /// them.
     pub(super) fn product(&self, x: &Tensor) -> Result<()> {
-        let (out, weight) = (&self.output, &self.params.weight);
+        let (out, weight) = (&self.output, self.weight());
         match &self.product {
             Product::Dense => gemm_(out, x, &weight.t()?, Factors::OVERWRITE, self.precision),
             Product::Patches(grid, direction) => {
@@ -145,6 +182,9 @@ impl LayerStep {
                 None => Ok(()),
             };
         }
+        if let Some(Rounded { output, .. }) = &self.rounded {
+            return layer_forward_into_(output, &self.output, Some(bias), self.activation, dropout);
+        }
         layer_forward_(&self.by_bias(&self.output)?, Some(bias), self.activation, dropout)
     }
 
@@ -165,6 +205,10 @@ impl LayerStep {
         delta: &'a Tensor,
         dropout: Option<Dropout<'_>>,
     ) -> Result<&'a Tensor> {
+        if let Some(Rounded { output, .. }) = &self.rounded {
+            layer_backward_into_(output, delta, self.activation, dropout)?;
+            return Ok(output);
+        }
         let Product::Maps(Maps { grid, units: Some(units), .. }) = &self.product else {
             layer_backward_(delta, &self.output, self.activation, dropout)?;
             return Ok(delta);
@@ -212,7 +256,7 @@ impl LayerStep {
     /// none for the lowest layer. After [`gradient`](Self::gradient), whose memory it may take.
     pub(super) fn input_delta(&self, delta: &Tensor) -> Result<Option<&Tensor>> {
         let Some(out) = &self.input_delta else { return Ok(None) };
-        let weight = &self.params.weight;
+        let weight = self.weight();
         match &self.product {
             Product::Dense => gemm_(out, delta, weight, Factors::OVERWRITE, self.precision)?,
             Product::Patches(grid, direction) => {

@@ -14,10 +14,10 @@ use candle::{D, DType, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::{Draws, advance_};
 use chandlery_ops::layers::{
-    Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, layer_forward_, max_norm_rows_,
-    output_loss_, sgd_step_, softmax_loss_,
+    Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, layer_forward_, layer_forward_into_,
+    max_norm_rows_, output_loss_, sgd_step_, softmax_loss_,
 };
-use chandlery_ops::{Group, Philox};
+use chandlery_ops::{Group, Philox, Precision};
 
 /// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what
 /// products like best.
@@ -57,14 +57,18 @@ pub(super) struct Buffers {
     pub(super) params: Tensor,
     /// Entries of all weights, which come first.
     n_weights: usize,
+    /// `[n_weights]` bf16, where products read such numbers.
+    rounded: Option<Tensor>,
     layers: Vec<LayerBuffers>,
     /// Where the rank's rows are loaded to, `[rows, n_inputs]`.
     rows: Tensor,
+    /// Whether they need not be kept in f32: then they are loaded to the `input` at once.
+    only_input: bool,
     /// The filters of the lowest layer, for which the channels of a pixel lie together in `rows`.
     lowest: Option<ConvGrid>,
     /// Biases of 0 for the loss, where the outputs have biases that several share.
     no_bias: Option<Tensor>,
-    /// What the lowest layer reads: the rows, or what dropout leaves of them.
+    /// What the lowest layer reads: the rows, or what dropout leaves of them; f32 or bf16.
     input: Tensor,
     /// `[rows]` u32, of a classifier.
     pub(super) labels: Option<Tensor>,
@@ -82,6 +86,7 @@ pub(super) struct Buffers {
 /// What buffers for minibatches of any number of rows have in common; see [`Buffers`].
 struct Shared {
     params: Tensor,
+    rounded: Option<Tensor>,
     scalars: Tensor,
     steps: Tensor,
     counter: Tensor,
@@ -93,7 +98,7 @@ impl Buffers {
         config: &FeedforwardTrainConfig,
         philox: Philox,
     ) -> Result<Self> {
-        let (_, _, n) = places(network.config());
+        let (_, n_weights, n) = places(network.config());
         let planes = match config.optimizer {
             Optimizer::Adam => 4,
             Optimizer::Sgd => 3,
@@ -102,7 +107,9 @@ impl Buffers {
         let params = Tensor::zeros((planes, n), DType::F32, device)?;
         let scalars = Tensor::zeros(2, DType::F32, device)?;
         let zero = || Tensor::new(&[0i64], device);
-        let shared = Shared { params, scalars, steps: zero()?, counter: zero()? };
+        let rounds = config.precision == Precision::Bf16 && device.is_cuda() && rounds(network.config());
+        let rounded = rounds.then(|| Tensor::zeros(n_weights, DType::BF16, device)).transpose()?;
+        let shared = Shared { params, rounded, scalars, steps: zero()?, counter: zero()? };
         let share = Share::new(&Group::single(), config.batch);
         let buffers = Self::on(network, config, philox, share, shared)?;
         for (layer, (weight, bias)) in buffers.layers.iter().zip(network.layers()) {
@@ -111,7 +118,14 @@ impl Buffers {
                 scale_into_(to, &from.to_dtype(DType::F32)?.contiguous()?, 1.)?;
             }
         }
+        buffers.refresh()?;
         Ok(buffers)
+    }
+
+    /// Rounds the weights anew for the products that read them so, after a change from outside.
+    pub(super) fn refresh(&self) -> Result<()> {
+        let Some(rounded) = &self.rounded else { return Ok(()) };
+        scale_into_(rounded, &self.params.get(VALUES)?.narrow(0, 0, self.n_weights)?, 1.)
     }
 
     /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters and
@@ -126,8 +140,9 @@ impl Buffers {
     }
 
     fn for_share(&self, network: &Feedforward, philox: Philox, share: Share) -> Result<Self> {
-        let Self { params, scalars, steps, counter, .. } = self.clone();
-        Self::on(network, &self.config, philox, share, Shared { params, scalars, steps, counter })
+        let Self { params, rounded, scalars, steps, counter, .. } = self.clone();
+        let shared = Shared { params, rounded, scalars, steps, counter };
+        Self::on(network, &self.config, philox, share, shared)
     }
 
     fn on(
@@ -137,7 +152,7 @@ impl Buffers {
         share: Share,
         shared: Shared,
     ) -> Result<Self> {
-        let Shared { params, scalars, steps, counter } = shared;
+        let Shared { params, rounded, scalars, steps, counter } = shared;
         let (batch, device) = (share.rows().len(), network.device());
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
         let (places, n_weights, _) = places(network.config());
@@ -161,10 +176,17 @@ impl Buffers {
                 weight_gradient: view(GRADIENT, place.weight, &shape)?,
                 bias_gradient: view(GRADIENT, place.bias, &[n_biases])?,
             };
-            let step = LayerStep::new(layer, own, batch, config.precision, i == 0)?;
+            let copy = rounded
+                .as_ref()
+                .map(|all| all.narrow(0, place.weight, shape.iter().product())?.reshape(&shape[..]));
+            let step = LayerStep::new(layer, own, copy.transpose()?, batch, config.precision, i == 0)?;
             layers.push(LayerBuffers { step, first_weight: place.weight, dropout });
         }
-        let input = if rate(0).is_some() { rows.zeros_like()? } else { rows.clone() };
+        let input = match (&rounded, rate(0)) {
+            (Some(_), _) => rows.to_dtype(DType::BF16)?,
+            (None, Some(_)) => rows.zeros_like()?,
+            (None, None) => rows.clone(),
+        };
         let outputs = layers.last().map_or(Activation::Identity, |layer| layer.step.activation);
         let shared = layers.last().filter(|top| top.step.shares_biases());
         let no_bias = shared.map(|top| top.step.output.get(0)?.zeros_like()).transpose()?;
@@ -176,9 +198,11 @@ impl Buffers {
         Ok(Self {
             config: config.clone(),
             share,
+            only_input: rounded.is_some() && rate(0).is_none() && loss.is_none(),
             loss,
             params,
             n_weights,
+            rounded,
             layers,
             rows,
             lowest: match network.config().layers[0].connections {
@@ -249,6 +273,7 @@ impl Buffers {
     pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
         match &self.lowest {
             Some(grid) => scale_into_(&self.rows, &grid.channels_last(rows)?, scale),
+            None if self.only_input => scale_into_(&self.input, rows, scale),
             None => scale_into_(&self.rows, rows, scale),
         }
     }
@@ -285,18 +310,24 @@ impl Buffers {
 
     /// Up to the loss, whose derivative is left in the top layer's output.
     fn forward(&self) -> Result<()> {
-        if let Some(lowest) = self.layers.first().filter(|layer| layer.dropout.is_some()) {
+        let dropout = self.layers.first().and_then(|lowest| self.dropout(lowest));
+        if self.rounded.is_some() && !self.only_input {
+            layer_forward_into_(&self.input, &self.rows, None, Activation::Identity, dropout)?;
+        } else if dropout.is_some() {
             scale_into_(&self.input, &self.rows, 1.)?;
-            layer_forward_(&self.input, None, Activation::Identity, self.dropout(lowest))?;
+            layer_forward_(&self.input, None, Activation::Identity, dropout)?;
         }
         let mut x = &self.input;
         for (i, LayerBuffers { step, .. }) in self.layers.iter().enumerate() {
             step.product(x)?;
             match self.layers.get(i + 1) {
                 Some(above) => step.activate(self.dropout(above))?,
-                None => self.loss(step)?,
+                None => {
+                    self.loss(step)?;
+                    step.round()?;
+                }
             }
-            x = &step.output;
+            x = step.values();
         }
         Ok(())
     }
@@ -321,14 +352,14 @@ impl Buffers {
     /// Gradients of all layers, from the top down; `done` hears where in the flat buffer the
     /// weights of each begin, above which all are there. Without rows there is nothing to compute.
     fn backward(&self, mut done: impl FnMut(usize) -> Result<()>) -> Result<()> {
-        let Some(mut delta) = self.layers.last().map(|top| &top.step.output) else { return Ok(()) };
+        let Some(mut delta) = self.layers.last().map(|top| top.step.values()) else { return Ok(()) };
         for (i, layer) in self.layers.iter().enumerate().rev() {
             if self.share.rows().is_empty() {
                 done(layer.first_weight)?;
                 continue;
             }
             let below = if i == 0 { None } else { self.layers.get(i - 1) };
-            layer.step.gradient(delta, below.map_or(&self.input, |below| &below.step.output))?;
+            layer.step.gradient(delta, below.map_or(&self.input, |below| below.step.values()))?;
             done(layer.first_weight)?;
             if let (Some(below), Some(input_delta)) = (below, layer.step.input_delta(delta)?) {
                 delta = below.step.through(input_delta, self.dropout(layer))?;
@@ -342,10 +373,12 @@ impl Buffers {
         match self.config.optimizer {
             Optimizer::Adam => {
                 let step = AdamStep { weight_decay, ..AdamStep::default() };
-                adam_step_(&self.params, &self.scalars, &self.steps, step, self.n_weights)?;
+                let copy = self.rounded.as_ref();
+                adam_step_(&self.params, &self.scalars, &self.steps, step, self.n_weights, copy)?;
             }
             Optimizer::Sgd => {
-                sgd_step_(&self.params, &self.scalars, SgdStep { weight_decay }, self.n_weights)?;
+                let step = SgdStep { weight_decay };
+                sgd_step_(&self.params, &self.scalars, step, self.n_weights, self.rounded.as_ref())?;
             }
         }
         if let (Some(max_norm), [hidden @ .., _]) = (self.config.max_norm, &self.layers[..]) {
@@ -353,6 +386,7 @@ impl Buffers {
                 // A line for the weights of a hidden unit, or of a filter.
                 max_norm_rows_(&step.params.weight.flatten_to(D::Minus2)?, max_norm as f32)?;
             }
+            self.refresh()?;
         }
         Ok(())
     }
@@ -362,6 +396,15 @@ impl Buffers {
         let (rate, philox) = layer.dropout?;
         Some(Dropout { rate, draws: Draws::Counter { philox, counter: &self.counter } })
     }
+}
+
+/// Whether products in bf16 are faster from numbers that are rounded once: those of dense layers
+/// whose rows begin on 16 bytes. The outputs may be few.
+fn rounds(network: &FeedforwardConfig) -> bool {
+    let dense = |layer: &super::LayerConfig| {
+        matches!(layer.connections, Connections::Dense) && layer.n_inputs.is_multiple_of(8)
+    };
+    network.layers.iter().all(dense)
 }
 
 /// Where each layer's parameters lie, the entries of all weights, and those of everything.

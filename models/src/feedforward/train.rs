@@ -291,6 +291,7 @@ impl FeedforwardTrainer {
         let b = &self.buffers;
         let state = [("params", &b.params), ("steps", &b.steps), ("counter", &b.counter)];
         checkpoint::put_back("FeedforwardTrainer", state, |name| stored.of_trainer(name))?;
+        self.buffers.refresh()?;
         self.steps = self.losses.restore(stored)?;
         Ok(())
     }
@@ -350,6 +351,7 @@ impl Trainer for FeedforwardTrainer {
         self.range.iter_mut().for_each(|range| range.in_group(group));
         let b = &self.buffers;
         [&b.params, &b.steps, &b.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
+        b.refresh()?;
         Ok(self)
     }
 

@@ -135,7 +135,7 @@ impl Flat {
         }
         self.share.group().all_reduce_(&self.params.get(GRADIENT)?)?;
         let decay = SgdStep { weight_decay: self.config.weight_decay as f32 };
-        sgd_step_(&self.params, &self.scalars, decay, self.n_weights)
+        sgd_step_(&self.params, &self.scalars, decay, self.n_weights, None)
     }
 
     /// See [`Buffers::run_in_one_op`](super::Buffers::run_in_one_op).

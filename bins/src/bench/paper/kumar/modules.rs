@@ -120,7 +120,7 @@ impl Modules {
 
     fn step_bias(&self, state: &Tensor, gradient: &Tensor) -> Result<()> {
         column_sums_(&state.get(1)?, gradient)?;
-        Ok(sgd_step_(state, &self.scalars, SgdStep { weight_decay: 0. }, 0)?)
+        Ok(sgd_step_(state, &self.scalars, SgdStep { weight_decay: 0. }, 0, None)?)
     }
 }
 
