@@ -84,7 +84,7 @@ fn parts_of_corrupted_rows_are_the_sum_and_its_rounding_or_the_rounded_number() 
                 let out = all.narrow(1, 1, 1)?.squeeze(1)?;
                 corrupt_(&out, &x.to_device(&device)?, law, Draws::At(PLACE), 0)?;
                 let nine = nines(&Device::Cpu)?.narrow(1, 0, 1)?;
-                let noisy = in_parts(&corrupt(&x, law, PLACE)?, parts)?.unsqueeze(1)?;
+                let noisy = in_parts(&corrupt(&x, law, PLACE)?, parts, dtype)?.unsqueeze(1)?;
                 let want = Tensor::cat(&[&nine, &noisy, &nine], 1)?;
                 let what = format!("{law} {rows}×{width} {dtype:?} on {:?}", device.location());
                 assert_same_bits(&what, &all, &want)?;
@@ -95,12 +95,12 @@ fn parts_of_corrupted_rows_are_the_sum_and_its_rounding_or_the_rounded_number() 
 }
 
 /// Numbers of 16 bits that rows are stored as: in how many parts, and their type.
-const KINDS: [(usize, DType); 2] = [(2, DType::F16), (1, DType::BF16)];
+const KINDS: [(usize, DType); 3] = [(2, DType::F16), (1, DType::F16), (1, DType::BF16)];
 
-/// `[parts, ..x]`: those two parts, or bf16.
-fn in_parts(x: &Tensor, parts: usize) -> Result<Tensor> {
+/// `[parts, ..x]`: two parts, or one of `dtype`.
+fn in_parts(x: &Tensor, parts: usize, dtype: DType) -> Result<Tensor> {
     if parts == 1 {
-        return x.to_dtype(DType::BF16)?.unsqueeze(0);
+        return x.to_dtype(dtype)?.unsqueeze(0);
     }
     let shape: Vec<usize> = [2].iter().chain(x.dims()).copied().collect();
     let split = Tensor::zeros(shape, DType::F16, &Device::Cpu)?;
@@ -117,7 +117,7 @@ fn minibatches_are_corrupted_beside_other_planes_as_in_one_piece() -> Result<()>
                 let all = Tensor::full(9f32, (parts, n, 2, rows, width), &device)?.to_dtype(dtype)?;
                 let out = all.narrow(2, 1, 1)?.squeeze(2)?;
                 corrupt_(&out, &x.to_device(&device)?, law, Draws::At(PLACE), 0)?;
-                let noisy = in_parts(&corrupt(&x, law, PLACE)?, parts)?;
+                let noisy = in_parts(&corrupt(&x, law, PLACE)?, parts, dtype)?;
                 let nines = Tensor::full(9f32, (parts, n, rows, width), &Device::Cpu)?.to_dtype(dtype)?;
                 let want = Tensor::stack(&[&nines, &noisy], 2)?;
                 let what = format!("{law} {n}×{rows}×{width} {dtype:?} on {:?}", device.location());

@@ -5,8 +5,8 @@
 //   flip              out = u < p ? 1 - x : x
 //   gaussian          out = x + p z
 //
-// arrays   x: [runs, n] f32, contiguous; out: the same, or runs of [n] bf16, or two parts of runs of
-//          [n] f16, parts `part` and runs `apart` entries apart; not overlapping; counter: [1] i64 or null
+// arrays   x: [runs, n] f32, contiguous; out: the same, or runs of [n] bf16 or f16, or two parts of runs
+//          of [n] f16, parts `part` and runs `apart` entries apart; not overlapping; counter: [1] i64 or null
 // scalars  n, first: entry i is element first + i, which takes word e % 4 of block offset + counter
 //          + e / 4; p: a share in [0, 1], or for gaussian a standard deviation of at least 0; seed,
 //          stream, offset: any values
@@ -22,8 +22,8 @@
 #include "core/numbers.cuh"
 #include "core/order.cuh"
 
-// Stores the first `count` of four entries, as they are or as the sum of two f16 numbers; four are
-// aligned to their size.
+// Stores the first `count` of four entries, as they are or as the sum of two f16 numbers `part`
+// entries apart, of which there is one alone where that is 0; four are aligned to their size.
 __device__ __forceinline__ void store_entries(float* out, size_t, const float (&v)[4], int count) {
   if (count == 4) return store4(out, v);
   for (int i = 0; i < count; ++i) out[i] = v[i];
@@ -36,8 +36,15 @@ __device__ __forceinline__ void store_entries(__half* out, size_t part, const fl
   float rest[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) rest[i] = v[i] - wide(narrow<__half>(v[i]));
-  if (count == 4) return store4(out, v), store4(out + part, rest);
-  for (int i = 0; i < count; ++i) out[i] = narrow<__half>(v[i]), out[part + i] = narrow<__half>(rest[i]);
+  if (count == 4) {
+    store4(out, v);
+    if (part) store4(out + part, rest);
+    return;
+  }
+  for (int i = 0; i < count; ++i) {
+    out[i] = narrow<__half>(v[i]);
+    if (part) out[part + i] = narrow<__half>(rest[i]);
+  }
 }
 
 template <Law LAW, typename T>

@@ -47,9 +47,9 @@ use crate::core::draw::{Draws, Place, normal, normal_tile, uniform, uniform_tile
 use crate::core::math::{normal_of, uniform_of};
 #[cfg(feature = "cuda")]
 use crate::core::op::In;
-use crate::core::op::{Io, Kernel, new_tensor, operands};
+use crate::core::op::{Io, Kernel, Out, new_tensor, operands};
 use crate::core::philox::{Philox, TILE};
-use candle::{CpuStorage, DType, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use half::{bf16, f16};
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -209,10 +209,9 @@ pub fn corrupt(rows: &Tensor, corruption: Corruption, philox: Philox) -> Result<
 /// of these rows among those that share the draws.
 ///
 /// `out` is contiguous f32 of the shape of `rows`, or f16 `[2, ..rows]` for the sum of two numbers,
-/// as in [`split_into_`](crate::arrays::split_into_), or bf16 `[1, ..rows]`, each part contiguous.
-/// Within a part there may
-/// be gaps between the entries of the first dimension of `rows`: between minibatches that lie
-/// beside other planes.
+/// as in [`split_into_`](crate::arrays::split_into_), or f16 or bf16 `[1, ..rows]`, each part
+/// contiguous. Within a part there may be gaps between the entries of the first dimension of `rows`:
+/// between minibatches that lie beside other planes.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, `corruption` is out of its range, or `draws` is
@@ -228,7 +227,12 @@ pub fn corrupt_(
         DType::F16 | DType::BF16 => {
             expect_layout(OP, "rows", rows, &[DType::F32])?;
             let runs = Runs::of(out, rows)?;
-            (if out.dtype() == DType::BF16 { To::Bf16 } else { To::Parts(out.stride()[0]) }, runs)
+            let to = match (out.dtype(), out.dims()) {
+                (DType::BF16, _) => To::Bf16,
+                (_, [2, ..]) => To::Parts(out.stride()[0]),
+                _ => To::F16,
+            };
+            (to, runs)
         }
         _ => {
             expect_layout(OP, "out", out, &[DType::F32])?;
@@ -294,6 +298,7 @@ struct Corrupt<'a> {
 enum To {
     F32,
     Bf16,
+    F16,
     /// The sum of two f16 numbers, the second so far on.
     Parts(usize),
 }
@@ -308,8 +313,8 @@ struct Runs {
 }
 
 impl Runs {
-    /// Those of each part of `out`, f16 `[2, ..rows]` or bf16 `[1, ..rows]`: the whole part, or one for each entry of the
-    /// first dimension of `rows`.
+    /// Those of each part of `out`, `[1, ..rows]` or `[2, ..rows]`: the whole part, or one for each
+    /// entry of the first dimension of `rows`.
     fn of(out: &Tensor, rows: &Tensor) -> Result<Self> {
         let whole = out.rank() < 3 || out.dims()[1] == 0 || out.narrow(0, 0, 1)?.is_contiguous();
         if whole || out.dims()[1..] != *rows.dims() {
@@ -325,6 +330,21 @@ impl Runs {
         Ok(runs)
     }
 
+    /// Stores all entries, rounded.
+    fn store<T: WithDType>(
+        self,
+        out: Out<'_, CpuStorage>,
+        x: &[f32],
+        round: impl Fn(f32) -> T,
+    ) -> Result<()> {
+        let start = out.layout().start_offset();
+        let out = &mut out.all::<T>()?[start..];
+        for (run, x) in x.chunks(self.len.max(1)).enumerate() {
+            out[run * self.apart..].iter_mut().zip(x).for_each(|(out, &x)| *out = round(x));
+        }
+        Ok(())
+    }
+
     /// Entries from the first of all to the last.
     fn span(self) -> usize {
         (self.n - 1) * self.apart + self.len
@@ -333,11 +353,11 @@ impl Runs {
 
 /// Checks the parts of a result of 16 bits.
 fn check_out(out: &Tensor, shape: &[usize]) -> Result<()> {
-    if out.dtype() == DType::F16 {
+    if let (DType::F16, [2, ..]) = (out.dtype(), out.dims()) {
         return check_parts(OP, out, shape);
     }
     let shape: Vec<usize> = [1].iter().chain(shape).copied().collect();
-    expect(OP, "out", out, &[DType::BF16], &shape)
+    expect(OP, "out", out, &[DType::F16, DType::BF16], &shape)
 }
 
 /// Corrupts the values from element `first` on.
@@ -391,13 +411,10 @@ impl Kernel for Corrupt<'_> {
             corrupted
         };
         if let To::Bf16 = self.to {
-            let start = out.layout().start_offset();
-            let out = &mut out.all::<bf16>()?[start..];
-            for (run, corrupted) in corrupted().chunks(self.runs.len.max(1)).enumerate() {
-                let to = out[run * self.runs.apart..].iter_mut();
-                to.zip(corrupted).for_each(|(out, x)| *out = bf16::from_f32(*x));
-            }
-            return Ok(());
+            return self.runs.store(out, &corrupted(), bf16::from_f32);
+        }
+        if let To::F16 = self.to {
+            return self.runs.store(out, &corrupted(), f16::from_f32);
         }
         if let To::Parts(part) = self.to {
             let corrupted = corrupted();
@@ -432,6 +449,7 @@ impl Kernel for Corrupt<'_> {
             To::Parts(part) => {
                 self.launch(gpu, "parts_", part, rows, out.span::<f16>(part + self.runs.span())?, counter)
             }
+            To::F16 => self.launch(gpu, "parts_", 0, rows, out.span::<f16>(self.runs.span())?, counter),
             To::Bf16 => self.launch(gpu, "bf16_", 0, rows, out.span::<bf16>(self.runs.span())?, counter),
             To::F32 => self.launch(gpu, "", 0, rows, out.elements::<f32>()?, counter),
         }
