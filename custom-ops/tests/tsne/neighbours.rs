@@ -185,6 +185,14 @@ fn zero_rows_are_at_cosine_distance_one_from_all() -> Result<()> {
     let found = knn(&rows, 3, Metric::Cosine)?;
     assert_eq!(found.indices.to_vec2::<u32>()?[0], [1, 2, 3]);
     assert_eq!(found.distances.to_vec2::<f32>()?[1], [1., 1., 1.]);
+    // Rows at 60 to 90 degrees are nearer, though the ends of unit rows are farther apart than
+    // theirs from 0.
+    let fan: Vec<f32> = (0..40).flat_map(|i| <[f32; 2]>::from((1.05 + 0.01 * i as f32).sin_cos())).collect();
+    let query = Tensor::new(&[[0f32, 1.]], &CPU)?;
+    let rows =
+        Tensor::cat(&[&Tensor::zeros((9, 2), DType::F32, &CPU)?, &Tensor::from_vec(fan, (40, 2), &CPU)?], 0)?;
+    let found = knn_of(&query, &rows, 20, Metric::Cosine)?;
+    assert_eq!(found.indices.to_vec2::<u32>()?[0], (9..29).collect::<Vec<u32>>());
     Ok(())
 }
 

@@ -16,7 +16,7 @@ const CHECKED: usize = 24;
 const ROUNDING: f64 = 1e-12;
 
 /// What is unusual about rows.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "plain",
     "tight clusters far apart",
     "half a dense far cluster",
@@ -30,6 +30,7 @@ const KINDS: [&str; 14] = [
     "a scale for each row",
     "far from the origin",
     "unit vectors and zeros",
+    "directions and zeros",
     "a narrow cone",
 ];
 
@@ -134,6 +135,10 @@ impl Problem {
             "unit vectors and zeros" => {
                 rows.fill(0.);
                 (0..n).filter(|i| i % 7 != 0).for_each(|i| rows[i * d + i % d] = 1.);
+            }
+            // Of these the cosine has many neighbours beyond a half.
+            "directions and zeros" => {
+                rows.chunks_mut(d).step_by(6).for_each(|row| row.fill(0.));
             }
             "a narrow cone" => {
                 let axis = draws.normal(1, d)?;

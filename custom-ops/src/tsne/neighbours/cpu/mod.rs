@@ -151,8 +151,12 @@ impl<'a> Pair<'a> {
         if lengths > 0. { (1. - dot_in_f64(q, x) / lengths).max(0.) } else { 1. }
     }
 
-    /// The square of the distance of query `i` and row `j`, of unit rows for the cosine, in f32.
+    /// The square of the distance of query `i` and row `j`, of unit rows for the cosine, in f32. A
+    /// zero row counts as far as one at a right angle, where its cosine is.
     fn square(&self, i: usize, j: usize) -> f32 {
+        if self.is_cosine && self.lengths[1].get(j) == Some(&0.) {
+            return 2.;
+        }
         let [queries, rows] = match self.is_cosine {
             false => self.given,
             // Queries that are rows are there once.
