@@ -15,9 +15,21 @@
 
 template <typename In, typename Out>
 __device__ void scale_into(const In* x, Out* out, float scale, size_t n) {
-  const size_t stride = (size_t)gridDim.x * blockDim.x;
-  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride)
-    out[i] = narrow<Out>((float)x[i] * scale);
+  const size_t stride = (size_t)gridDim.x * blockDim.x, first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if constexpr (std::is_same_v<In, float>) {
+    // Four neighbours at once where both begin on as many.
+    if (n % 4 == 0 && (size_t)x % 16 == 0 && (size_t)out % (4 * sizeof(Out)) == 0) {
+      for (size_t i = 4 * first; i < n; i += 4 * stride) {
+        float v[4];
+        load4(x + i, v);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) v[e] *= scale;
+        store4(out + i, v);
+      }
+      return;
+    }
+  }
+  for (size_t i = first; i < n; i += stride) out[i] = narrow<Out>((float)x[i] * scale);
 }
 
 #define SCALE_INTO(NAME, IN, OUT)                                                                   \

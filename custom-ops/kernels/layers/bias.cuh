@@ -46,19 +46,34 @@ __device__ __forceinline__ void sum_biases(const T* planes, size_t plane, size_t
   if (first + x < units) {
     const T* of_neg = planes + first + x;
     const T* of_pos = of_neg + plane;
-#pragma unroll 6
-    for (unsigned r = y; r < rows; r += BIAS_LANES) {
-      const size_t at = (size_t)r * units;
-      Neighbours<T, EACH> p(of_pos + at), q(of_neg + at), p_rest, q_rest;
-      if (PARTS == 2) p_rest = of_pos + part + at, q_rest = of_neg + part + at;
+    auto add = [&](const Neighbours<T, EACH>* p, const Neighbours<T, EACH>* q) {
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
-        const float a = PARTS == 2 ? wide(p.v[i]) + wide(p_rest.v[i]) : wide(p.v[i]);
-        const float b = PARTS == 2 ? wide(q.v[i]) + wide(q_rest.v[i]) : wide(q.v[i]);
+        const float a = PARTS == 2 ? wide(p[0].v[i]) + wide(p[1].v[i]) : wide(p[0].v[i]);
+        const float b = PARTS == 2 ? wide(q[0].v[i]) + wide(q[1].v[i]) : wide(q[0].v[i]);
         of[0][i] = of[0][i] + a;
         of[1][i] = of[1][i] + b;
         of[2][i] = of[2][i] + (a - b) * (a - b);
       }
+    };
+    auto read = [&](Neighbours<T, EACH>* to, const T* from, unsigned r) {
+#pragma unroll
+      for (int of_part = 0; of_part < PARTS; ++of_part) to[of_part] = from + of_part * part + (size_t)r * units;
+    };
+    // Rows whose reads are in flight together; they are added one after the other.
+    constexpr int AHEAD = PARTS == 1 ? 12 : 6;
+    unsigned r = y;
+    for (; r + (AHEAD - 1) * BIAS_LANES < rows; r += AHEAD * BIAS_LANES) {
+      Neighbours<T, EACH> p[AHEAD][PARTS], q[AHEAD][PARTS];
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i) read(p[i], of_pos, r + i * BIAS_LANES), read(q[i], of_neg, r + i * BIAS_LANES);
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i) add(p[i], q[i]);
+    }
+    for (; r < rows; r += BIAS_LANES) {
+      Neighbours<T, EACH> p[PARTS], q[PARTS];
+      read(p, of_pos, r), read(q, of_neg, r);
+      add(p, q);
     }
   }
 #pragma unroll
