@@ -146,7 +146,8 @@ pub struct DaeTrainConfig {
     /// The noise. Default: 30 % salt and pepper, the paper's.
     #[serde(with = "as_text")]
     pub corruption: Corruption,
-    /// Of the matrix products.
+    /// Of the matrix products. On GPUs of capability 9.0 those in TF32 are of f16 numbers, which
+    /// have as many digits, if the rows are of multiples of 8 values.
     #[serde(with = "precision_name")]
     pub precision: Precision,
 }
