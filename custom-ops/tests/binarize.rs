@@ -67,7 +67,7 @@ fn what_does_not_fit_is_refused_in_words() -> Result<()> {
         (text(&f32s, &zeros(3, DType::F64), at), "p must be f32 and out f32, bf16 or f16, got F64 and F32"),
         (
             text(&f32s, &zeros(3, DType::F32), Draws::Mode),
-            "draws must be At or Counter, got Mode, which draws nothing",
+            "draws must be At, Counter or Columns, got Mode, which draws nothing",
         ),
     ] {
         assert_eq!(got, format!("bernoulli_into_: {want}"));

@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 mod atom_descent;
 mod atoms;
+mod columns;
 mod contrastive;
 mod conv_rbm;
 mod convolution;

@@ -3,11 +3,13 @@
 #![cfg(feature = "cuda")]
 use super::two_gpus::{both, each, in_turn};
 use candle::{DType, Device, Result, Tensor};
+use chandlery::conv_rbm::ConvGrid;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineDictionaryTrainConfig,
     OnlineDictionaryTrainer, UpdateRule,
 };
+use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::likelihood::{Ais, AisConfig};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
 use chandlery::sparse_autoencoder::sae::{Division, Kind, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
@@ -161,6 +163,53 @@ fn two_gpus_learn_the_rbms_of_one() -> Result<()> {
                     let trainer = RbmTrainer::new(&rbm, config, Philox::new(1, 1))?;
                     let trainer = trainer.in_group(group)?;
                     trained_on(trainer, WIDTH + 2)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn two_gpus_learn_the_patches_and_filters_of_one() -> Result<()> {
+    let grid = |[planes, height, width, depth]: [usize; 4], window, stride| PatchGrid {
+        planes,
+        height,
+        width,
+        depth,
+        window,
+        stride,
+    };
+    let filters = ConvGrid { pool: 2, ..ConvGrid::of_image([10, 8, 3], 3, 24) };
+    let cases = [
+        // Cells of 64 values and warpgroups, whose units are made in registers;
+        // tiles; plain products; colours, whose lines lie apart.
+        ("warpgroups", RbmConfig::patches(grid([1, 72, 48, 1], 24, 8), 192)?),
+        ("tiles", RbmConfig::patches(grid([1, 11, 6, 8], 3, 1), 24)?),
+        ("plain", RbmConfig::patches(grid([1, 9, 4, 1], 3, 1), 2)?),
+        ("colours", RbmConfig::patches(grid([3, 9, 8, 1], 3, 1), 8)?),
+        ("pooled maps", RbmConfig::convolution(filters)?),
+        ("maps", RbmConfig::convolution(ConvGrid { pool: 1, ..filters })?),
+    ];
+    for (precision, most) in [(Precision::F32, 2e-4), (Precision::Tf32, 4e-3), (Precision::Bf16, 3e-2)] {
+        for (of, rbm) in &cases {
+            for (what, persistent, k, binarize) in
+                [("one step", false, 1, false), ("persistent chains of drawn rows", true, 2, true)]
+            {
+                held(&format!("{of} in {precision:?}, {what}"), most, |group, device| {
+                    let config = RbmTrainConfig {
+                        batch: BATCH,
+                        precision,
+                        persistent,
+                        binarize,
+                        k,
+                        learning_rate: 0.02.into(),
+                        ..RbmTrainConfig::default()
+                    };
+                    let rbm = Rbm::init(rbm.clone(), Philox::new(1, 0), device)?;
+                    let width = rbm.config().n_visible;
+                    trained_on(RbmTrainer::new(&rbm, config, Philox::new(1, 1))?.in_group(group)?, width)
                 })?;
             }
         }

@@ -7,12 +7,13 @@
 // over the units of these patches, one patch after the other.
 //
 // arrays   x: PARTS of [batch, units], parts x_part entries apart; weight: PARTS of [patches,
-//          hidden, window_len], w_part apart; bias: [units'] f32; out: planes of [batch, units']
+//          hidden, window_len], w_part apart; bias: [units'] f32, null with sums; out: planes of [batch, units']
 //          from mean_at and sample_at, second parts `low` entries further on; a place below 0 is a
 //          plane not wanted; T (f16, bf16). counter: [1] i64 or null. 16-byte aligned, rows
 //          contiguous
 // scalars  Grid whose stride * depth, window * depth, width * depth and hidden are multiples of 8;
-//          unit: 0 Bernoulli, 1 Gaussian, 2 rectified
+//          unit: 0 Bernoulli, 1 Gaussian, 2 rectified, 3 none: out is f32
+//          [batch, units'], the sums. apart: 0 unless the units are some of more
 // launch   blocks in x over (patch or cell, tiles across), tiles of rows in y; Shape::THREADS
 //          threads
 // shared   Shape::SHARED bytes, dynamic
@@ -30,9 +31,10 @@ template <bool QUICK, typename T>
 __device__ __forceinline__ void finish_four(T* out, float (&sum)[4], const float* bias, int row, int width, size_t unit, const Philox& philox,
                                             const Numbers& n) {
   float of_bias[4];
-  load4(bias + unit, of_bias);
+  load_biases(bias, unit, of_bias);
   const long long at[1] = {(long long)((size_t)row * width + unit)};
-  finish_units<QUICK>(out, reinterpret_cast<float(&)[1][4]>(sum), of_bias, at, philox, n);
+  const int rows[1] = {row};
+  finish_units<QUICK>(out, reinterpret_cast<float(&)[1][4]>(sum), of_bias, at, rows, philox, n);
 }
 
 template <typename H, typename T>

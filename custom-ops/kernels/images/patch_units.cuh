@@ -7,10 +7,14 @@
 
 constexpr int CHUNK = 8;
 
+// Not a unit: scale * x as it is, f32 from the beginning of `out` on, without biases or draws.
+constexpr unsigned SUMS = 3;
+
 struct Numbers {
   unsigned long long x_part, w_part, low;
   long long mean_at, sample_at;
   unsigned long long seed, stream, offset;
+  unsigned long long apart;  // blocks of draws between those of a row and of the next
   Grid grid;
   int batch;
   float scale, mean_scale;
@@ -40,7 +44,8 @@ __device__ __forceinline__ void store_fours(T* plane, const float (&v)[Q][4], co
 // fills the waits of another. Planes and fours begin on whole words of four entries. QUICK ones are
 // of numbers in one part.
 template <Unit UNIT, bool QUICK, int Q, typename T>
-__device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], const long long (&at)[Q], const Philox& philox, const Numbers& n) {
+__device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], const long long (&at)[Q], const int (&row)[Q], const Philox& philox,
+                                            const Numbers& n) {
   float mean[Q][4];
 #pragma unroll
   for (int q = 0; q < Q; ++q) means_of<UNIT, QUICK>(x[q], mean[q]);
@@ -50,7 +55,7 @@ __device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], cons
     // The block of a four that is nowhere does not matter.
     if (n.drawn) {
 #pragma unroll
-      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, true, philox, (unsigned long long)at[q] / 4, sample[q]);
+      for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, true, philox, (unsigned long long)at[q] / 4 + row[q] * n.apart, sample[q]);
     } else {
 #pragma unroll
       for (int q = 0; q < Q; ++q) samples_of<UNIT>(x[q], mean[q], ones, false, philox, 0, sample[q]);
@@ -66,17 +71,31 @@ __device__ __forceinline__ void store_units(T* out, const float (&x)[Q][4], cons
   }
 }
 
+// The biases of four units; none with sums.
+__device__ __forceinline__ void load_biases(const float* bias, size_t unit, float (&of_bias)[4]) {
+  if (bias) load4(bias + unit, of_bias);
+}
+
 // The same from sums, and the biases of the four units, which are those of each of the Q rows.
 template <bool QUICK, int Q, typename T>
-__device__ __forceinline__ void finish_units(T* out, float (&x)[Q][4], const float (&of_bias)[4], const long long (&at)[Q], const Philox& philox,
-                                             const Numbers& n) {
+__device__ __forceinline__ void finish_units(T* out, float (&x)[Q][4], const float (&of_bias)[4], const long long (&at)[Q], const int (&row)[Q],
+                                             const Philox& philox, const Numbers& n) {
+  if (n.unit == SUMS) {
+#pragma unroll
+    for (int q = 0; q < Q; ++q) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[q][j] = n.scale * x[q][j];
+      if (at[q] >= 0) store4(reinterpret_cast<float*>(out) + at[q], x[q]);
+    }
+    return;
+  }
 #pragma unroll
   for (int q = 0; q < Q; ++q)
 #pragma unroll
     for (int j = 0; j < 4; ++j) x[q][j] = fmaf(n.scale, x[q][j], of_bias[j]);
-  if (n.unit == BERNOULLI) store_units<BERNOULLI, QUICK>(out, x, at, philox, n);
-  else if (n.unit == GAUSSIAN) store_units<GAUSSIAN, QUICK>(out, x, at, philox, n);
-  else store_units<RECTIFIED, QUICK>(out, x, at, philox, n);
+  if (n.unit == BERNOULLI) store_units<BERNOULLI, QUICK>(out, x, at, row, philox, n);
+  else if (n.unit == GAUSSIAN) store_units<GAUSSIAN, QUICK>(out, x, at, row, philox, n);
+  else store_units<RECTIFIED, QUICK>(out, x, at, row, philox, n);
 }
 
 // The patches that cover a cell in one direction, which is `at` of the cells there: `count` of

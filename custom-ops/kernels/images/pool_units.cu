@@ -15,7 +15,8 @@
 //          [batch, down, across, n_maps], not overlapping each other or an input; a place below 0
 //          is a plane not wanted. counter: [1] i64 or null
 // scalars  n = batch * down * across * n_maps, the blocks; element e of the draws is that of block
-//          e. drawn 0 or 1
+//          e; where the maps are some of more, both in fours, a place of blocks has `by` blocks of
+//          draws, else 0. drawn 0 or 1
 // launch   1-D grid of 1-D blocks, any size: a thread takes one block of units and strides over the
 //          grid, so that neighbours read neighbouring maps. The result does not depend on the
 //          launch
@@ -39,7 +40,7 @@ __device__ __forceinline__ void put(T* out, size_t low, float x) {
 
 template <bool DETECTION, typename T>
 __device__ __forceinline__ void pool_units(T* out, long long mean_at, long long sample_at, size_t low, float mean_scale,
-                                           const float* pre, const float* bias, size_t n, const Sizes& sizes, bool drawn,
+                                           const float* pre, const float* bias, size_t n, const Sizes& sizes, size_t by, bool drawn,
                                            const Philox& philox) {
   const unsigned pool = sizes.pool;
   const size_t line = line_of(sizes);
@@ -51,7 +52,7 @@ __device__ __forceinline__ void pool_units(T* out, long long mean_at, long long 
 
     Rounded bar = 0.f;
     if (drawn && sample_at >= 0) {
-      const uint4 words = philox_block(philox, e / 4);
+      const uint4 words = philox_block(philox, by ? e / sizes.n_maps * by + e % sizes.n_maps / 4 : e / 4);
       const unsigned word = e % 4 == 0 ? words.x : e % 4 == 1 ? words.y : e % 4 == 2 ? words.z : words.w;
       bar = uniform_of(word) * total;
     }
@@ -81,10 +82,11 @@ __device__ __forceinline__ void pool_units(T* out, long long mean_at, long long 
 #define POOL_UNITS(NAME, DETECTION, T)                                                                                \
   extern "C" __global__ void NAME(T* out, const long long mean_at, const long long sample_at, const size_t low,      \
                                   const float mean_scale, const float* pre, const float* bias, const size_t n,       \
-                                  const Sizes sizes, const unsigned drawn, const unsigned long long seed,            \
+                                  const Sizes sizes, const size_t by, const unsigned drawn,                          \
+                                  const unsigned long long seed,                                                     \
                                   const unsigned long long stream, const unsigned long long offset,                  \
                                   const long long* counter) {                                                        \
-    pool_units<DETECTION>(out, mean_at, sample_at, low, mean_scale, pre, bias, n, sizes, drawn != 0,                 \
+    pool_units<DETECTION>(out, mean_at, sample_at, low, mean_scale, pre, bias, n, sizes, by, drawn != 0,             \
                           philox_at(seed, stream, offset, counter));                                                 \
   }
 POOL_UNITS(pool_units_detection_f32, true, float)

@@ -1,4 +1,5 @@
 //! Ops on arrays of any meaning: arithmetic, gathering, sorting, sums, scaling, conversion of types.
+pub mod columns;
 pub mod elementwise;
 pub mod finite;
 pub mod gather_rows;
@@ -11,6 +12,7 @@ pub mod sort_by_key;
 pub mod sums;
 pub mod value_range;
 
+pub use columns::columns_into_;
 pub use finite::all_finite;
 pub use gather_rows::{gather_rows, gather_rows_by, gather_rows_reference};
 pub use halves::{halves_into_, joined_into_};

@@ -1,7 +1,7 @@
 //! Binary states drawn from probabilities: `1` where `u < p`, else `0`, with the draws `u` of
 //! [`uniform`].
 use crate::core::check::expect_layout;
-use crate::core::draw::{Draws, Place, uniform, uniform_tile};
+use crate::core::draw::{Draws, Place, RowBlocks, uniform, uniform_tile};
 use crate::core::op::{Io, Kernel, new_tensor, operands};
 use crate::core::philox::{Philox, TILE};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -32,7 +32,8 @@ pub fn bernoulli(p: &Tensor, philox: Philox) -> Result<Tensor> {
 ///
 /// `p` is f32, `out` f32, bf16 or f16, both contiguous and of the same shape. A probability of 0 or
 /// less never gives 1, one of 1 or more always does, a NaN never. In a recorded step,
-/// [`Draws::Counter`] gives each replay new draws.
+/// [`Draws::Counter`] gives each replay new draws; [`Draws::Columns`] are those of some columns of a
+/// matrix, `[rows, columns]`.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or `draws` is [`Draws::Mode`] or has an ill-formed
@@ -49,10 +50,17 @@ pub fn bernoulli_into_(out: &Tensor, p: &Tensor, draws: Draws) -> Result<()> {
         let (p, out) = (p.stride(), out.stride());
         candle::bail!("{OP}: p and out must be contiguous, got strides {p:?} and {out:?}")
     }
-    let Some(place) = draws.place(OP, out.device())? else {
-        candle::bail!("{OP}: draws must be At or Counter, got Mode, which draws nothing")
+    let width = match (draws, out.dims()) {
+        (Draws::Columns { .. }, &[_, width]) => width,
+        (Draws::Columns { .. }, shape) => {
+            candle::bail!("{OP}: out must have shape [rows, columns] for draws of columns, got {shape:?}")
+        }
+        _ => 0,
     };
-    let op = BernoulliInto { place, dtype: out.dtype(), n: out.elem_count() };
+    let Some((place, blocks)) = draws.place_of_columns(OP, width, out.device())? else {
+        candle::bail!("{OP}: draws must be At, Counter or Columns, got Mode, which draws nothing")
+    };
+    let op = BernoulliInto { place, blocks, width, dtype: out.dtype(), n: out.elem_count() };
     operands(OP).write("out", out).read("p", p).maybe("counter", place.counter).run(&op)
 }
 
@@ -66,8 +74,20 @@ pub fn bernoulli_into_reference(p: &Tensor, philox: Philox) -> Result<Tensor> {
 
 struct BernoulliInto<'a> {
     place: Place<'a>,
+    /// Where the draws of rows begin, of `width` entries each, if these are some columns of more.
+    blocks: Option<RowBlocks>,
+    width: usize,
     dtype: DType,
     n: usize,
+}
+
+impl BernoulliInto<'_> {
+    fn draw<T: Copy + Send + Sync>(&self, out: &mut [T], p: &[f32], off: T, on: T) {
+        let philox = self.place.philox;
+        let Some(RowBlocks { by, at }) = self.blocks else { return draw_cpu(philox, out, p, off, on) };
+        let rows = out.chunks_mut(self.width.max(1)).zip(p.chunks(self.width.max(1))).enumerate();
+        rows.for_each(|(row, (out, p))| draw_cpu(philox.skipped((by * row + at) as u64), out, p, off, on));
+    }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
@@ -88,11 +108,11 @@ fn draw_cpu<T: Copy + Send + Sync>(philox: Philox, out: &mut [T], p: &[f32], off
 impl Kernel for BernoulliInto<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([out], [p, _]) = io.parts()?;
-        let (philox, p) = (self.place.philox, p.elements()?);
+        let p = p.elements()?;
         match self.dtype {
-            DType::BF16 => draw_cpu(philox, out.elements()?, p, bf16::ZERO, bf16::ONE),
-            DType::F16 => draw_cpu(philox, out.elements()?, p, f16::ZERO, f16::ONE),
-            _ => draw_cpu(philox, out.elements()?, p, 0f32, 1.),
+            DType::BF16 => self.draw(out.elements()?, p, bf16::ZERO, bf16::ONE),
+            DType::F16 => self.draw(out.elements()?, p, f16::ZERO, f16::ONE),
+            _ => self.draw(out.elements()?, p, 0f32, 1.),
         }
         Ok(())
     }
@@ -108,11 +128,13 @@ impl Kernel for BernoulliInto<'_> {
             let ([out], [p, counter]) = io.parts()?;
             let (mut out, p, counter) = (out.elements::<T>()?, p.elements::<f32>()?, counter.maybe()?);
             let launch = gpu.launch(OP, "binarize", &format!("bernoulli_into_{dtype}"))?;
-            let launch = launch.read(&p).write(&mut out).num(self.n);
-            // SAFETY: (const float*, T*, size_t, 3 × unsigned long long, const long long*) of the
+            let RowBlocks { by, at } = self.blocks.unwrap_or(RowBlocks { by: 0, at: 0 });
+            let philox = self.place.philox.skipped(at as u64);
+            let launch = launch.read(&p).write(&mut out).num(self.n).num(self.width).num(by);
+            // SAFETY: (const float*, T*, 3 × size_t, 3 × unsigned long long, const long long*) of the
             // kernel's T; both views hold n entries, since the shapes are equal (checked by
             // `bernoulli_into_`); the counter is one i64, checked by `Draws::place`, or null.
-            unsafe { launch.draws(self.place.philox, &counter).linear(self.n.div_ceil(4)).go() }
+            unsafe { launch.draws(philox, &counter).linear(self.n.div_ceil(4)).go() }
         })
     }
 }

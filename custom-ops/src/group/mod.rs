@@ -161,7 +161,8 @@ impl Group {
         self.part_of(self.rank, n)
     }
 
-    fn part_of(&self, rank: usize, n: usize) -> Range<usize> {
+    /// The part of another rank.
+    pub fn part_of(&self, rank: usize, n: usize) -> Range<usize> {
         let start = |rank: usize| n / self.world * rank + (n % self.world).min(rank);
         start(rank)..start(rank + 1)
     }

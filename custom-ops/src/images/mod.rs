@@ -11,7 +11,7 @@ pub use convolution::{
 pub use patches::{
     PatchDirection, PatchGrid, cells_into_, cells_into_reference, patch_cd_update_, patch_gradient_,
     patch_gradient_reference, patch_last_step_, patch_product, patch_product_, patch_product_reference,
-    patch_step_takes_halves, patch_steps_fuse, units_of_patches_,
+    patch_step_takes_halves, patch_steps_fuse, sums_of_patches_, units_of_patches_,
 };
 pub use pool_units::{
     PoolShape, PoolSide, block_means_, block_means_reference, pool_backward_, pool_backward_reference,

@@ -73,21 +73,21 @@ impl MapSteps {
         }
     }
 
-    /// Visible units given units of maps, `hidden`, `[batch, n_units]`, to `planes`,
-    /// `[_, batch, n_visible]`.
-    #[expect(clippy::too_many_arguments, reason = "a product and the units of it")]
+    /// Pre-activations of visible units given units of maps, `hidden`, `[batch, n_units]`.
+    pub(crate) fn visible_sums(&self, pre: &Tensor, hidden: &Tensor, weight: &Tensor) -> Result<()> {
+        convolution_input_gradient_(pre, hidden, weight, self.grid.shape())
+    }
+
+    /// Visible units of pre-activations, to `planes`, `[_, batch, n_visible]`.
     pub(crate) fn visible_units(
         &self,
         planes: &Tensor,
         pre: &Tensor,
-        hidden: &Tensor,
-        weight: &Tensor,
         bias: &Tensor,
         unit: Unit,
         out: UnitPlanes,
         draws: Draws<'_>,
     ) -> Result<()> {
-        convolution_input_gradient_(pre, hidden, weight, self.grid.shape())?;
         let channels = self.grid.channels();
         units_(&by_place(planes, channels)?, &pre.reshape(((), channels))?, bias, unit, out, draws, None)
     }

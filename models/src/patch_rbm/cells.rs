@@ -36,6 +36,14 @@ impl Cells {
         (whole && gains).then_some(Self { lines: *grid, cells })
     }
 
+    /// The same of so many lines of cells.
+    pub(crate) fn of_lines(&self, height: usize) -> Self {
+        Self {
+            lines: PatchGrid { height: height * self.lines.stride, ..self.lines },
+            cells: PatchGrid { height, ..self.cells },
+        }
+    }
+
     /// The grid in lines of places.
     pub(crate) fn lines(&self) -> &PatchGrid {
         &self.lines

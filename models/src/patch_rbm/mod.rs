@@ -52,8 +52,10 @@
 //! assert_eq!(next.weight_shape(), [4, 3, 2 * 2 * 5]);
 //! # Ok(()) }
 //! ```
+mod bands;
 mod cells;
 
+pub(crate) use bands::{Band, Lines, Seams};
 pub(crate) use cells::Cells;
 pub use chandlery_ops::images::PatchGrid;
 

@@ -5,12 +5,14 @@
 //! [`train`](super::train).
 mod minibatches;
 mod share;
+mod units;
 mod weights;
 
 pub(super) use share::HiddenShare;
 
 use self::minibatches::{input_of, inputs_of, minibatches_at_once};
-use self::weights::{States, Units, Weights};
+use self::units::Units;
+use self::weights::{States, Weights};
 use super::lower::{LowerLayer, Place, hidden_unit};
 use super::variance::{self, Moments, Variance};
 use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
@@ -91,13 +93,14 @@ impl Buffers {
         let (parts, dtype) = (weights.parts(), weights.format.dtype());
         let configs: Vec<_> = lower.iter().map(|layer| layer.config().clone()).collect();
         let below = weights.format.below(&configs, config.precision, device);
+        let share = share.for_rows(batch, device)?;
         let state = |bias: &Tensor| {
             let bias = bias.to_dtype(DType::F32)?;
             let zero = bias.zeros_like()?;
             Tensor::stack(&[&bias, &zero, &zero, &zero], 0)
         };
         let hidden = Tensor::zeros((parts * H_PLANES, batch, n_hidden), dtype, device)?;
-        let at_once = minibatches_at_once(lower, rbm, config, parts);
+        let at_once = minibatches_at_once(lower, rbm, config, parts, share.n_visible(n_visible));
         let visible = Tensor::zeros((parts * (at_once + 1), batch, n_visible), dtype, device)?;
         let mut counted = Philox { offset: 0, ..philox };
         if config.persistent {
@@ -190,11 +193,6 @@ impl Buffers {
         })
     }
 
-    /// The cells in which the lowest RBM has its visible units.
-    pub(super) fn lowest_cells(&self) -> Option<Cells> {
-        self.cells
-    }
-
     /// The RBM whose parameters are these buffers, of the hidden units of this rank; its weights are a
     /// copy where they are in halves.
     pub(super) fn rbm(&self, config: &RbmConfig) -> Result<Rbm> {
@@ -217,14 +215,22 @@ impl Buffers {
     fn step(&self) -> Result<()> {
         let mut draws = self.philox;
         if self.config.binarize {
-            let place = Draws::Counter { philox: draws, counter: &self.counter };
             let drawn = match self.input.rank() {
                 3 => self.input.narrow(0, 0, 1)?.squeeze(0)?, // 0 and 1 have no second part
                 _ => self.input.clone(),
             };
-            let rows = self.probabilities()?;
-            bernoulli_into_(&drawn, &rows, place)?;
-            draws = draws.advanced(rows.elem_count());
+            let (rows, counter) = (self.probabilities()?, &self.counter);
+            match self.share.input() {
+                None => {
+                    bernoulli_into_(&drawn, &rows, Draws::Counter { philox: draws, counter })?;
+                    draws = draws.advanced(rows.elem_count());
+                }
+                Some(lines) => {
+                    let place = lines.draws(draws, counter);
+                    bernoulli_into_(&lines.by_plane(&drawn)?, &lines.by_plane(&rows)?, place)?;
+                    draws = draws.advanced(self.config.batch * lines.n_of_all());
+                }
+            }
         }
         let mut below = self.input.clone();
         for layer in &self.lower {
@@ -308,7 +314,7 @@ impl Buffers {
         let (out, place) = match drawn {
             true => (
                 UnitPlanes { sample: to, low, ..UnitPlanes::default() },
-                Draws::Counter { philox: *draws, counter: &self.counter },
+                self.share.visible_draws(*draws, &self.counter),
             ),
             false => (UnitPlanes { mean: to, low, ..UnitPlanes::default() }, Draws::Mode),
         };
@@ -321,19 +327,17 @@ impl Buffers {
             draws: place,
         };
         let stdev = variance.map(|moments| &moments.stdev);
-        self.weights.visible_units(&self.hidden.get(H_DRAWN)?, to, stdev, &self.share.group)?;
+        self.weights.visible_units(&self.hidden.get(H_DRAWN)?, to, stdev, &self.share)?;
         if drawn {
-            *draws = draws.advanced(self.visible_pre.elem_count());
+            *draws = draws.advanced(self.config.batch * self.share.n_visible(self.visible_pre.dim(1)?));
         }
         self.scale_visible(V_NEG, variance)
     }
 
-    /// Draws of hidden units: one for each, or for each block of the units of maps.
+    /// Draws of hidden units of all ranks: one for each, or for each block of the units of maps.
     fn n_hidden_draws(&self) -> usize {
-        match self.weights.maps() {
-            Some(maps) => self.config.batch * maps.n_draws(),
-            None => self.share.n_draws(self.config.batch),
-        }
+        let of_row = self.weights.maps().map_or(self.share.n_own(), MapSteps::n_draws);
+        self.share.of_all(self.config.batch * of_row)
     }
 
     /// Velocity, weights, biases and variances from the states of both phases; `advance` blocks of

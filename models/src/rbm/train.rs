@@ -107,10 +107,10 @@ struct Partial {
 fn replays_of(buffers: &Buffers, device: &Device) -> Replays {
     let step = buffers.clone();
     match step.variance {
-        None => Replays::new(device, buffers.at_once, move |n| step.run(n)),
+        None if !step.share.makes_tensors() => Replays::new(device, buffers.at_once, move |n| step.run(n)),
         // Learned variances are rare and small: their update is written with candle's ops, which
-        // allocate.
-        Some(_) => Replays::unrecorded(device, move |n| step.run(n)),
+        // allocate. So are bands of several planes.
+        _ => Replays::unrecorded(device, move |n| step.run(n)),
     }
 }
 
@@ -207,6 +207,7 @@ impl RbmTrainer {
     pub fn set_visible_mean(&mut self, mean: &Tensor) -> Result<()> {
         let bias = self.own.base_rate_bias(mean)?;
         let bias = self.cells.map_or(Ok(bias.clone()), |cells| cells.rows(&bias))?;
+        let bias = self.buffers.share.visible(&bias)?;
         scale_into_(&self.buffers.visible_state.get(0)?, &bias.contiguous()?, 1.)
     }
 
@@ -318,21 +319,16 @@ impl RbmTrainer {
         self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
     }
 
-    /// The RBMs below as steps take them.
-    fn below(&self) -> Result<Vec<Rbm>> {
-        let mut lower = self.lower.clone();
-        if let (Some(cells), Some(lowest)) = (self.buffers.lowest_cells(), lower.first_mut()) {
-            *lowest = cells.rbm(lowest)?;
-        }
-        Ok(lower)
-    }
-
     /// A step on fewer rows than a minibatch has. Of persistent chains as many take it as there are
     /// rows, the first.
     fn partial_step(&mut self, rows: &Tensor) -> Result<()> {
         let n = rows.dim(0)?;
         if self.partial.as_ref().is_none_or(|partial| partial.buffers.config.batch != n) {
-            let buffers = self.buffers.of_fewer(&self.below()?, &self.buffers.rbm(&self.own)?, n)?;
+            let buffers = self.buffers.of_fewer(
+                &self.buffers.share.below(self.below()?)?,
+                &self.buffers.rbm(&self.own)?,
+                n,
+            )?;
             let step = buffers.clone();
             let replays = Replays::unrecorded(rows.device(), move |n| step.run(n));
             self.partial = Some(Partial { buffers, replays });
@@ -358,8 +354,7 @@ impl RbmTrainer {
     /// take.
     fn gathered_error(&self) -> Result<f64> {
         self.range.as_ref().map_or(Ok(()), |range| range.check("RbmTrainer"))?;
-        let gathered = self.buffers.visible_state.narrow(0, 2, 2)?;
-        let sum = gathered.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
+        let sum = self.buffers.share.sum_of_visible(&self.buffers.visible_state.narrow(0, 2, 2)?)?;
         if !sum.is_finite() {
             candle::bail!(
                 "RbmTrainer: the reconstruction error became {sum} between steps {} and {}; \
@@ -385,9 +380,16 @@ impl Trainer for RbmTrainer {
     /// updates their weights. Of the visible units the pre-activations are summed over ranks, `4 batch
     /// n_visible` bytes for each of the `k` steps of a chain, and nothing else is exchanged.
     ///
+    /// Of patches, each rank has lines of windows, and of the visible units and of the layers below what
+    /// these windows see. Only pre-activations of visible units that windows of several ranks cover are
+    /// summed: `4 batch (window - stride) width depth` bytes for each of two ranks next to each other.
+    ///
+    /// Of a convolution, each rank has some of the maps, which are pooled each by itself.
+    ///
     /// # Errors
-    /// Also when there are fewer than 4 hidden units a rank or their number is no multiple of 4; for
-    /// patches, filters, learned variances and bf16 weights without f32 ones, which train on one rank.
+    /// Also when there are fewer than 4 hidden units or maps a rank or their number is no multiple of 4,
+    /// and of patches when there are fewer lines of windows than ranks; for patches above others than
+    /// patches, learned variances and bf16 weights without f32 ones, which train on one rank.
     fn in_group(self, group: &Group) -> Result<Self> {
         if group.is_single() { Ok(self) } else { self.sharing(group) }
     }

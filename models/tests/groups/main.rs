@@ -4,8 +4,10 @@
 mod denoising;
 mod dictionaries;
 mod feedforward;
+mod filters;
 mod inference;
 mod latents;
+mod patches;
 mod rbm;
 mod sparse_autoencoders;
 

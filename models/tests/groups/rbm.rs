@@ -16,33 +16,32 @@ const VISIBLE: usize = 18;
 /// Divides into parts of 16 for one rank only: by fours into 5 and 4, or 3 each, or 3, 2, 2 and 2.
 const HIDDEN: usize = 36;
 
-fn minibatches() -> Result<Vec<Tensor>> {
-    (0u64..).zip(SIZES).map(|(i, n)| uniform((n, VISIBLE), &CPU, Philox::new(2, i))).collect()
+pub(super) fn minibatches(n_visible: usize) -> Result<Vec<Tensor>> {
+    (0u64..).zip(SIZES).map(|(i, n)| uniform((n, n_visible), &CPU, Philox::new(2, i))).collect()
 }
 
-fn numbers(model: &impl Model) -> Result<Vec<f32>> {
+pub(super) fn numbers(model: &impl Model) -> Result<Vec<f32>> {
     let tensors = model.tensors();
     let all = tensors.iter().map(|(_, t)| t.flatten_all()?.to_vec1::<f32>());
     Ok(all.collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// Parameters and error after two rounds of minibatches.
-fn trained(mut trainer: RbmTrainer) -> Result<(Vec<f32>, f64)> {
-    for rows in minibatches()?.iter().chain(&minibatches()?) {
-        trainer.step(rows, None)?;
-    }
+fn trained(mut trainer: RbmTrainer, n_visible: usize) -> Result<(Vec<f32>, f64)> {
+    let rows = minibatches(n_visible)?;
+    rows.iter().chain(&rows).try_for_each(|rows| trainer.step(rows, None))?;
     trainer.check()?;
     let error = trainer.metrics()?.reconstruction_error;
     trainer.gather()?;
     Ok((numbers(&trainer.model()?)?, error))
 }
 
-fn far(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn far(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0., f32::max)
 }
 
-fn config() -> RbmTrainConfig {
+pub(super) fn config() -> RbmTrainConfig {
     RbmTrainConfig {
         batch: 10,
         learning_rate: 0.1.into(),
@@ -52,9 +51,11 @@ fn config() -> RbmTrainConfig {
     }
 }
 
+/// What is trained, and how.
+pub(super) type Case = (&'static str, RbmConfig, RbmTrainConfig);
+
 /// Each way of learning that ranks can share.
-fn cases() -> Vec<(&'static str, RbmConfig, RbmTrainConfig)> {
-    let plain = RbmConfig::new(VISIBLE, HIDDEN);
+pub(super) fn cases(plain: RbmConfig) -> Vec<Case> {
     let gaussian = RbmConfig { visible: VisibleUnit::Gaussian, ..plain.clone() };
     let sparsity = SparsityConfig { target: 0.1, cost: 0.5, decay: 0.9 };
     vec![
@@ -77,18 +78,22 @@ fn cases() -> Vec<(&'static str, RbmConfig, RbmTrainConfig)> {
     ]
 }
 
-fn trainer((_, rbm, training): &(&str, RbmConfig, RbmTrainConfig)) -> Result<RbmTrainer> {
+fn trainer((_, rbm, training): &Case) -> Result<RbmTrainer> {
     RbmTrainer::new(&Rbm::init(rbm.clone(), Philox::new(7, 0), &CPU)?, training.clone(), Philox::new(7, 1))
 }
 
 #[test]
 fn every_number_of_ranks_learns_what_one_learns() -> Result<()> {
-    for case in &cases() {
-        let what = case.0;
-        let (alone, error) = trained(trainer(case)?)?;
+    every_number_learns_alike(&cases(RbmConfig::new(VISIBLE, HIDDEN)))
+}
+
+pub(super) fn every_number_learns_alike(cases: &[Case]) -> Result<()> {
+    for case in cases {
+        let (what, n) = (case.0, case.1.n_visible);
+        let (alone, error) = trained(trainer(case)?, n)?;
         assert!(far(&alone, &numbers(&trainer(case)?.model()?)?) > 1e-3, "{what}: nothing was learned");
         for world in [1, 2, 3, 4] {
-            let all = each(world, |group| trained(trainer(case)?.in_group(group)?))?;
+            let all = each(world, |group| trained(trainer(case)?.in_group(group)?, n))?;
             assert!(all.iter().all(|of| *of == all[0]), "{what}, {world} ranks: each its own");
             // bf16 states double a rounding that falls the other way.
             let most = if what == "bf16" { 2e-3 } else { 2e-5 };
@@ -98,27 +103,36 @@ fn every_number_of_ranks_learns_what_one_learns() -> Result<()> {
                 assert_eq!(all[0], (alone.clone(), error), "{what}");
             }
         }
-        let again = each(3, |group| trained(trainer(case)?.in_group(group)?))?;
-        assert_eq!(again, each(3, |group| trained(trainer(case)?.in_group(group)?))?, "{what}: other bits");
+        let again = each(3, |group| trained(trainer(case)?.in_group(group)?, n))?;
+        assert_eq!(
+            again,
+            each(3, |group| trained(trainer(case)?.in_group(group)?, n))?,
+            "{what}: other bits"
+        );
     }
     Ok(())
 }
 
 #[test]
 fn a_checkpoint_is_that_of_all_ranks_and_goes_on_with_another_number() -> Result<()> {
+    checkpoints_go_on(&cases(RbmConfig::new(VISIBLE, HIDDEN)))
+}
+
+pub(super) fn checkpoints_go_on(cases: &[Case]) -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
-    for case in &cases() {
+    for case in cases {
+        let n = case.1.n_visible;
         let path = folder.path().join("trainer.safetensors");
-        let (alone, _) = trained(trainer(case)?)?;
+        let (alone, _) = trained(trainer(case)?, n)?;
         each(3, |group| {
             let mut trainer = trainer(case)?.in_group(group)?;
-            minibatches()?.iter().try_for_each(|rows| trainer.step(rows, None))?;
+            minibatches(n)?.iter().try_for_each(|rows| trainer.step(rows, None))?;
             trainer.gather()?;
             if group.rank() == 0 { trainer.save(&path, &Value::Null) } else { Ok(()) }
         })?;
         let go_on = |group: &Group| {
             let mut trainer = RbmTrainer::load(&path, &CPU)?.0.in_group(group)?;
-            minibatches()?.iter().try_for_each(|rows| trainer.step(rows, None))?;
+            minibatches(n)?.iter().try_for_each(|rows| trainer.step(rows, None))?;
             trainer.gather()?;
             numbers(&trainer.model()?)
         };
@@ -128,7 +142,7 @@ fn a_checkpoint_is_that_of_all_ranks_and_goes_on_with_another_number() -> Result
             assert!(far(&all[0], &alone) < most, "{}, {world} ranks: {}", case.0, far(&all[0], &alone));
         }
         // The same number of ranks: the bits of a run that was not stopped.
-        let whole = each(3, |group| trained(trainer(case)?.in_group(group)?))?;
+        let whole = each(3, |group| trained(trainer(case)?.in_group(group)?, n))?;
         assert_eq!(each(3, go_on)?[0], whole[0].0, "{}", case.0);
     }
     Ok(())
@@ -137,10 +151,17 @@ fn a_checkpoint_is_that_of_all_ranks_and_goes_on_with_another_number() -> Result
 #[test]
 fn a_network_is_trained_layer_by_layer() -> Result<()> {
     let network = Dbn::init(DbnConfig::new(&[VISIBLE, HIDDEN, 8]), Philox::new(7, 0), &CPU)?;
+    layers_are_alike(&network, 2)
+}
+
+/// A network of several layers by so many ranks, against one.
+pub(super) fn layers_are_alike(network: &Dbn, world: usize) -> Result<()> {
+    let layers = &network.config().layers;
+    let (n, training) = (layers[0].n_visible, vec![config(); layers.len()]);
     let of = |group: &Group| -> Result<Vec<f32>> {
-        let mut trainer = DbnTrainer::new(&network, vec![config(); 2], Philox::new(7, 1))?.in_group(group)?;
+        let mut trainer = DbnTrainer::new(network, training.clone(), Philox::new(7, 1))?.in_group(group)?;
         loop {
-            minibatches()?.iter().try_for_each(|rows| trainer.step(rows, None))?;
+            minibatches(n)?.iter().try_for_each(|rows| trainer.step(rows, None))?;
             trainer.gather()?;
             if !trainer.next_layer()? {
                 return numbers(&trainer.model()?);
@@ -148,26 +169,29 @@ fn a_network_is_trained_layer_by_layer() -> Result<()> {
         }
     };
     let alone = of(&Group::single())?;
-    let all = each(2, of)?;
-    assert!(all[0] == all[1] && far(&all[0], &alone) < 2e-5, "{}", far(&all[0], &alone));
+    let all = each(world, of)?;
+    assert!(all.iter().all(|of| *of == all[0]), "{world} ranks: each its own");
+    assert!(far(&all[0], &alone) < 2e-5, "{world} ranks: {}", far(&all[0], &alone));
+    assert!(far(&alone, &numbers(network)?) > 1e-3, "nothing was learned");
     Ok(())
+}
+
+/// What two ranks are told that cannot train so.
+pub(super) fn refused(rbm: RbmConfig, training: RbmTrainConfig) -> Result<String> {
+    let said = each(2, |group| {
+        let text = trainer(&("", rbm.clone(), training.clone()))?.in_group(group).err().unwrap().to_string();
+        Ok(text.lines().next().unwrap_or_default().to_owned())
+    })?;
+    assert_eq!(said[0], said[1]);
+    Ok(said[0].clone())
 }
 
 #[test]
 fn what_ranks_cannot_share_is_refused() -> Result<()> {
-    let refused = |rbm: RbmConfig, training: RbmTrainConfig| -> Result<String> {
-        let said = each(2, |group| {
-            let text =
-                trainer(&("", rbm.clone(), training.clone()))?.in_group(group).err().unwrap().to_string();
-            Ok(text.lines().next().unwrap_or_default().to_owned())
-        })?;
-        assert_eq!(said[0], said[1]);
-        Ok(said[0].clone())
-    };
     let odd = "RbmTrainer: hidden units must be a multiple of 4, and 4 for each of 2 ranks, got ";
     assert_eq!(refused(RbmConfig::new(VISIBLE, 37), config())?, format!("{odd}37"));
     assert_eq!(refused(RbmConfig::new(VISIBLE, 4), config())?, format!("{odd}4"));
-    let dense = "RbmTrainer: several ranks need a layer of dense weights with f32 copies and without learned variances; train this one on one rank";
+    let dense = "RbmTrainer: several ranks need weights with f32 copies and no learned variances; train this one on one rank";
     let stochastic =
         RbmTrainConfig { weights: WeightStorage::Bf16Stochastic, precision: Precision::Bf16, ..config() };
     assert_eq!(refused(RbmConfig::new(VISIBLE, HIDDEN), stochastic)?, dense);

@@ -5,7 +5,7 @@ use chandlery::Philox;
 use chandlery_ops::core::{Draws, normal, uniform};
 use chandlery_ops::images::{
     cells_into_, cells_into_reference, patch_gradient_, patch_gradient_reference, patch_product,
-    patch_product_, patch_product_reference, patch_steps_fuse, units_of_patches_,
+    patch_product_, patch_product_reference, patch_steps_fuse, sums_of_patches_, units_of_patches_,
 };
 use chandlery_ops::layers::{Factors, Unit, UnitPlanes, units_reference};
 use chandlery_tests::{assert_close, devices};
@@ -131,6 +131,7 @@ fn units_of_16_bit_products_match_their_reference() -> Result<()> {
                         let whole = |t: &Tensor| t.to_device(&CPU)?.to_dtype(DType::F64)?.sum(0);
                         let pre = patch_product_reference(&whole(&x)?, &whole(&w)?, &grid, direction)?;
                         let pre = (pre / f64::from(scale))?.to_dtype(DType::F32)?;
+                        let sums = pre.clone();
                         let (mean, sample) = units_reference(&pre, &bias, unit, Some(philox), None)?;
                         let planes = Tensor::full(7f32, (3 * parts, batch, n), &device)?.to_dtype(dtype)?;
                         let scratch = Tensor::zeros((batch, n), DType::F32, &device)?;
@@ -177,6 +178,8 @@ fn units_of_16_bit_products_match_their_reference() -> Result<()> {
                             let allowed = 2. + 10. * tolerance * (batch * n) as f32;
                             assert!(differ <= allowed, "{what}: {differ} of {} samples differ", batch * n);
                         }
+                        sums_of_patches_(&scratch, &x, &w, &grid, direction, 1. / scale)?;
+                        assert_close(&format!("sums, {what}"), &scratch.to_device(&CPU)?, &sums, 1e-5, 2e-5)?;
                         let free = planes.get(1)?.ne(7f32)?.to_dtype(DType::F32)?.sum_all()?;
                         assert_eq!(free.to_scalar::<f32>()?, 0., "{what}: another plane was written");
                     }

@@ -44,18 +44,20 @@ __device__ __forceinline__ void finish_tile(T* out, const Sums<H>& sums, const f
   const Philox philox = philox_at(n.seed, n.stream, n.offset, counter);
   const int end = min(sums.end, n.batch - row0);
   float of_bias[4];
-  load4(bias + unit, of_bias);
+  load_biases(bias, unit, of_bias);
 #pragma unroll 1
   for (int first = sums.first(); first < end; first += Q * sums.APART) {
     long long at[Q];
+    int row[Q];
     float x[Q][4];
 #pragma unroll
     for (int q = 0; q < Q; ++q) {
       const int line = first + q * sums.APART;
-      at[q] = line < end ? (long long)(row0 + line) * width + unit : NOWHERE;
+      row[q] = row0 + line;
+      at[q] = line < end ? (long long)row[q] * width + unit : NOWHERE;
       sums.read(min(line, end - 1), x[q]);
     }
-    finish_units<!H::EXACT>(out, x, of_bias, at, philox, n);
+    finish_units<!H::EXACT>(out, x, of_bias, at, row, philox, n);
   }
 }
 
@@ -152,7 +154,8 @@ __device__ __forceinline__ void finish_states(T* out, const float (&sum)[H::TN /
 #pragma unroll
       for (int f = 0; f < 4; ++f) {
         const unsigned long long at = place + 8 * (f % 2) * width + 32 * pair + 16 * (f / 2) + Exchanged::along();
-        samples_of<BERNOULLI>(mean[f], mean[f], mean[f], SAMPLES == Samples::DRAWN, philox, at / 4, sample[f]);
+        const unsigned long long block = at / 4 + (row + 8 * (f % 2)) * n.apart;
+        samples_of<BERNOULLI>(mean[f], mean[f], mean[f], SAMPLES == Samples::DRAWN, philox, block, sample[f]);
       }
       store_eights(samples, width, inside, sample);
     }

@@ -8,7 +8,7 @@ use super::sizes::{PatchDirection, STEP, Sizes, patch_steps_fuse};
 use super::warpgroups::WarpgroupTile;
 use crate::core::check::begins_on;
 use crate::core::cuda::{Fetch, Gpu, Grid, TensorMap};
-use crate::core::draw::{Draws, Place};
+use crate::core::draw::{Draws, Place, RowBlocks};
 use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::Philox;
 use crate::layers::cd_update::cuda::Patches;
@@ -146,6 +146,7 @@ struct UnitNumbers {
     seed: u64,
     stream: u64,
     offset: u64,
+    apart: u64,
     grid: Grid,
     batch: i32,
     scale: f32,
@@ -154,9 +155,12 @@ struct UnitNumbers {
     drawn: u32,
     cluster: u32,
 }
-// SAFETY: eight 64-bit numbers, ten and six of 32 bits, without padding, the same layout as the
+// SAFETY: nine 64-bit numbers, ten and six of 32 bits, without padding, the same layout as the
 // kernel's struct.
 unsafe impl DeviceRepr for UnitNumbers {}
+
+/// The name of [`units_of_patches_`](super::units_of_patches_) in messages.
+const UNITS: &str = "units_of_patches_";
 
 /// The form of a product and its units.
 enum Form {
@@ -164,16 +168,56 @@ enum Form {
     Warpgroups(WarpgroupTile),
 }
 
-/// A product and its units in one launch.
+impl Form {
+    /// The one for a product that goes to `to`; none where no kernel takes it.
+    ///
+    /// # Errors
+    /// When there are too many units or rows.
+    fn of(
+        to: &Tensor,
+        x: &Tensor,
+        weight: &Tensor,
+        sizes: &Sizes,
+        direction: PatchDirection,
+        unit: Unit,
+    ) -> Result<Option<Self>> {
+        let Device::Cuda(device) = to.device() else { return Ok(None) };
+        let parts = weight.dims()[0];
+        // Up from states in as many parts as the weights have, down from states of one.
+        let x_parts = if direction == PatchDirection::Up { parts } else { 1 };
+        let known = patch_steps_fuse(to.device(), &sizes.grid, sizes.hidden)
+            && matches!(x.dtype(), DType::BF16 | DType::F16)
+            && x.dims()[0] == x_parts
+            && sizes.batch > 0
+            && [x, weight].iter().all(|t| t.device().same_device(to.device()))
+            && to.is_contiguous()
+            && [to, x, weight].iter().all(|t| begins_on(ALIGN, t))
+            && [x, weight].iter().all(|t| t.stride()[0].is_multiple_of(8));
+        if !known {
+            return Ok(None);
+        }
+        counted(UNITS, sizes)?;
+        let (_, _, across) = columns(sizes, direction);
+        let limits = Gpu::of(device)?.limits();
+        let tiles = || UnitsShape::of(limits, Rows::of(sizes.batch), across, x_parts, parts, direction);
+        let warpgroups = WarpgroupTile::of(limits, sizes, [x_parts, parts], direction, unit);
+        Ok(warpgroups.map(Form::Warpgroups).or_else(|| tiles().map(Form::Tiles)))
+    }
+}
+
+/// A product and its units in one launch, or its sums.
 pub(super) struct Units<'a> {
     sizes: Sizes,
     direction: PatchDirection,
     form: Form,
     dtype: DType,
     scale: f32,
-    unit: Unit,
+    /// None for sums.
+    unit: Option<Unit>,
     out: UnitPlanes,
     place: Option<Place<'a>>,
+    /// Where the draws of rows begin, if units are some of more.
+    blocks: Option<RowBlocks>,
 }
 
 impl<'a> Units<'a> {
@@ -194,45 +238,51 @@ impl<'a> Units<'a> {
         out: UnitPlanes,
         draws: Draws<'a>,
     ) -> Result<Option<Self>> {
-        const OP: &str = "units_of_patches_";
-        let Device::Cuda(device) = planes.device() else { return Ok(None) };
-        let parts = weight.dims()[0];
-        // Up from states in as many parts as the weights have, down from states of one.
-        let x_parts = if direction == PatchDirection::Up { parts } else { 1 };
-        let known = patch_steps_fuse(planes.device(), &sizes.grid, sizes.hidden)
-            && matches!(x.dtype(), DType::BF16 | DType::F16)
-            && planes.dtype() == x.dtype()
-            && x.dims()[0] == x_parts
-            && (parts == 2) == out.low.is_some()
-            && sizes.batch > 0
-            && [x, weight].iter().all(|t| t.device().same_device(planes.device()))
-            && planes.is_contiguous()
-            && [planes, x, weight, bias].iter().all(|t| begins_on(ALIGN, t))
-            && [x, weight].iter().all(|t| t.stride()[0].is_multiple_of(8));
-        if !known || check_units(planes, bias, out)? != (sizes.batch, sizes.ends(direction).1) {
+        let known = planes.dtype() == x.dtype()
+            && (weight.dims()[0] == 2) == out.low.is_some()
+            && begins_on(ALIGN, bias);
+        let n = sizes.ends(direction).1;
+        if !known || check_units(planes, bias, out)? != (sizes.batch, n) {
             return Ok(None);
         }
-        counted(OP, &sizes)?;
-        let (_, _, across) = columns(&sizes, direction);
-        let limits = Gpu::of(device)?.limits();
-        let tiles = || UnitsShape::of(limits, Rows::of(sizes.batch), across, x_parts, parts, direction);
-        let warpgroups = WarpgroupTile::of(limits, &sizes, [x_parts, parts], direction, unit);
-        let Some(form) = warpgroups.map(Form::Warpgroups).or_else(|| tiles().map(Form::Tiles)) else {
-            return Ok(None);
-        };
-        let place = draws.place(OP, planes.device())?;
-        Ok(Some(Self { sizes, direction, form, dtype: x.dtype(), scale, unit, out, place }))
+        let Some(form) = Form::of(planes, x, weight, &sizes, direction, unit)? else { return Ok(None) };
+        let (place, blocks) = draws.place_of_columns(UNITS, n, planes.device())?.unzip();
+        let (blocks, dtype, unit) = (blocks.flatten(), x.dtype(), Some(unit));
+        Ok(Some(Self { sizes, direction, form, dtype, scale, unit, out, place, blocks }))
     }
 
-    /// Runs the kernel on the operands that [`fits`](Self::fits) saw.
-    pub(super) fn run(&self, planes: &Tensor, x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<()> {
-        let io = operands("units_of_patches_").write("planes", planes).read("x", x);
-        let io = io.read("weight", weight).read("bias", bias);
+    /// The kernel for the sums alone, `[batch, n']` f32; none where it does not take the operands.
+    ///
+    /// # Errors
+    /// When there are too many units or rows.
+    pub(super) fn of_sums(
+        pre: &Tensor,
+        x: &Tensor,
+        weight: &Tensor,
+        sizes: Sizes,
+        direction: PatchDirection,
+        scale: f32,
+    ) -> Result<Option<Self>> {
+        // Up, the form of states makes units in registers.
+        let Some(form) = Form::of(pre, x, weight, &sizes, direction, Unit::Gaussian)? else {
+            return Ok(None);
+        };
+        let (dtype, out) = (x.dtype(), UnitPlanes { mean: Some(0), ..UnitPlanes::default() });
+        Ok(Some(Self { sizes, direction, form, dtype, scale, unit: None, out, place: None, blocks: None }))
+    }
+
+    /// Runs the kernel on the operands that [`fits`](Self::fits) saw, or [`of_sums`](Self::of_sums),
+    /// which has no biases.
+    pub(super) fn run(&self, to: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<()> {
+        let io = operands(UNITS).write("planes", to).read("x", x);
+        let io = io.read("weight", weight).maybe("bias", bias);
         io.maybe("counter", self.place.and_then(|place| place.counter)).run(self)
     }
 
-    fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+    /// `T` are the numbers, `O` what is written.
+    fn launch<T: CudaDType, O: CudaDType>(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let Self { sizes, direction, form, out, .. } = self;
+        let dtype = self.dtype.as_str();
         let (from, to) = sizes.ends(*direction);
         let of_plane = sizes.batch * to;
         let ([planes], [x, weight, bias, counter]) = io.parts()?;
@@ -240,9 +290,10 @@ impl<'a> Units<'a> {
         let x = x.span::<T>(x_part + sizes.batch * from)?;
         let weight = weight.span::<T>(w_part + sizes.n_weights())?;
         let (mut planes, bias, counter) =
-            (planes.elements::<T>()?, bias.elements::<f32>()?, counter.maybe::<i64>()?);
+            (planes.elements::<O>()?, bias.maybe::<f32>()?, counter.maybe::<i64>()?);
         let places = out.places(of_plane, of_plane);
-        let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox);
+        let RowBlocks { by, at } = self.blocks.unwrap_or(RowBlocks { by: to / 4, at: 0 });
+        let philox = self.place.map_or(Philox::new(0, 0), |place| place.philox.skipped(at as u64));
         let numbers = UnitNumbers {
             x_part: x_part as u64,
             w_part: w_part as u64,
@@ -252,14 +303,16 @@ impl<'a> Units<'a> {
             seed: philox.seed,
             stream: philox.stream,
             offset: philox.offset,
+            apart: (by - to / 4) as u64,
             grid: Grid::from(sizes),
             batch: sizes.batch as i32,
             scale: self.scale,
             mean_scale: out.mean_scale,
             unit: match self.unit {
-                Unit::Bernoulli => 0,
-                Unit::Gaussian => 1,
-                Unit::Rectified => 2,
+                Some(Unit::Bernoulli) => 0,
+                Some(Unit::Gaussian) => 1,
+                Some(Unit::Rectified) => 2,
+                None => 3,
             },
             drawn: self.place.is_some().into(),
             cluster: 1,
@@ -292,8 +345,8 @@ impl<'a> Units<'a> {
                 let of_weights = [sizes.grid.window_len(), sizes.n_hidden()];
                 let (w_map, _w) = map(&weight, of_weights, w_part, w_lines, fetch)?;
                 let numbers = UnitNumbers { cluster: tile.shape.cluster as u32, ..numbers };
-                let launch = gpu.launch("units_of_patches_", "sm_90a/patch_units", &tile.kernel(dtype))?;
-                let launch = launch.write(&mut planes).read(&bias).maybe(&counter).num(x_map).num(w_map);
+                let launch = gpu.launch(UNITS, "sm_90a/patch_units", &tile.kernel(dtype))?;
+                let launch = launch.write(&mut planes).maybe(&bias).maybe(&counter).num(x_map).num(w_map);
                 let launch = launch.num(numbers);
                 let launch = match direction {
                     PatchDirection::Up => launch,
@@ -301,7 +354,7 @@ impl<'a> Units<'a> {
                 };
                 let launch = launch.grid(tile.blocks(sizes), (tile.shape.threads(), 1, 1));
                 let launch = launch.shared(tile.shared_bytes()).clusters_of(tile.shape.cluster as u32);
-                // SAFETY: (T*, const float*, const long long* or null, 2 × TensorMap, Numbers, and
+                // SAFETY: (T* or float*, const float* or null, const long long* or null, 2 × TensorMap, Numbers, and
                 // Order down). As below; the maps are those of the operands, whose addresses are
                 // alive, in the blocks that the kernel takes, and `WarpgroupTile::of` saw that
                 // windows are boxes.
@@ -311,12 +364,12 @@ impl<'a> Units<'a> {
         let (name, groups, across) = columns(sizes, *direction);
         let parts = if w_part > 0 { "x2" } else { "" };
         let kernel = format!("patch_{name}_{dtype}{parts}_{}_{}", shape.across, shape.rows);
-        let launch = gpu.launch("units_of_patches_", "patch_units", &kernel)?;
+        let launch = gpu.launch(UNITS, "patch_units", &kernel)?;
         let launch =
-            launch.write(&mut planes).read(&x).read(&weight).read(&bias).maybe(&counter).num(numbers);
+            launch.write(&mut planes).read(&x).read(&weight).maybe(&bias).maybe(&counter).num(numbers);
         let grid = [groups * across.div_ceil(shape.across), sizes.batch.div_ceil(shape.rows), 1];
-        // SAFETY: (T*, 2 × const T*, const float*, const long long* or null, Numbers). `fits`
-        // checked shapes, types, layouts and that operands, lines and parts begin on 16 bytes; the
+        // SAFETY: (T* or float*, 2 × const T*, const float* or null, const long long* or null,
+        // Numbers). `fits` or `of_sums` checked shapes, types, layouts and that operands, lines and parts begin on 16 bytes; the
         // spans end with the last part, the planes lie within their tensor by `check_planes`, and
         // shared memory is the shape's `SHARED`.
         unsafe { launch.grid(grid, (shape.threads(), 1, 1)).shared(shape.shared_bytes()).overlapped().go() }
@@ -325,9 +378,11 @@ impl<'a> Units<'a> {
 
 impl Kernel for Units<'_> {
     fn cuda(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        match self.dtype {
-            DType::BF16 => self.launch::<bf16>("bf16", gpu, io),
-            _ => self.launch::<f16>("f16", gpu, io),
+        match (self.dtype, self.unit) {
+            (DType::BF16, Some(_)) => self.launch::<bf16, bf16>(gpu, io),
+            (DType::BF16, None) => self.launch::<bf16, f32>(gpu, io),
+            (_, Some(_)) => self.launch::<f16, f16>(gpu, io),
+            (_, None) => self.launch::<f16, f32>(gpu, io),
         }
     }
 }

@@ -18,8 +18,8 @@
 //! visible unit adds the patches that cover it in one fixed order.
 //!
 //! [`patch_product_`] is up and down, [`patch_gradient_`] the gradient; [`units_of_patches_`],
-//! [`patch_cd_update_`] and [`patch_last_step_`] are what a step of contrastive divergence needs,
-//! in few launches. [`patch_product`] is differentiable.
+//! [`sums_of_patches_`], [`patch_cd_update_`] and [`patch_last_step_`] are what a step of contrastive
+//! divergence needs, in few launches. [`patch_product`] is differentiable.
 //!
 //! Source: Raina, Madhavan and Ng, "Large-scale deep unsupervised learning using graphics
 //! processors", ICML 2009, section 5.
@@ -47,4 +47,4 @@ pub use last_step::patch_last_step_;
 pub use product::{patch_product_, patch_product_reference};
 pub use sizes::{PatchDirection, patch_steps_fuse};
 pub use step::{patch_cd_update_, patch_step_takes_halves};
-pub use units::units_of_patches_;
+pub use units::{sums_of_patches_, units_of_patches_};

@@ -1,7 +1,8 @@
 //! Units of a product with the weights of patches.
 use super::grid::PatchGrid;
-use super::product::patch_product_;
-use super::sizes::PatchDirection;
+use super::product::{patch_product_, sizes_of};
+use super::sizes::{PatchDirection, sum_type};
+use crate::core::check::expect;
 use crate::core::draw::Draws;
 use crate::layers::units::{Unit, UnitPlanes, units_};
 use candle::{Result, Tensor};
@@ -36,13 +37,40 @@ pub fn units_of_patches_(
 ) -> Result<()> {
     #[cfg(feature = "cuda")]
     if std.is_none() && x.device().is_cuda() {
-        let sizes = super::product::sizes_of("units_of_patches_", x, weight, grid, direction)?;
+        let sizes = sizes_of("units_of_patches_", x, weight, grid, direction)?;
         let fused =
             super::cuda::Units::fits(planes, x, weight, bias, sizes, direction, scale, unit, out, draws)?;
         if let Some(fused) = fused {
-            return fused.run(planes, x, weight, bias);
+            return fused.run(planes, x, weight, Some(bias));
         }
     }
     patch_product_(pre, x, weight, grid, direction, scale)?;
     units_(planes, pre, bias, unit, out, draws, std)
+}
+
+/// `pre ← scale · x W`, up or down: what [`units_of_patches_`] makes units of, for ranks that have
+/// parts of the sums. Arguments as there; `pre` is `[batch, n']`, f64 for f64 operands and f32
+/// otherwise.
+///
+/// On CUDA this is the kernel of `units_of_patches_`, where that is one; otherwise
+/// [`patch_product_`].
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn sums_of_patches_(
+    pre: &Tensor,
+    x: &Tensor,
+    weight: &Tensor,
+    grid: &PatchGrid,
+    direction: PatchDirection,
+    scale: f32,
+) -> Result<()> {
+    const OP: &str = "sums_of_patches_";
+    let sizes = sizes_of(OP, x, weight, grid, direction)?;
+    expect(OP, "pre", pre, &[sum_type(x.dtype())], &[sizes.batch, sizes.ends(direction).1])?;
+    #[cfg(feature = "cuda")]
+    if let Some(sums) = super::cuda::Units::of_sums(pre, x, weight, sizes, direction, scale)? {
+        return sums.run(pre, x, weight, None);
+    }
+    patch_product_(pre, x, weight, grid, direction, scale)
 }

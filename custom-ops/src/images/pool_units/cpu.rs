@@ -1,7 +1,7 @@
 //! The CPU version of `kernels/images/pool_units.cu`: the same arithmetic in the same order, a line
 //! of blocks at a time.
 use super::{PoolShape, PoolSide};
-use crate::core::draw::uniform_tile;
+use crate::core::draw::{RowBlocks, uniform_tile};
 use crate::core::math::exp;
 use crate::core::philox::{Philox, TILE};
 use crate::layers::units::{Plane, store, store_low};
@@ -21,6 +21,8 @@ pub(super) struct Pass<'a> {
     pub mean_scale: f32,
     /// None for the most probable states.
     pub philox: Option<Philox>,
+    /// Where the draws of a place of blocks begin, if maps are some of more.
+    pub blocks: Option<RowBlocks>,
 }
 
 /// The places to write, each empty where it is not wanted: means, their second parts, and samples.
@@ -214,8 +216,22 @@ fn one_line<T: Plane>(pass: &Pass, first_pooled: usize, pre: &[f32], blocks: &mu
     let sampled = !out.sample.is_empty();
     let skipped = first_pooled % 4;
     if let Some(philox) = pass.philox.filter(|_| sampled) {
-        for at in (0..skipped + top.len()).step_by(TILE) {
-            bar[at..at + TILE].copy_from_slice(&uniform_tile(philox, first_pooled - skipped + at));
+        match pass.blocks {
+            None => {
+                for at in (0..skipped + top.len()).step_by(TILE) {
+                    bar[at..at + TILE].copy_from_slice(&uniform_tile(philox, first_pooled - skipped + at));
+                }
+            }
+            Some(RowBlocks { by, at }) => {
+                let place = first_pooled / shape.n_maps;
+                for (i, bar) in bar[..top.len()].chunks_mut(shape.n_maps).enumerate() {
+                    let philox = philox.skipped((by * (place + i) + at) as u64);
+                    for (i, bar) in bar.chunks_mut(TILE).enumerate() {
+                        let n = bar.len();
+                        bar.copy_from_slice(&uniform_tile(philox, i * TILE)[..n]);
+                    }
+                }
+            }
         }
         for (bar, total) in bar[skipped..].iter_mut().zip(&*total) {
             *bar *= total;

@@ -14,7 +14,7 @@
 //! | | `bias` | `[n_maps]` f32 |
 //! | `h` | `planes` of [`PoolSide::Detection`] | `[n_planes, batch, height · width · n_maps]` f32, bf16 or f16 |
 //! | | `planes` of [`PoolSide::Pooled`] | `[n_planes, batch, height/pool · width/pool · n_maps]` |
-//! | `u` | [`Draws`] | uniform; element: that of the pooled unit |
+//! | `u` | [`Draws`] | uniform; element: that of the pooled unit; [`Draws::Columns`] are some of the maps |
 //!
 //! With a `pool` of 1 these are Bernoulli units, `p = sigmoid(x)`.
 //!
@@ -50,7 +50,7 @@ pub use backward::{pool_backward_, pool_backward_reference};
 pub use means::{block_means_, block_means_reference, spread_blocks_, spread_blocks_reference};
 pub use reference::pool_units_reference;
 
-use crate::core::draw::{Draws, Place};
+use crate::core::draw::{Draws, Place, RowBlocks};
 use crate::core::op::{Io, Kernel, operands};
 use crate::layers::units::{Plane, UnitPlanes, check_planes, plane_range};
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
@@ -160,11 +160,12 @@ pub fn pool_units_(
     for (name, t, want) in [("pre", pre, &[batch, shape.n_units()][..]), ("bias", bias, &[shape.n_maps])] {
         crate::core::check::expect(OP, name, t, &[DType::F32], want)?;
     }
-    let place = draws.place(OP, planes.device())?;
+    let (place, blocks) = draws.place_of_columns(OP, shape.n_maps, planes.device())?.unzip();
     if batch == 0 {
         return Ok(());
     }
-    let op = PoolUnits { shape, side, out, place, dtype: planes.dtype(), batch };
+    let blocks = blocks.flatten();
+    let op = PoolUnits { shape, side, out, place, blocks, dtype: planes.dtype(), batch };
     let io = operands(OP).write("planes", planes).read("pre", pre).read("bias", bias);
     io.maybe("counter", place.and_then(|place| place.counter)).run(&op)
 }
@@ -182,6 +183,7 @@ struct PoolUnits<'a> {
     side: PoolSide,
     out: UnitPlanes,
     place: Option<Place<'a>>,
+    blocks: Option<RowBlocks>,
     dtype: DType,
     batch: usize,
 }
@@ -204,6 +206,7 @@ impl PoolUnits<'_> {
             bias: bias.elements()?,
             mean_scale: self.out.mean_scale,
             philox: self.place.map(|place| place.philox),
+            blocks: self.blocks,
         };
         pass.run(mean, mean_low, sample);
         Ok(())
@@ -234,13 +237,15 @@ impl Kernel for PoolUnits<'_> {
             let (pre, bias, counter) = (pre.elements::<f32>()?, bias.elements::<f32>()?, counter.maybe()?);
             let sizes = Sizes::of(OP, self.shape)?;
             let n = self.batch * self.shape.n_pooled();
+            let RowBlocks { by, at: first } = self.blocks.unwrap_or(RowBlocks { by: 0, at: 0 });
             let philox = self.place.map_or(crate::core::Philox::new(0, 0), |place| place.philox);
+            let philox = philox.skipped(first as u64);
             let launch = gpu.launch(OP, "pool_units", &format!("pool_units_{side}_{dtype}"))?;
             let launch = launch.write(&mut planes).num(at.mean).num(at.sample).num(at.low);
-            let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).num(n).num(sizes);
+            let launch = launch.num(self.out.mean_scale).read(&pre).read(&bias).num(n).num(sizes).num(by);
             let launch = launch.num(u32::from(self.place.is_some())).draws(philox, &counter);
-            // SAFETY: (T*, 2 × long long, size_t, float, 2 × const float*, size_t, Sizes, unsigned,
-            // 3 × unsigned long long, const long long*). `pool_units_` checked that blocks tile the
+            // SAFETY: (T*, 2 × long long, size_t, float, 2 × const float*, size_t, Sizes, size_t,
+            // unsigned, 3 × unsigned long long, const long long*). `pool_units_` checked that blocks tile the
             // maps, that pre holds all units of the batch and bias n_maps floats; the span reaches
             // to the end of the last plane that is written, and planes of a tensor do not overlap.
             // The counter is one i64 or null.

@@ -52,6 +52,7 @@ impl Buffers {
     pub(in super::super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
         let to = self.rows.narrow(1, first * self.config.batch, rows.dim(0)?)?;
         let to = if to.dim(0)? == 1 { to.squeeze(0)? } else { to };
+        let rows = &self.share.rows(rows)?;
         match (&self.lowest, &self.cells) {
             (Some(grid), _) => store(&to, &grid.channels_last(rows)?, scale),
             (None, Some(cells)) => cells_into_(&to, rows, cells.lines(), scale),
@@ -99,7 +100,14 @@ impl Buffers {
 /// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions
 /// and learned variances take one at a time. So do drawn visible states in two parts: draws leave
 /// the second part alone, which must stay 0 and would be that of the minibatch before.
-pub(super) fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &RbmTrainConfig, parts: usize) -> usize {
+/// Ranks take as many as one another: by the `n_visible` units of all of them.
+pub(super) fn minibatches_at_once(
+    lower: &[Rbm],
+    rbm: &Rbm,
+    config: &RbmTrainConfig,
+    parts: usize,
+    n_visible: usize,
+) -> usize {
     let own = rbm.config();
     let on_cpu = rbm.weight().device().is_cpu();
     let one = !lower.is_empty()
@@ -107,7 +115,7 @@ pub(super) fn minibatches_at_once(lower: &[Rbm], rbm: &Rbm, config: &RbmTrainCon
         || own.visible == VisibleUnit::GaussianLearned
         || parts == 2 && (config.sample_visible || config.persistent || config.binarize);
     let states = if on_cpu { STATES_ON_CPU } else { STATES_AT_ONCE };
-    let most = states / config.batch.saturating_mul(own.n_visible).max(1);
+    let most = states / config.batch.saturating_mul(n_visible).max(1);
     if one { 1 } else { most.clamp(1, MINIBATCHES_AT_ONCE) }
 }
 

@@ -9,18 +9,20 @@
 //! | filters | those of [`MapSteps`] | [`MapSteps::update`] |
 use super::super::storage::{Format, store};
 use super::super::{Rbm, RbmConnections, RbmTrainConfig, WeightStorage};
+use super::share::HiddenShare;
+use super::units::Units;
 use crate::conv_rbm::MapSteps;
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::arrays::{halves_into_, joined_into_};
-use chandlery_ops::core::Draws;
 use chandlery_ops::images::{
-    PatchDirection, PatchGrid, patch_cd_update_, patch_gradient_, patch_last_step_, units_of_patches_,
+    PatchDirection, PatchGrid, patch_cd_update_, patch_gradient_, patch_last_step_, sums_of_patches_,
+    units_of_patches_,
 };
 use chandlery_ops::layers::{
-    CdOperands, CdUpdate, Factors, Unit, UnitPlanes, cd_update_, gemm_, gemm_parts_, max_norm_rows_, units_,
+    CdOperands, CdUpdate, Factors, Unit, cd_update_, gemm_, gemm_parts_, max_norm_rows_, units_,
     units_of_product_,
 };
-use chandlery_ops::{Group, Philox, Precision};
+use chandlery_ops::{Philox, Precision};
 
 /// Weights are rounded by the stream of the units' draws with this bit turned.
 const ROUNDING_STREAM: u64 = 1 << 63;
@@ -53,16 +55,6 @@ pub(in super::super) struct Weights {
     pub(in super::super) copy: Option<Tensor>,
     /// Where the draws begin by which bf16 weights are rounded.
     pub(super) rounding: Option<Philox>,
-}
-
-/// Units of one side that a product gives: where they go, their pre-activations, and what they are.
-pub(super) struct Units<'a> {
-    pub planes: &'a Tensor,
-    pub pre: &'a Tensor,
-    pub bias: &'a Tensor,
-    pub unit: Unit,
-    pub out: UnitPlanes,
-    pub draws: Draws<'a>,
 }
 
 /// States and biases that an update reads and writes.
@@ -189,35 +181,44 @@ impl Weights {
     }
 
     /// Visible units given `hidden`, `[batch, n_hidden]`, with the deviations `stdev` of Gaussian
-    /// ones. Where ranks share the hidden units, their pre-activations are summed over the group.
+    /// ones. Where ranks share the hidden units, their pre-activations are summed over those of
+    /// `share`.
     pub(super) fn visible_units(
         &self,
         hidden: &Tensor,
         to: Units<'_>,
         stdev: Option<&Tensor>,
-        group: &Group,
+        share: &HiddenShare,
     ) -> Result<()> {
         let Units { planes, pre, bias, unit, out, draws } = to;
+        let alone = share.group.is_single();
         let parts = || hidden.unsqueeze(0); // 0 and 1 have no second part
         match (&self.form, &self.copy) {
             (Form::Maps(maps), _) => {
-                maps.visible_units(planes, pre, hidden, &self.params.get(0)?, bias, unit, out, draws)
+                maps.visible_sums(pre, hidden, &self.params.get(0)?)?;
+                share.sum_(pre)?;
+                maps.visible_units(planes, pre, bias, unit, out, draws)
             }
             (Form::Patches(grid), _) => {
                 let ((weight, scale), down) = (self.parts_of_patches()?, PatchDirection::Down);
                 let hidden = parts()?;
+                if !alone {
+                    sums_of_patches_(pre, &hidden, &weight, grid, down, scale)?;
+                    share.sum_(pre)?;
+                    return share.visible_units(&to, stdev);
+                }
                 units_of_patches_(
                     planes, pre, &hidden, &weight, grid, down, scale, bias, unit, out, draws, stdev,
                 )
             }
             (Form::Dense, None) => {
                 gemm_(pre, hidden, &self.params.get(0)?, Factors::OVERWRITE, self.precision)?;
-                group.all_reduce_(pre)?;
+                share.sum_(pre)?;
                 units_(planes, pre, bias, unit, out, draws, stdev)
             }
-            (Form::Dense, Some(copy)) if !group.is_single() => {
+            (Form::Dense, Some(copy)) if !alone => {
                 gemm_parts_(pre, &parts()?, copy, self.format.product_scale())?;
-                group.all_reduce_(pre)?;
+                share.sum_(pre)?;
                 units_(planes, pre, bias, unit, out, draws, stdev)
             }
             (Form::Dense, Some(copy)) => {

@@ -2,36 +2,44 @@
 use super::super::step::{Buffers, HiddenShare};
 use super::super::{Rbm, VisibleUnit, WeightStorage};
 use super::{RbmTrainer, replays_of};
+use crate::patch_rbm::Cells;
 use candle::{Result, Tensor};
 use chandlery_ops::Group;
 
-/// Which dimension of a tensor of the state is that of hidden units.
-fn hidden_dim(name: &str) -> Option<usize> {
-    match name {
-        "params" | "hidden_state" | "chain" => Some(1),
-        "velocity" => Some(0),
-        _ => None,
-    }
-}
-
 impl RbmTrainer {
+    /// The cells in which the lowest RBM has its visible units, of all ranks.
+    fn lowest_cells(&self) -> Option<Cells> {
+        match self.lower.first() {
+            Some(lowest) => lowest.config().patch_grid().as_ref().and_then(Cells::of),
+            None => self.cells,
+        }
+    }
+
+    /// The RBMs below as steps take them, of all ranks.
+    pub(super) fn below(&self) -> Result<Vec<Rbm>> {
+        let mut lower = self.lower.clone();
+        if let (Some(cells), Some(lowest)) = (self.lowest_cells(), lower.first_mut()) {
+            *lowest = cells.rbm(lowest)?;
+        }
+        Ok(lower)
+    }
+
     /// The same with some of the hidden units, those of this rank; all ranks begin with the state of
     /// rank 0.
     pub(super) fn sharing(mut self, group: &Group) -> Result<Self> {
-        let is_plain = self.own.patch_grid().is_none()
-            && self.own.filter_grid().is_none()
-            && self.own.visible != VisibleUnit::GaussianLearned
+        let is_plain = self.own.visible != VisibleUnit::GaussianLearned
             && self.config.weights != WeightStorage::Bf16Stochastic;
         if !is_plain {
             candle::bail!(
-                "RbmTrainer: several ranks need a layer of dense weights with f32 copies and without learned variances; train this one on one rank"
+                "RbmTrainer: several ranks need weights with f32 copies and no learned variances; train this one on one rank"
             )
         }
-        let share = HiddenShare::of(group, &self.own)?;
+        let below = self.below()?;
+        let share = HiddenShare::of(group, &below, &self.own, self.lowest_cells())?;
         let whole = self.own_state()?;
         whole.iter().try_for_each(|(_, t)| group.broadcast_(t, 0))?;
         let part = |name: &str| match whole.iter().find(|(of, _)| *of == name) {
-            Some((_, t)) => hidden_dim(name).map_or(Ok(t.clone()), |dim| share.part(t, dim)),
+            Some((_, t)) => share.part(name, t),
             None => candle::bail!("RbmTrainer: the state has no {name}"),
         };
         let rbm = Rbm::from_tensors(
@@ -42,9 +50,9 @@ impl RbmTrainer {
             None,
         )?;
         let buffers = Buffers::new(
-            &self.below()?,
+            &share.below(below)?,
             &rbm,
-            self.buffers.lowest_cells(),
+            share.cells(self.lowest_cells()),
             &self.config,
             self.buffers.philox,
             share.clone(),
@@ -62,9 +70,7 @@ impl RbmTrainer {
         if share.group.is_single() {
             return Ok(None);
         }
-        let of_all = |(name, t): (&'static str, Tensor)| {
-            Ok((name, hidden_dim(name).map_or(Ok(t.clone()), |dim| share.gathered(&t, dim))?))
-        };
+        let of_all = |(name, t): (&'static str, Tensor)| Ok((name, share.gathered(name, &t)?));
         self.own_state()?.into_iter().map(of_all).collect::<Result<_>>().map(Some)
     }
 
@@ -76,6 +82,7 @@ impl RbmTrainer {
             None => candle::bail!("RbmTrainer: the state has no {wanted}"),
         };
         let [weight, hidden, visible] = [first("params")?, first("hidden_state")?, first("visible_state")?];
-        Rbm::from_tensors(self.own.clone(), weight, hidden, visible, None)
+        let rbm = Rbm::from_tensors(self.own.clone(), weight, hidden, visible, None)?;
+        self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
     }
 }
