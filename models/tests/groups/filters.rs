@@ -38,10 +38,11 @@ fn a_checkpoint_of_filters_is_that_of_all_ranks() -> Result<()> {
 #[test]
 fn a_network_of_convolutions_is_trained_layer_by_layer() -> Result<()> {
     let lowest = filters(2)?;
-    let above = RbmConfig::convolution(lowest.hidden_conv_grid(2, 8).unwrap())?;
+    let above = RbmConfig::convolution(lowest.hidden_conv_grid(2, 12).unwrap())?;
     let dense = RbmConfig::new(above.n_hidden, 12);
     let config = DbnConfig { layers: vec![lowest, above, dense], ..DbnConfig::new(&[1, 1]) };
-    layers_are_alike(&Dbn::init(config, Philox::new(7, 0), &CPU)?, 2)
+    let network = Dbn::init(config, Philox::new(7, 0), &CPU)?;
+    [2, 3].into_iter().try_for_each(|world| layers_are_alike(&network, world))
 }
 
 #[test]

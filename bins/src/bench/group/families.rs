@@ -1,8 +1,12 @@
 //! What is timed of each family: a step, or all that is done with so many rows.
+use super::super::patch_rbm::NETWORK;
 use super::{GroupArgs, What, timed};
-use anyhow::Result;
+use crate::layer_arg::{LayerArg, stacked};
+use anyhow::{Context, Result};
 use candle::{Device, Tensor};
+use chandlery::conv_rbm::ConvGrid;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
+use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::dictionary::{
     Dictionary, DictionaryConfig, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer,
 };
@@ -17,6 +21,7 @@ use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
 use chandlery::{Encode, FullBatchTrainer, MinibatchTrainer, Model, Share, Trainer};
+use chandlery_datasets::ImageShape;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::{Group, Philox};
 
@@ -55,6 +60,10 @@ pub(super) const ALL: &[Case] = &[
     strong(What::Rbm, "rbm", "2304x16000", 192, rbm::<2304, 16000>),
     strong(What::Rbm, "rbm", "4096x11008", 192, rbm::<4096, 11008>),
     strong(What::Rbm, "rbm", "4096x65536", 192, rbm::<4096, 65536>),
+    strong(What::Patches, "patches of 24", "192x192", 192, patches::<192>),
+    strong(What::Patches, "patches of 24", "144x144", 192, patches::<144>),
+    strong(What::Patches, "patches, 4 layers", "96 million", 192, patch_network),
+    strong(What::ConvRbm, "conv-rbm", "28x28, 40 of 12", 192, conv_rbm),
     weak(What::Dae, "dae", "4096x4096", 1024, dae),
     weak(What::Latents, "top-k latents", "1024x16384 of 32", 8192, latents),
     strong(What::DividedLatents, "latents by rank", "768xN, 32 active", 4096, divided_latents),
@@ -99,6 +108,53 @@ fn rbm<const VISIBLE: usize, const HIDDEN: usize>(
     let trainer = RbmTrainer::new(&rbm, config, Philox::new(0, 1))?;
     drop(rbm);
     step(args, trainer.in_group(group)?, &uniform((batch, VISIBLE), device, Philox::new(0, 2))?, None)
+}
+
+/// Seconds of a step of each layer, on top of those below it, one after another.
+fn layers(
+    args: &GroupArgs,
+    group: &Group,
+    device: &Device,
+    batch: usize,
+    layers: Vec<RbmConfig>,
+) -> Result<[f64; 3]> {
+    let config = DbnConfig { layers, ..DbnConfig::new(&[1, 1]) };
+    let dbn = Dbn::init(config, Philox::new(0, 0), device)?;
+    let config = RbmTrainConfig { batch, precision: args.precision, ..RbmTrainConfig::default() };
+    let lowest = dbn.layers().first().context("there must be a layer")?;
+    let rows = uniform((batch, lowest.config().n_visible), device, Philox::new(0, 2))?;
+    let (preparation, mut all) = (&dbn.config().preparation, [0.; 3]);
+    for (layer, rbm) in dbn.layers().iter().enumerate() {
+        let (below, philox) = (&dbn.layers()[..layer], Philox::new(0, 3 + layer as u64));
+        let trainer = RbmTrainer::above(below, rbm, preparation, config.clone(), philox)?;
+        let seconds = step(args, trainer.in_group(group)?, &rows, None)?;
+        all.iter_mut().zip(seconds).for_each(|(all, seconds)| *all += seconds);
+    }
+    Ok(all)
+}
+
+/// Patches of 24 x 24 pixels every 8, with 192 units each, of a square image.
+fn patches<const SIDE: usize>(
+    args: &GroupArgs,
+    group: &Group,
+    device: &Device,
+    batch: usize,
+) -> Result<[f64; 3]> {
+    let image = ImageShape::grey(SIDE, SIDE);
+    let layer = [LayerArg::Patch { window: 24, stride: 8, hidden: 192 }];
+    layers(args, group, device, batch, stacked(&layer, image.n_features(), Some(image))?)
+}
+
+fn patch_network(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
+    let (images, network) = NETWORK;
+    let image = *images.first().context("there must be an image")?;
+    layers(args, group, device, batch, stacked(network, image.n_features(), Some(image))?)
+}
+
+fn conv_rbm(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
+    // Maps of 17 x 17 places cannot be pooled by twos.
+    let grid = ConvGrid::of_image(ImageShape::grey(28, 28), 12, 40);
+    layers(args, group, device, batch, vec![RbmConfig::convolution(grid)?])
 }
 
 fn dae(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {

@@ -54,6 +54,10 @@ enum What {
     Network,
     /// Steps of restricted Boltzmann machines.
     Rbm,
+    /// Steps of layers of overlapping patches, and of a network of them.
+    Patches,
+    /// Steps of a convolutional restricted Boltzmann machine.
+    ConvRbm,
     /// Steps of a denoising autoencoder.
     Dae,
     /// Steps of a sparse autoencoder with latents.
