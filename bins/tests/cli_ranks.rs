@@ -278,18 +278,38 @@ fn what_cannot_train_together_is_refused_by_name() {
     assert!(status.code() == Some(1) && errors.contains("nothing"), "{errors}");
     assert!(since.elapsed() < ENDED);
 
-    // What is not divided, and what runs in one process.
+    // What runs in one process.
     let refused = |mut command: Command, want: &str| {
         let Output { status, stderr, .. } = command.output().unwrap();
         let errors = String::from_utf8(stderr).unwrap();
         assert!(status.code() == Some(1) && errors.contains(want), "{errors}");
     };
-    let layout = TSNE.command(at, &["--out", "layout", "--iterations", "10", "--gpus", "2"]);
-    refused(layout, "this training is not divided over several ranks; start it with one");
     let mut sample = DBN_ON_CPU.command(at, &["sample", "base", "--steps", "1"]);
     sample.envs(torchrun(0, 2, port));
     refused(sample, "this command runs in one process, and a launcher has started 2");
     let mut wrong = DBN_ON_CPU.command(at, &fine_tune("wrong", "1"));
     wrong.env("RANK", "0").env("WORLD_SIZE", "2");
     refused(wrong, "MASTER_ADDR and MASTER_PORT must be set where RANK and WORLD_SIZE are");
+}
+
+#[test]
+fn a_layout_by_two_processes_is_that_of_one_and_goes_on_with_either_number() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    let settings = ["--max-rows", "203", "--perplexity", "9", "--early-iterations", "50"];
+    let layout = |out: &'static str, gpus: &[&'static str]| {
+        TSNE.succeed(at, &[&settings[..], &["--iterations", "50", "--out", out], gpus].concat())
+    };
+    layout("one", &[]);
+    let said = layout("two", &["--gpus", "2"]);
+    assert_eq!(said.matches("iteration 100/100").count(), 1, "{said}");
+    let kl = |run: &str| results(&at.join(run))["kl"].as_f64().unwrap_or(f64::NAN);
+    assert!((kl("one") - kl("two")).abs() < 1e-3, "{} of one rank, {} of two", kl("one"), kl("two"));
+    for (run, gpus) in [("one", &["--gpus", "2"][..]), ("two", &[])] {
+        TSNE.succeed(at, &[&["--resume", run, "--iterations", "75"], gpus].concat());
+        let lines = fs::read_to_string(at.join(run).join("metrics.jsonl")).unwrap();
+        let last = lines.lines().last().unwrap_or_default();
+        assert!(last.contains("\"iteration\":125"), "{run}: {last}");
+    }
+    assert!((kl("one") - kl("two")).abs() < 1e-3, "{} of one rank, {} of two", kl("one"), kl("two"));
 }

@@ -8,7 +8,7 @@ use super::rows::{Rows, read_layout};
 use super::{card, output, streams};
 use crate::out_folder::OutFolder;
 use crate::progress::Spinner;
-use crate::report::{Outcome, figure, of_data, seconds};
+use crate::report::{Outcome, figure, of_data, rank, seconds};
 use crate::rows::OfRows;
 use crate::session::{self, Asked, Kind, Made, Nothing, Picture, Run, Session, Trained, check_more};
 use crate::stages::{self, Stage};
@@ -19,7 +19,7 @@ use chandlery::pictures::curves::{Curve, Panel};
 use chandlery::pictures::scatter::Classes;
 use chandlery::tsne::measure::Estimate;
 use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneTrainer};
-use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
+use chandlery::{FullBatchTrainer, Group, Model, Philox, Trainer};
 use chandlery_datasets::{Centre, Preparation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -62,7 +62,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
     let mut session = asked.open(
         session::Rows { data: &rows.name, n: rows.n(), fingerprint: rows.fingerprint.clone() },
-        |settings, device, _| of_data(&rows.name, begin(settings, &rows, device)),
+        |settings, device, group| of_data(&rows.name, begin(settings, &rows, device, group)),
         |settings, path, device, _| {
             let of_run = rows.raw().filter(|_| settings.given().is_none());
             let (mut run, place) = TsneTrainer::restored(path, of_run, device)?;
@@ -85,12 +85,14 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     if descend(&mut session, &classes)? == Outcome::Interrupted {
         return session.interrupted();
     }
+    // Rank 0 writes the last checkpoint alone.
+    session.trainer.gather()?;
     let (run, trained) = session.trained();
     finish(&trained, &rows, &classes, &run)
 }
 
 /// A run before its first iteration.
-fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneTrainer> {
+fn begin(settings: &Settings, rows: &Rows, device: &Device, group: &Group) -> Result<TsneTrainer> {
     // What the layout is made of is learned before the first iteration.
     let _stage = stages::enter(Stage::Training);
     let _spinner = Spinner::new("finding neighbours");
@@ -106,10 +108,10 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneTraine
             let config = settings.config(preparation, rows.image);
             let config = TsneConfig { centre: rows.centre.clone(), ..config };
             match rows.raw() {
-                Some(raw) => TsneTrainer::new(config, philox, raw)?,
+                Some(raw) => TsneTrainer::new_in_group(group, config, philox, raw)?,
                 None => {
                     let read = rows.read(&config.preparation)?;
-                    TsneTrainer::of_prepared(config, philox, &read)?
+                    TsneTrainer::of_prepared_in_group(group, config, philox, &read)?
                 }
             }
         }
@@ -126,7 +128,8 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device) -> Result<TsneTraine
 /// Makes the iterations that are left.
 fn descend(session: &mut Session<Train>, classes: &Classes) -> Result<Outcome> {
     let config = session.trainer.config().clone();
-    let history = match session.info.settings.animation {
+    // Of several processes rank 0 draws.
+    let history = match session.info.settings.animation && rank() == 0 {
         true => Some(History::new(&session.folder, classes)?),
         false => None,
     };

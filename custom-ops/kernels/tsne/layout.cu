@@ -4,7 +4,8 @@
 //   total)
 //   gain       = gradient * velocity > 0 ? 0.8 gain : gain + 0.2, kept in its range
 //   velocity   = momentum velocity - rate gain gradient, shortened to the largest step
-//   room       = y + velocity                                  layout_move, with sums over the rows of a block in `work`
+//   room       = y + velocity                                  layout_move, of the rows `begin` .. `end`, with sums over
+//                                                              those of a block in `work`; 0 beyond the blocks
 //   y          = room - mean(room)                             layout_centre; |y| beyond `most`: y = most with its
 //                                                              sign, velocity = 0, gain = 1
 //
@@ -40,7 +41,8 @@ __device__ __forceinline__ Point<D> other_end(const float* layout, unsigned colu
 template <int D>
 __device__ void move_points(float* velocity, float* gains, float* room, double* work, const float* layout,
                             const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,
-                            const float* forces, const double* total, size_t n, unsigned n_edges, const Settings& s) {
+                            const float* forces, const double* total, size_t n, size_t begin, size_t end_of_own,
+                            unsigned n_edges, const Settings& s) {
   __shared__ double shared[WARPS];
   const unsigned lane = threadIdx.x % 32;
   const float rate = rates[0], momentum = rates[1], exaggeration = rates[2];
@@ -50,8 +52,8 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
   // the other ends of their edges. Blocks are dealt out to multiprocessors in turn: those of one
   // get stretches that follow each other, so that its cache holds these points.
   const size_t sets = gridDim.x / SET, part = blockIdx.x % sets * SET + blockIdx.x / sets;
-  const size_t stretch = (n + gridDim.x * WARPS - 1) / (gridDim.x * WARPS) * WARPS, first = part * stretch;
-  const size_t last = n < first + stretch ? n : first + stretch;
+  const size_t stretch = (end_of_own - begin + gridDim.x * WARPS - 1) / (gridDim.x * WARPS) * WARPS;
+  const size_t first = begin + part * stretch, last = end_of_own < first + stretch ? end_of_own : first + stretch;
   for (size_t i = first + threadIdx.x / 32; i < last; i += WARPS) {
     const Point<D> own = point<D>(layout, i);
     float pull[D] = {};
@@ -97,7 +99,12 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
     }
   }
   squares = sum_of_block<WARPS>(squares, shared);
-  if (threadIdx.x == 0) work[blockIdx.x] = squares;
+  if (threadIdx.x == 0) {
+    work[blockIdx.x] = squares;
+    // Other ranks may have more blocks.
+    for (unsigned b = blockIdx.x + gridDim.x; b < BLOCKS; b += gridDim.x)
+      for (unsigned k = 0; k < 4; k++) work[k * BLOCKS + b] = 0;
+  }
 #pragma unroll
   for (int k = 0; k < 3; k++) {
     const double all = k < D ? sum_of_block<WARPS>(lane == k ? sum : 0, shared) : 0;
@@ -105,23 +112,23 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
   }
 }
 
-// The sum of `count` numbers, for all threads of a block.
-__device__ double sum_of_parts(const double* parts, unsigned count, double* shared) {
+// The sum of the parts of all blocks, for all threads of a block.
+__device__ double sum_of_parts(const double* parts, double* shared) {
   double sum = 0;
-  for (unsigned b = threadIdx.x; b < count; b += THREADS) sum += parts[b];
+  for (unsigned b = threadIdx.x; b < BLOCKS; b += THREADS) sum += parts[b];
   return sum_of_block<WARPS>(sum, shared);
 }
 
 // boxes: [blocks, 6], the least of y and of -y.
 template <int D>
 __device__ void centre(float* layout, float* boxes, float* velocity, float* gains, const float* room, const double* work,
-                       unsigned parts, size_t n, float most) {
+                       size_t n, float most) {
   __shared__ double shared[WARPS];
   __shared__ float floats[WARPS];
   float mean[D], low[D], high[D];
 #pragma unroll
   for (int k = 0; k < D; k++) {
-    mean[k] = (float)(sum_of_parts(work + (k + 1) * BLOCKS, parts, shared) / (double)n);
+    mean[k] = (float)(sum_of_parts(work + (k + 1) * BLOCKS, shared) / (double)n);
     low[k] = high[k] = INFINITY;
   }
   const size_t first = (size_t)blockIdx.x * STRETCH, end = n < first + STRETCH ? n : first + STRETCH;
@@ -146,11 +153,11 @@ __device__ void centre(float* layout, float* boxes, float* velocity, float* gain
 }
 
 // One block.
-extern "C" __global__ void layout_figures(double* figures, const double* work, const unsigned parts, const float* boxes,
-                                          const unsigned blocks, const unsigned dims) {
+extern "C" __global__ void layout_figures(double* figures, const double* work, const float* boxes, const unsigned blocks,
+                                          const unsigned dims) {
   __shared__ double shared[WARPS];
   __shared__ float floats[WARPS];
-  const double squares = sum_of_parts(work, parts, shared);
+  const double squares = sum_of_parts(work, shared);
   if (threadIdx.x == 0) figures[0] = squares;
   for (unsigned k = 0; k < 6; k++) {
     float least = INFINITY;
@@ -187,15 +194,15 @@ __device__ void divergence(double* parts, const unsigned* offsets, const unsigne
   extern "C" __global__ void __launch_bounds__(THREADS, 8)                                                             \
       layout_move_##D(float* velocity, float* gains, float* room, double* work, const float* layout,                   \
                       const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,       \
-                      const float* forces, const double* total, const size_t n, const unsigned n_edges,                \
-                      const Settings s) {                                                                              \
-    move_points<D>(velocity, gains, room, work, layout, rates, offsets, columns, values, forces, total, n, n_edges,    \
-                   s);                                                                                                 \
+                      const float* forces, const double* total, const size_t n, const size_t begin, const size_t end,  \
+                      const unsigned n_edges, const Settings s) {                                                      \
+    move_points<D>(velocity, gains, room, work, layout, rates, offsets, columns, values, forces, total, n, begin, end, \
+                   n_edges, s);                                                                                        \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       layout_centre_##D(float* layout, float* boxes, float* velocity, float* gains, const float* room,                 \
-                        const double* work, const unsigned parts, const size_t n, const float most) {                  \
-    centre<D>(layout, boxes, velocity, gains, room, work, parts, n, most);                                             \
+                        const double* work, const size_t n, const float most) {                                        \
+    centre<D>(layout, boxes, velocity, gains, room, work, n, most);                                                    \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       layout_divergence_##D(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,      \

@@ -20,7 +20,7 @@ constexpr unsigned QUERIES = 128, TILE = 128, WARPS = 8;  // the last of gather 
 
 template <int D, bool ONE>
 __device__ void pairs(float* parts, const float* queries, const float* layout, size_t m, size_t n, size_t stretch,
-                      float alpha, bool are_sources) {
+                      size_t source, float alpha, bool are_sources) {
   __shared__ Point<D> tile[TILE];
   const size_t i = (size_t)blockIdx.x * QUERIES + threadIdx.x, first = blockIdx.y * stretch;
   const size_t end = n < first + stretch ? n : first + stretch;
@@ -34,8 +34,9 @@ __device__ void pairs(float* parts, const float* queries, const float* layout, s
     const unsigned count = end - at < TILE ? (unsigned)(end - at) : TILE;
     // Sums of a tile first: long sums of floats lose digits.
     float near_force[D] = {}, near_total = 0;
-    // Queries that are sources: no point pushes itself. Tiles of both begin on multiples of 128.
-    if (are_sources && at == (size_t)blockIdx.x * QUERIES) {
+    // Queries that are sources, from `source` on: no point pushes itself. Tiles of both begin on
+    // multiples of 128.
+    if (are_sources && at == source + (size_t)blockIdx.x * QUERIES) {
       for (unsigned j = 0; j < count; j++)
         interact<D, ONE>(near_force, near_total, own, tile[j], j == threadIdx.x ? 0.f : 1.f, alpha, inverse_alpha);
     } else if (count == TILE) {
@@ -86,11 +87,11 @@ extern "C" __global__ void add_totals(double* total, const double* blocks, const
 #define PAIRS(D)                                                                                                       \
   extern "C" __global__ void __launch_bounds__(QUERIES)                                                                \
       pairs_##D(float* parts, const float* queries, const float* layout, const size_t m, const size_t n,               \
-                const size_t stretch, const float alpha, const unsigned are_sources) {                                                             \
+                const size_t stretch, const size_t source, const float alpha, const unsigned are_sources) {            \
     if (alpha == 1.f)                                                                                                  \
-      pairs<D, true>(parts, queries, layout, m, n, stretch, alpha, are_sources);                                                    \
+      pairs<D, true>(parts, queries, layout, m, n, stretch, source, alpha, are_sources);                               \
     else                                                                                                               \
-      pairs<D, false>(parts, queries, layout, m, n, stretch, alpha, are_sources);                                                   \
+      pairs<D, false>(parts, queries, layout, m, n, stretch, source, alpha, are_sources);                              \
   }                                                                                                                    \
   extern "C" __global__ void gather_##D(float* forces, float* totals, double* blocks, const float* parts,              \
                                         const size_t m, const unsigned splits) {                      \

@@ -342,9 +342,9 @@ GRID(2048)
 
 // Blocks of 256.
 extern "C" __global__ void grid_gather(float* forces, double* blocks, const float4* potentials, const float* box,
-                                     const float* layout, const size_t n, const unsigned G) {
+                                     const float* layout, const size_t begin, const size_t n, const unsigned G) {
   __shared__ double shared[THREADS / 32];
-  const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const size_t i = begin + (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   float sum[4] = {};
   if (i < n) {
     const float h = box[2], inverse_h = 1 / h;

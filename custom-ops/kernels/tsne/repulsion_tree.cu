@@ -253,10 +253,18 @@ struct Room {
 
 template <int D, bool ONE>
 __device__ void walk(Room& room, float* forces, double* blocks, const float4* sorted, const unsigned* order,
-                     const float4* nodes, size_t n, const Levels& levels, float theta, float alpha) {
+                     const float4* nodes, size_t n, size_t begin, size_t end, const Levels& levels, float theta,
+                     float alpha) {
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp / WALKERS, walker = warp % WALKERS;
   const size_t first = (size_t)blockIdx.x * PLACES + group * 32, i = first + lane;
   const bool is_here = i < n;
+  const size_t block = (size_t)blockIdx.x * PLACES;
+  if (block < begin || block >= end) {  // the same for all threads
+    if (walker == 0 && is_here)
+      for (int k = 0; k < D; k++) forces[(size_t)order[i] * D + k] = 0;
+    if (threadIdx.x == 0) blocks[blockIdx.x] = 0;
+    return;
+  }
   const float4 own = sorted[is_here ? i : n - 1];
   float4* group_points = room.groups[group];
   if (walker == 0) group_points[lane] = own;
@@ -302,12 +310,13 @@ __device__ void walk(Room& room, float* forces, double* blocks, const float4* so
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(256, 5)                                                                 \
       tree_interact_##D(float* forces, double* blocks, const float4* sorted, const unsigned* order, const float4* nodes,   \
-                    const size_t n, const Levels levels, const float theta, const float alpha) {                       \
+                    const size_t n, const size_t begin, const size_t end, const Levels levels, const float theta,      \
+                    const float alpha) {                                                                               \
     __shared__ Room room;                                                                                              \
     if (alpha == 1.f)                                                                                                  \
-      walk<D, true>(room, forces, blocks, sorted, order, nodes, n, levels, theta, alpha);                              \
+      walk<D, true>(room, forces, blocks, sorted, order, nodes, n, begin, end, levels, theta, alpha);                  \
     else                                                                                                               \
-      walk<D, false>(room, forces, blocks, sorted, order, nodes, n, levels, theta, alpha);                             \
+      walk<D, false>(room, forces, blocks, sorted, order, nodes, n, begin, end, levels, theta, alpha);                 \
   }
 TREE(2)
 TREE(3)

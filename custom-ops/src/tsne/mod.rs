@@ -13,15 +13,17 @@ pub use affinities::{
 };
 pub use curve_order::{curve_order, curve_order_reference};
 pub use layout::{
-    AttractionForm, LayoutFigures, LayoutState, LayoutStep, attraction, attraction_reference,
-    layout_divergence, layout_divergence_reference, layout_step_, layout_step_reference, one_direction,
+    AttractionForm, LayoutFigures, LayoutState, LayoutStep, attraction, attraction_reference, layout_centre_,
+    layout_divergence, layout_divergence_reference, layout_move_, layout_step_, layout_step_reference,
+    one_direction,
 };
 pub use neighbours::{
-    ApproximateNeighbours, Metric, Neighbours, Recall, RowsAboutMean, knn, knn_approximate, knn_of,
-    knn_of_reference, knn_reference, row_distances, rows_about_mean,
+    ApproximateNeighbours, Metric, Neighbours, Recall, RowsAboutMean, knn, knn_approximate,
+    knn_approximate_in_group, knn_in_group, knn_of, knn_of_reference, knn_reference, row_distances,
+    rows_about_mean,
 };
 pub use place::{PlaceSteps, place_points, place_points_reference};
 pub use ranks::{Bound, NearerCounts, count_nearer, count_nearer_reference};
 pub use repulsion::{
-    Repulsion, RepulsionField, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference,
+    PART, Repulsion, RepulsionField, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference,
 };

@@ -213,3 +213,43 @@ fn errors_name_what_is_wrong() -> Result<()> {
     assert_eq!(message(result), "repulsion: layout must have shape [5, 2], got [4, 2]");
     Ok(())
 }
+
+#[test]
+fn parts_of_the_points_add_up_to_all() -> Result<()> {
+    let n = 700;
+    for d in [2, 3] {
+        for method in [EXACT, RepulsionMethod::Tree { theta: 0.5 }, RepulsionMethod::Grid { nodes: 64 }] {
+            if d == 3 && matches!(method, RepulsionMethod::Grid { .. }) {
+                continue;
+            }
+            let layout = (gaussian(n, d, 77)? * 3.)?;
+            let zeros =
+                || Ok::<_, candle::Error>((layout.zeros_like()?, Tensor::zeros(1, DType::F64, &CPU)?));
+            let (forces, total) = zeros()?;
+            Repulsion::new(method, n, d, 1., &CPU)?.repulsion_(&forces, &total, &layout)?;
+            let (mut sum, mut sum_of_totals) = (layout.zeros_like()?, 0.);
+            for own in [0..256, 256..640, 640..640, 640..n] {
+                let (forces, total) = zeros()?;
+                let part = Repulsion::new(method, n, d, 1., &CPU)?.of_part(own.clone())?;
+                part.repulsion_(&forces, &total, &layout)?;
+                let touched = forces.sqr()?.sum(1)?.gt(0f64)?.to_vec1::<u8>()?;
+                assert!(touched.iter().filter(|&&t| t > 0).count() <= own.len(), "{method:?} {own:?}");
+                sum = (sum + forces)?;
+                sum_of_totals += total.get(0)?.to_scalar::<f64>()?;
+            }
+            assert_eq!(sum.to_vec2::<f32>()?, forces.to_vec2::<f32>()?, "{method:?} in {d} dimensions");
+            let total = total.get(0)?.to_scalar::<f64>()?;
+            assert!(
+                (sum_of_totals - total).abs() <= 1e-12 * total,
+                "{method:?}: {sum_of_totals} and {total}"
+            );
+        }
+    }
+    for wrong in [10..128, 0..130, 128..701] {
+        let error = Repulsion::new(EXACT, n, 2, 1., &CPU)?.of_part(wrong.clone());
+        let want =
+            format!("repulsion: a part of 700 points must begin and end at multiples of 128, got {wrong:?}");
+        assert_eq!(message(error), want);
+    }
+    Ok(())
+}

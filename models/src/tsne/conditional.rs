@@ -6,6 +6,7 @@
 //! fixed width  p_j|i = exp(−d_ij² / 2σ²) / Σ_l exp(−d_il² / 2σ²)
 //! ```
 use super::{Affinities, Affinity, Neighbours, TsneConfig};
+use crate::{Group, Share};
 use candle::{D, DType, Device, Result, Tensor};
 use chandlery_ops::arrays::elementwise::{add, clamp, div, exp, mul, sub};
 use chandlery_ops::tsne::{perplexity_search, symmetrize};
@@ -32,6 +33,29 @@ pub(super) fn conditional_of(config: &TsneConfig, neighbours: &Neighbours, unit:
         Affinity::Uniform => Tensor::full(1. / k as f32, (n, k), neighbours.distances.device()),
         Affinity::FixedWidth(width) => fixed_width(&neighbours.distances, unit * width),
     }
+}
+
+/// The same, of which each rank of a group makes a part of the rows; all get all of it.
+pub(super) fn conditional_in_group(
+    group: &Group,
+    config: &TsneConfig,
+    neighbours: &Neighbours,
+    unit: f64,
+) -> Result<Tensor> {
+    let (n, k) = neighbours.indices.dims2()?;
+    if group.is_single() || config.affinity == Affinity::Uniform {
+        return conditional_of(config, neighbours, unit);
+    }
+    let share = Share::new(group, n);
+    let own = match share.rows().is_empty() {
+        true => Tensor::zeros((0, k), DType::F32, neighbours.distances.device())?,
+        false => {
+            let own = |t: &Tensor| share.own(t);
+            let (indices, distances) = (own(&neighbours.indices)?, own(&neighbours.distances)?);
+            conditional_of(config, &Neighbours { indices, distances }, unit)?
+        }
+    };
+    share.gathered(&own)
 }
 
 /// `exp(−d² / 2σ²)` of distances, f32 `[n, k]`, over its sum in a row. The square of the nearest is

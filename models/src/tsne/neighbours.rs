@@ -6,11 +6,11 @@
 //! where the last two are equally far, each row draws among all that are.
 use super::distances::Distances;
 use super::{Draw, Metric, Neighbours, TsneConfig};
-use crate::Philox;
+use crate::{Group, Philox};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::arrays::elementwise::{abs, contiguous};
 use chandlery_ops::arrays::gather_rows;
-use chandlery_ops::tsne::{Recall, knn, knn_approximate};
+use chandlery_ops::tsne::{Recall, knn_approximate_in_group, knn_in_group};
 use rayon::prelude::*;
 
 /// Rows that are drawn among: all where there are no more, else so many that are drawn anew for
@@ -59,24 +59,31 @@ pub(super) struct Found {
     pub unit: f64,
 }
 
-/// The neighbours of prepared rows, f32 `[n, n_features]`.
-pub(super) fn search(config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<Found> {
+/// The neighbours of prepared rows, f32 `[n, n_features]`, which all ranks of the group have: each
+/// searches for its part, and gets all.
+pub(super) fn search(group: &Group, config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<Found> {
     let unit = unit_of(read, config.metric)?;
-    let (neighbours, recall) = search_near_1(config, philox, &in_unit(read, unit)?)?;
+    let (neighbours, recall) = search_near_1(group, config, philox, &in_unit(read, unit)?)?;
     Ok(Found { neighbours, recall, unit: unit.unwrap_or(1.) })
 }
 
 /// The same for rows in a unit in which f32 holds their distances.
-fn search_near_1(config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<(Neighbours, Recall)> {
+fn search_near_1(
+    group: &Group,
+    config: &TsneConfig,
+    philox: Philox,
+    read: &Tensor,
+) -> Result<(Neighbours, Recall)> {
     let (n, metric) = (read.dim(0)?, config.metric);
     let k = config.neighbours_of(n);
     let more = if k + 1 < n && !(read.device().is_cuda() && k >= MOST_ON_GPU) { k + 1 } else { k };
     let (found, recall) = match config.is_approximate(n) {
         true => {
-            let found = knn_approximate(read, more, metric, config.recall, Draw::Cells.of(philox))?;
+            let philox = Draw::Cells.of(philox);
+            let found = knn_approximate_in_group(group, read, more, metric, config.recall, philox)?;
             (found.neighbours, found.recall)
         }
-        false => (knn(read, more, metric)?, Recall::exact(n)),
+        false => (knn_in_group(group, read, more, metric)?, Recall::exact(n)),
     };
     if more == k {
         return Ok((found, recall));

@@ -3,10 +3,11 @@ mod changes;
 mod checkpoint;
 mod descent;
 mod divergence;
+mod ranks;
 mod seconds;
 
 use super::changes::Objective;
-use super::conditional::conditional_of;
+use super::conditional::conditional_in_group;
 use super::config::noted;
 use super::embedding::Known;
 use super::given::CheckedNeighbours;
@@ -15,11 +16,12 @@ use super::neighbours::{Found, search};
 use super::order::Ordered;
 use super::start::start;
 use super::{Affinities, Embedding, Neighbours, Recall, TsneConfig};
-use crate::Philox;
 use crate::trainer::{FullBatchTrainer, Trainer};
+use crate::{Group, Philox};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::core::Replay;
 use chandlery_ops::tsne::{LayoutState, Repulsion, RepulsionMethod, symmetrize};
+use ranks::Ranks;
 pub use seconds::StageSeconds;
 use seconds::timed;
 use serde::{Deserialize, Serialize};
@@ -80,6 +82,7 @@ pub struct TsneTrainer {
     /// The points in the order that the descent takes them in, as are state and forces.
     points: Ordered,
     state: LayoutState,
+    ranks: Ranks,
     forces: Tensor,
     total: Tensor,
     iteration: usize,
@@ -114,9 +117,19 @@ impl TsneTrainer {
     /// When the configuration does not fit the rows, an entry is not finite (the message names row
     /// and column), or memory is short, which is said before the search ([`TsneConfig::memory`]).
     pub fn new(config: TsneConfig, philox: Philox, rows: &Tensor) -> Result<Self> {
+        Self::new_in_group(&Group::single(), config, philox, rows)
+    }
+
+    /// The same with the other ranks of a group, which have the same rows: each searches for the
+    /// neighbours of its part of them, and for their precisions, and gets those of all. For the
+    /// descent see [`in_group`](Trainer::in_group).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and when a rank is gone.
+    pub fn new_in_group(group: &Group, config: TsneConfig, philox: Philox, rows: &Tensor) -> Result<Self> {
         config.validate()?;
         let read = config.read(rows)?;
-        Self::over(config, philox, &read, Known::Raw(rows.clone()))
+        Self::over(group, config, philox, &read, Known::Raw(rows.clone()))
     }
 
     /// The same over rows that the preparation of `config` made already, f32 `[n, n_features]`, on
@@ -125,21 +138,34 @@ impl TsneTrainer {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of_prepared(config: TsneConfig, philox: Philox, rows: &Tensor) -> Result<Self> {
-        config.validate()?;
-        Self::over(config, philox, &rows.contiguous()?, Known::Prepared(rows.clone()))
+        Self::of_prepared_in_group(&Group::single(), config, philox, rows)
     }
 
-    fn over(config: TsneConfig, philox: Philox, read: &Tensor, rows: Known) -> Result<Self> {
+    /// The same with the other ranks of a group, as [`new_in_group`](Self::new_in_group).
+    ///
+    /// # Errors
+    /// As [`new_in_group`](Self::new_in_group).
+    pub fn of_prepared_in_group(
+        group: &Group,
+        config: TsneConfig,
+        philox: Philox,
+        rows: &Tensor,
+    ) -> Result<Self> {
+        config.validate()?;
+        Self::over(group, config, philox, &rows.contiguous()?, Known::Prepared(rows.clone()))
+    }
+
+    fn over(group: &Group, config: TsneConfig, philox: Philox, read: &Tensor, rows: Known) -> Result<Self> {
         let (n, n_features) = read.dims2()?;
         let (config, notes) = noted(&config, config.lowered(n), &format!("{n} rows"));
         config.check_rows(n, n_features)?;
         config.check_free_memory(n, n_features, read.device())?;
         let mut seconds = StageSeconds::default();
         let Found { neighbours, recall, unit } =
-            timed(&mut seconds.neighbours, read.device(), || search(&config, philox, read))?;
+            timed(&mut seconds.neighbours, read.device(), || search(group, &config, philox, read))?;
         let is_exact = !config.is_approximate(n);
         let nearest = is_exact.then(|| neighbours.first(NEAREST)).transpose()?;
-        let run = Self::of_neighbours(config, philox, (&neighbours, unit), Some(read), seconds)?;
+        let run = Self::of_neighbours(group, config, philox, (&neighbours, unit), Some(read), seconds)?;
         Ok(Self { rows: Some(rows), recall: Some(recall), nearest, notes, ..run })
     }
 
@@ -195,11 +221,13 @@ impl TsneTrainer {
         let config = TsneConfig { neighbours: Some(k), ..config };
         config.check_rows(n, config.preparation.n_inputs(1).unwrap_or(1))?;
         config.check_free_memory(n, 0, neighbours.indices.device())?;
-        let run = Self::of_neighbours(config, philox, (neighbours, unit), None, StageSeconds::default())?;
+        let (group, seconds) = (Group::single(), StageSeconds::default());
+        let run = Self::of_neighbours(&group, config, philox, (neighbours, unit), None, seconds)?;
         Ok(Self { notes: [changed, &lower].concat(), ..run })
     }
 
     fn of_neighbours(
+        group: &Group,
         config: TsneConfig,
         philox: Philox,
         (neighbours, unit): (&Neighbours, f64),
@@ -207,7 +235,8 @@ impl TsneTrainer {
         mut seconds: StageSeconds,
     ) -> Result<Self> {
         let device = neighbours.indices.device().clone();
-        let p = timed(&mut seconds.perplexity, &device, || conditional_of(&config, neighbours, unit))?;
+        let conditional = || conditional_in_group(group, &config, neighbours, unit);
+        let p = timed(&mut seconds.perplexity, &device, conditional)?;
         let affinities = timed(&mut seconds.symmetrisation, &device, || symmetrize(&neighbours.indices, &p))?;
         drop(p);
         let layout = timed(&mut seconds.start, &device, || start(&config, philox, &affinities, read))?;
@@ -251,6 +280,7 @@ impl TsneTrainer {
             objective: config.objective_after(0),
             neighbours: None,
             config,
+            ranks: Ranks::single(n),
             philox,
             rows: None,
             points: Ordered::as_given(&affinities),
@@ -362,6 +392,18 @@ impl Trainer for TsneTrainer {
     /// What the last look saw.
     fn metrics(&mut self) -> Result<Progress> {
         self.last.ok_or_else(|| Error::msg("TsneTrainer::metrics: iterations must be at least 1, got 0"))
+    }
+
+    /// Points are divided; all ranks must have begun with the same rows, or checkpoint, on devices
+    /// of one kind. Each pulls and pushes its own points and moves them; where they come to, 4
+    /// bytes a coordinate, is gathered in each iteration, and two sums, in f64. Each makes the grid,
+    /// or the tree, of all points; with a tree the forces on all points are summed, too.
+    fn in_group(self, group: &Group) -> Result<Self> {
+        self.divided(group)
+    }
+
+    fn gather(&mut self) -> Result<()> {
+        self.ranks.gather(&self.state)
     }
 
     fn model(&self) -> Result<Embedding> {

@@ -10,6 +10,7 @@ mod latents;
 mod patches;
 mod rbm;
 mod sparse_autoencoders;
+mod tsne;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::{MinibatchTrainer, Model};

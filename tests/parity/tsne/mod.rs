@@ -9,6 +9,7 @@ mod neighbours;
 mod order;
 mod place;
 mod ranks;
+mod two_gpus;
 mod views;
 
 use candle::{DType, Device, Result, Tensor};

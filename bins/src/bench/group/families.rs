@@ -1,6 +1,6 @@
 //! What is timed of each family: a step, or all that is done with so many rows.
 use super::super::patch_rbm::NETWORK;
-use super::{GroupArgs, What, timed};
+use super::{GroupArgs, What, timed, timed_by};
 use crate::layer_arg::{LayerArg, stacked};
 use anyhow::{Context, Result};
 use candle::{Device, Tensor};
@@ -20,8 +20,10 @@ use chandlery::sparse_autoencoder::{
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
+use chandlery::tsne::{TsneConfig, TsneTrainer};
 use chandlery::{Encode, FullBatchTrainer, MinibatchTrainer, Model, Share, Trainer};
 use chandlery_datasets::ImageShape;
+use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::{Group, Philox};
 
@@ -71,6 +73,7 @@ pub(super) const ALL: &[Case] = &[
     weak(What::SparseCoding, "sparse coding", "196x512", 4000, sparse_coding),
     weak(What::Dictionary, "online dictionary", "64x256 of 8", 4096, dictionary),
     weak(What::Pursuit, "batch-omp", "64x256 of 8", 65_536, pursuit),
+    strong(What::Tsne, "t-SNE", "1000000x128", 1_000_000, layout),
 ];
 
 /// Seconds of a step on the same rows.
@@ -235,4 +238,23 @@ fn pursuit(args: &GroupArgs, group: &Group, device: &Device, n: usize) -> Result
     let (dictionary, share) = (atoms(device)?, Share::new(group, n));
     let own = normal((share.rows().len(), 64), device, Philox::new(0, 2))?;
     timed(args, device, || Ok(share.gathered_codes(&dictionary.encode_prepared(&own)?).map(drop)?))
+}
+
+/// A layout of all rows from the search to the last iteration, as `tsne` makes it by default, in one
+/// call a run: it takes seconds.
+fn layout(args: &GroupArgs, group: &Group, device: &Device, n: usize) -> Result<[f64; 3]> {
+    let rows = heaps(n, device)?;
+    let config = TsneConfig::default();
+    timed_by(args, 1, device, || {
+        let run = TsneTrainer::new_in_group(group, config.clone(), Philox::new(0, 0), &rows)?;
+        Ok(run.in_group(group)?.fit().map(drop)?)
+    })
+}
+
+/// Rows of 128 numbers in 100 heaps.
+fn heaps(n: usize, device: &Device) -> Result<Tensor> {
+    let (n_heaps, d) = (100, 128);
+    let centres = (normal((n_heaps, d), device, Philox::new(0, 1))? * 3.)?;
+    let own: Vec<u32> = (0..n).map(|i| (i % n_heaps) as u32).collect();
+    Ok((gather_rows(&centres, &own)? + normal((n, d), device, Philox::new(0, 2))?)?)
 }

@@ -72,6 +72,8 @@ enum What {
     Dictionary,
     /// Codes of all rows by a pursuit.
     Pursuit,
+    /// The layout of all rows by t-SNE: the search, and iterations.
+    Tsne,
 }
 
 /// One line of the table of collectives.
@@ -183,14 +185,24 @@ fn each<T: Send>(
 
 /// Median, least and most seconds of one of `calls` calls, of `repeats` timed runs after an untimed one.
 /// All ranks make as many.
-fn timed(args: &GroupArgs, device: &Device, mut call: impl FnMut() -> Result<()>) -> Result<[f64; 3]> {
+fn timed(args: &GroupArgs, device: &Device, call: impl FnMut() -> Result<()>) -> Result<[f64; 3]> {
+    timed_by(args, args.calls, device, call)
+}
+
+/// The same of another number of calls.
+fn timed_by(
+    args: &GroupArgs,
+    calls: usize,
+    device: &Device,
+    mut call: impl FnMut() -> Result<()>,
+) -> Result<[f64; 3]> {
     let mut seconds = vec![];
     for _ in 0..=args.timing.repeats {
         device.synchronize()?;
         let began = Instant::now();
-        (0..args.calls).try_for_each(|_| call())?;
+        (0..calls).try_for_each(|_| call())?;
         device.synchronize()?;
-        seconds.push(began.elapsed().as_secs_f64() / args.calls as f64);
+        seconds.push(began.elapsed().as_secs_f64() / calls as f64);
     }
     seconds.remove(0);
     seconds.sort_by(f64::total_cmp);

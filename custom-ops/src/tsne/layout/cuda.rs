@@ -1,7 +1,7 @@
 //! The launches of `kernels/tsne/layout.cu` and `kernels/tsne/attraction.cu`.
 use super::attraction::{Attraction, AttractionForm};
 use super::divergence::{Divergence, ROWS};
-use super::step::{BLOCKS, STRETCH, Step};
+use super::step::{BLOCKS, Centre, Move, OP, STRETCH, SUMS};
 use crate::core::cuda::Gpu;
 use crate::core::op::Io;
 use candle::cuda::cudarc::driver::DeviceRepr;
@@ -24,52 +24,58 @@ struct Settings {
 // SAFETY: plain numbers in the layout of the kernel's struct.
 unsafe impl DeviceRepr for Settings {}
 
-impl Step {
+impl Move {
     pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        const OP: &str = "layout_step_";
-        let ([layout, velocity, gains, room, figures, work], read) = io.parts()?;
-        let [rates, offsets, columns, values, forces, total] = read;
-        let (mut layout, mut velocity) = (layout.elements::<f32>()?, velocity.elements::<f32>()?);
-        let (mut gains, mut room) = (gains.elements::<f32>()?, room.elements::<f32>()?);
-        let (mut figures, mut work) = (figures.elements::<f64>()?, work.elements::<f64>()?);
-        let (rates, offsets) = (rates.elements::<f32>()?, offsets.elements::<u32>()?);
-        let (columns, values) = (columns.elements::<u32>()?, values.elements::<f32>()?);
-        let (forces, total) = (forces.elements::<f32>()?, total.elements::<f64>()?);
-        let (n, d) = (self.n, self.n_dims);
+        let ([velocity, gains, room, work], read) = io.parts()?;
+        let [layout, rates, offsets, columns, values, forces, total] = read;
+        let (mut velocity, mut gains) = (velocity.elements::<f32>()?, gains.elements::<f32>()?);
+        let (mut room, mut work) = (room.elements::<f32>()?, work.elements::<f64>()?);
+        let (layout, rates) = (layout.elements::<f32>()?, rates.elements::<f32>()?);
+        let (offsets, columns) = (offsets.elements::<u32>()?, columns.elements::<u32>()?);
+        let (values, forces) = (values.elements::<f32>()?, forces.elements::<f32>()?);
+        let total = total.elements::<f64>()?;
         let settings = Settings {
             degrees_of_freedom: self.step.degrees_of_freedom,
             smallest_gain: self.step.smallest_gain,
             largest_gain: self.step.largest_gain,
             largest_step: self.step.largest_step,
         };
-        let stretches = n.div_ceil(STRETCH);
         let blocks = (SET * gpu.limits().multiprocessors).clamp(SET, BLOCKS);
-        let (mut sums, mut boxes) = work.split_at_mut(4 * BLOCKS);
-        {
-            let at = layout.slice(..);
-            let launch = gpu.launch(OP, FILE, &format!("layout_move_{d}"))?.write(&mut velocity);
-            let launch = launch.write(&mut gains).write(&mut room).write(&mut sums).read(&at).read(&rates);
-            let launch = launch.read(&offsets).read(&columns).read(&values).read(&forces).read(&total);
-            // SAFETY: (3 × float*, double*, 2 × const float*, 2 × const unsigned*, 2 × const
-            // float*, const double*, size_t, unsigned, Settings): arrays of [n, d], offsets [n +
-            // 1], which the kernel bounds by the number of columns and values, columns, which it
-            // bounds by n, sums [4, BLOCKS], of which each block has one column; blocks are a
-            // multiple of SET.
-            unsafe { launch.num(n).count(columns.len()).num(settings).blocks(blocks, THREADS).go() }?;
-        }
-        let (room, sums) = (room.slice(..), sums.slice(..));
+        let launch = gpu.launch(OP, FILE, &format!("layout_move_{}", self.n_dims))?.write(&mut velocity);
+        let launch = launch.write(&mut gains).write(&mut room).write(&mut work).read(&layout).read(&rates);
+        let launch = launch.read(&offsets).read(&columns).read(&values).read(&forces).read(&total);
+        let launch = launch.num(self.n).num(self.own.start).num(self.own.end).count(columns.len());
+        // SAFETY: (3 × float*, double*, 2 × const float*, 2 × const unsigned*, 2 × const float*,
+        // const double*, 3 × size_t, unsigned, Settings): arrays of [n, d], offsets [n + 1], which
+        // the kernel bounds by the number of columns and values, columns, which it bounds by n, own
+        // rows of these n, sums [4, BLOCKS] at the start of `work`, of which each block has a column
+        // and those beyond it; blocks are a multiple of SET.
+        unsafe { launch.num(settings).blocks(blocks, THREADS).go() }
+    }
+}
+
+impl Centre {
+    pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([layout, velocity, gains, figures, work], [moved]) = io.parts()?;
+        let (mut layout, mut velocity) = (layout.elements::<f32>()?, velocity.elements::<f32>()?);
+        let (mut gains, mut figures) = (gains.elements::<f32>()?, figures.elements::<f64>()?);
+        let (mut work, moved) = (work.elements::<f64>()?, moved.elements::<f32>()?);
+        let (n, d) = (self.n, self.n_dims);
+        let stretches = n.div_ceil(STRETCH);
+        let (sums, mut boxes) = work.split_at_mut(SUMS);
+        let sums = sums.slice(..);
         let launch = gpu.launch(OP, FILE, &format!("layout_centre_{d}"))?.write(&mut layout);
-        let launch = launch.write(&mut boxes).write(&mut velocity).write(&mut gains).read(&room);
-        let launch = launch.read(&sums).count(blocks).num(n).num(self.step.largest_coordinate);
-        // SAFETY: (4 × float*, const float*, const double*, unsigned, size_t, float): as above; six
-        // floats for each stretch stand in `boxes`, by `LayoutState::new`.
+        let launch = launch.write(&mut boxes).write(&mut velocity).write(&mut gains).read(&moved);
+        let launch = launch.read(&sums).num(n).num(self.step.largest_coordinate);
+        // SAFETY: (4 × float*, const float*, const double*, size_t, float): arrays of [n, d], sums
+        // [4, BLOCKS]; six floats for each stretch stand in `boxes`, by `LayoutState::new`.
         unsafe { launch.blocks(stretches, THREADS).go() }?;
         let boxes = boxes.slice(..);
         let launch = gpu.launch(OP, FILE, "layout_figures")?.write(&mut figures).read(&sums);
-        let launch = launch.count(blocks).read(&boxes);
-        // SAFETY: (double*, const double*, unsigned, const float*, 2 × unsigned): figures [7], sums
-        // and boxes as above; one block.
-        unsafe { launch.count(stretches).count(d).blocks(1, THREADS).go() }
+        let launch = launch.read(&boxes).count(stretches).count(d);
+        // SAFETY: (double*, const double*, const float*, 2 × unsigned): figures [7], sums and boxes
+        // as above; one block.
+        unsafe { launch.blocks(1, THREADS).go() }
     }
 }
 

@@ -21,4 +21,6 @@ mod step;
 
 pub use attraction::{AttractionForm, attraction, attraction_reference, one_direction};
 pub use divergence::{layout_divergence, layout_divergence_reference};
-pub use step::{LayoutFigures, LayoutState, LayoutStep, layout_step_, layout_step_reference};
+pub use step::{
+    LayoutFigures, LayoutState, LayoutStep, layout_centre_, layout_move_, layout_step_, layout_step_reference,
+};

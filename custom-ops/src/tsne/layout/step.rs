@@ -1,12 +1,14 @@
-//! Gains, momentum and recentring.
+//! Gains, momentum and recentring: [`layout_move_`] moves points, [`layout_centre_`] takes their
+//! mean from all. Several ranks that divide the points exchange what they moved in between.
 use super::edges::attraction_of;
 use crate::core::check::{expect, expect_points, matrix};
 use crate::core::op::{Io, Kernel, operands, same_device};
 use crate::tsne::affinities::Affinities;
 use candle::{CpuStorage, DType, Result, Tensor};
 use rayon::prelude::*;
+use std::ops::Range;
 
-const OP: &str = "layout_step_";
+pub(super) const OP: &str = "layout_step_";
 /// Entries of [`LayoutState::figures`].
 pub(super) const FIGURES: usize = 7;
 /// Rows whose figures are added in one go.
@@ -56,7 +58,7 @@ pub struct LayoutState {
     pub figures: Tensor,
     /// Learning rate, momentum and exaggeration: f32 `[3]`.
     pub rates: Tensor,
-    /// Room for parts of sums on a GPU, of the size that [`new`](Self::new) makes: f64.
+    /// Room for parts of sums, of the size that [`new`](Self::new) makes: f64.
     pub work: Tensor,
 }
 
@@ -64,10 +66,13 @@ pub struct LayoutState {
 /// them.
 pub(super) const BLOCKS: usize = 2048;
 pub(super) const STRETCH: usize = 1024;
+/// Of the squares of the gradient and of each coordinate, a part for each block; on the CPU the
+/// first has all.
+pub(super) const SUMS: usize = 4 * BLOCKS;
 
-/// Four sums for each block, and six floats for each stretch.
+/// The sums, and six floats for each stretch.
 fn work(n: usize) -> usize {
-    4 * BLOCKS + 3 * n.div_ceil(STRETCH)
+    SUMS + 3 * n.div_ceil(STRETCH)
 }
 
 /// [`LayoutState::figures`] read back.
@@ -101,6 +106,15 @@ impl LayoutState {
         })
     }
 
+    /// What [`layout_move_`] adds up over its points, and [`layout_centre_`] needs the sums of over
+    /// all: a view of [`work`](Self::work), f64.
+    ///
+    /// # Errors
+    /// When `work` has another size.
+    pub fn sums(&self) -> Result<Tensor> {
+        self.work.narrow(0, 0, SUMS)
+    }
+
     /// Reads the figures of the last step; waits for the device.
     ///
     /// # Errors
@@ -131,9 +145,10 @@ pub(super) fn graph(op: &'static str, affinities: &Affinities, layout: &Tensor) 
 }
 
 /// One step of the descent along `4 (exaggeration · attraction − forces / total)`, with momentum
-/// and a gain for each coordinate. `affinities` is a symmetric graph as of
-/// [`symmetrize`](crate::tsne::symmetrize); `forces` and `total` are those of
-/// [`Repulsion::repulsion_`](crate::tsne::Repulsion::repulsion_) for `state.layout`.
+/// and a gain for each coordinate: [`layout_move_`] of all points, and [`layout_centre_`].
+/// `affinities` is a symmetric graph as of [`symmetrize`](crate::tsne::symmetrize); `forces` and
+/// `total` are those of [`Repulsion::repulsion_`](crate::tsne::Repulsion::repulsion_) for
+/// `state.layout`.
 ///
 /// Can be recorded ([`Replay`](crate::core::Replay)). The same bits in every run on one device.
 ///
@@ -147,26 +162,66 @@ pub fn layout_step_(
     total: &Tensor,
     step: &LayoutStep,
 ) -> Result<()> {
+    layout_move_(state, affinities, forces, total, step, 0..affinities.n())?;
+    layout_centre_(state, &state.room, step)
+}
+
+/// The first part of a step, of the points `own`: their velocities and gains, where they come to,
+/// in `state.room`, and [`sums`](LayoutState::sums). What others have stays.
+///
+/// # Errors
+/// As [`layout_step_`], and when there are no such points.
+pub fn layout_move_(
+    state: &LayoutState,
+    affinities: &Affinities,
+    forces: &Tensor,
+    total: &Tensor,
+    step: &LayoutStep,
+    own: Range<usize>,
+) -> Result<()> {
     let (n, n_dims) = graph(OP, affinities, &state.layout)?;
-    for (name, tensor) in
-        [("velocity", &state.velocity), ("gains", &state.gains), ("room", &state.room), ("forces", forces)]
-    {
-        expect(OP, name, tensor, &[DType::F32], &[n, n_dims])?;
-    }
-    expect_points(OP, "layout", &state.layout)?;
-    expect(OP, "figures", &state.figures, &[DType::F64], &[FIGURES])?;
+    check_state(state, n, n_dims)?;
+    expect(OP, "forces", forces, &[DType::F32], &[n, n_dims])?;
     expect(OP, "rates", &state.rates, &[DType::F32], &[3])?;
-    expect(OP, "work", &state.work, &[DType::F64], &[work(n)])?;
     expect(OP, "total", total, &[DType::F64], &[1])?;
+    if own.start > own.end || own.end > n {
+        candle::bail!("{OP}: own must be a range of {n} points, got {own:?}")
+    }
+    if n == 0 {
+        return Ok(());
+    }
+    let io = operands(OP).write("velocity", &state.velocity).write("gains", &state.gains);
+    let io = io.write("room", &state.room).write("work", &state.work).read("layout", &state.layout);
+    let io = io.read("rates", &state.rates).read("offsets", &affinities.offsets);
+    let io = io.read("columns", &affinities.columns).read("values", &affinities.values);
+    io.read("forces", forces).read("total", total).run(&Move { n, n_dims, step: *step, own })
+}
+
+/// The second part: `state.layout` becomes `moved`, where all points came to, f32 `[n, n_dims]`,
+/// less its mean, by the [`sums`](LayoutState::sums) over all points; and the figures.
+///
+/// # Errors
+/// As [`layout_step_`].
+pub fn layout_centre_(state: &LayoutState, moved: &Tensor, step: &LayoutStep) -> Result<()> {
+    let (n, n_dims) = matrix(OP, "layout", "[n, n_dims]", &state.layout, &[DType::F32])?;
+    check_state(state, n, n_dims)?;
+    expect(OP, "moved", moved, &[DType::F32], &[n, n_dims])?;
+    expect(OP, "figures", &state.figures, &[DType::F64], &[FIGURES])?;
     if n == 0 {
         return Ok(());
     }
     let io = operands(OP).write("layout", &state.layout).write("velocity", &state.velocity);
-    let io = io.write("gains", &state.gains).write("room", &state.room).write("figures", &state.figures);
-    let io = io.write("work", &state.work);
-    let io = io.read("rates", &state.rates).read("offsets", &affinities.offsets);
-    let io = io.read("columns", &affinities.columns).read("values", &affinities.values);
-    io.read("forces", forces).read("total", total).run(&Step { n, n_dims, step: *step })
+    let io = io.write("gains", &state.gains).write("figures", &state.figures).write("work", &state.work);
+    io.read("moved", moved).run(&Centre { n, n_dims, step: *step })
+}
+
+/// Refuses a state that is not one of so many points.
+fn check_state(state: &LayoutState, n: usize, n_dims: usize) -> Result<()> {
+    for (name, tensor) in [("velocity", &state.velocity), ("gains", &state.gains), ("room", &state.room)] {
+        expect(OP, name, tensor, &[DType::F32], &[n, n_dims])?;
+    }
+    expect_points(OP, "layout", &state.layout)?;
+    expect(OP, "work", &state.work, &[DType::F64], &[work(n)])
 }
 
 /// The same by plain loops in f64, on the state's device. `room` stays.
@@ -235,9 +290,18 @@ pub fn layout_step_reference(
     })
 }
 
-/// A checked call.
+/// A checked call of [`layout_move_`].
+#[derive(Debug, Clone)]
+pub(super) struct Move {
+    pub n: usize,
+    pub n_dims: usize,
+    pub step: LayoutStep,
+    pub own: Range<usize>,
+}
+
+/// A checked call of [`layout_centre_`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct Centre {
     pub n: usize,
     pub n_dims: usize,
     pub step: LayoutStep,
@@ -257,10 +321,10 @@ struct Rows<'a> {
     scale: f32,
 }
 
-impl Kernel for Step {
+impl Kernel for Move {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([layout, velocity, gains, room, figures, _], read) = io.parts()?;
-        let [rates, offsets, columns, values, forces, total] = read;
+        let ([velocity, gains, room, work], read) = io.parts()?;
+        let [layout, rates, offsets, columns, values, forces, total] = read;
         let rates = rates.elements::<f32>()?;
         let rows = Rows {
             rates: [rates[0], rates[1], rates[2]],
@@ -270,10 +334,10 @@ impl Kernel for Step {
             scale: inverse(total.elements::<f64>()?[0]),
         };
         let out = [velocity.elements()?, gains.elements()?, room.elements()?];
-        let (layout, figures) = (layout.elements()?, figures.elements()?);
+        let (layout, forces, work) = (layout.elements()?, forces.elements()?, work.elements()?);
         match self.n_dims {
-            2 => self.descend::<2>(layout, out, figures, forces.elements()?, &rows),
-            _ => self.descend::<3>(layout, out, figures, forces.elements()?, &rows),
+            2 => self.descend::<2>(layout, out, work, forces, &rows),
+            _ => self.descend::<3>(layout, out, work, forces, &rows),
         }
         Ok(())
     }
@@ -284,19 +348,36 @@ impl Kernel for Step {
     }
 }
 
-impl Step {
+impl Kernel for Centre {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([layout, velocity, gains, figures, work], [moved]) = io.parts()?;
+        let out = [layout.elements()?, velocity.elements()?, gains.elements()?];
+        let (figures, work, moved) = (figures.elements()?, work.elements()?, moved.elements()?);
+        match self.n_dims {
+            2 => self.centre::<2>(out, figures, work, moved),
+            _ => self.centre::<3>(out, figures, work, moved),
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        self.launch(gpu, io)
+    }
+}
+
+impl Move {
     fn descend<const D: usize>(
         &self,
-        layout: &mut [f32],
+        layout: &[f32],
         [velocity, gains, room]: [&mut [f32]; 3],
-        figures: &mut [f64],
+        work: &mut [f64],
         forces: &[f32],
         rows: &Rows<'_>,
     ) {
-        let ((layout, _), (forces, _)) = (layout.as_chunks_mut::<D>(), forces.as_chunks::<D>());
-        let ((velocity, _), (gains, _)) = (velocity.as_chunks_mut::<D>(), gains.as_chunks_mut::<D>());
-        let (room, _) = room.as_chunks_mut::<D>();
-        let points: &[[f32; D]] = layout;
+        let ((points, _), (forces, _)) = (layout.as_chunks::<D>(), forces.as_chunks::<D>());
+        let [velocity, gains, room] =
+            [velocity, gains, room].map(|all| &mut all.as_chunks_mut::<D>().0[self.own.clone()]);
         let parts = velocity.par_chunks_mut(ROWS).zip(gains.par_chunks_mut(ROWS));
         let parts: Vec<(f64, [f64; D])> = parts
             .zip(room.par_chunks_mut(ROWS))
@@ -304,7 +385,7 @@ impl Step {
             .map(|(c, ((velocity, gains), room))| {
                 let (mut squares, mut sums) = (0., [0f64; D]);
                 for (i, ((velocity, gains), room)) in velocity.iter_mut().zip(gains).zip(room).enumerate() {
-                    let i = c * ROWS + i;
+                    let i = self.own.start + c * ROWS + i;
                     let gradient = self.gradient(i, points, &forces[i], rows);
                     squares += gradient.iter().map(|g| f64::from(g * g)).sum::<f64>();
                     self.move_by(velocity, gains, &gradient, rows.rates);
@@ -316,29 +397,12 @@ impl Step {
                 (squares, sums)
             })
             .collect();
-        let mut mean = [0f64; D];
-        figures.fill(0.);
+        let mut all = [0f64; 4];
         for (squares, sums) in &parts {
-            figures[0] += squares;
-            mean.iter_mut().zip(sums).for_each(|(mean, sum)| *mean += sum);
+            all[0] += squares;
+            all[1..].iter_mut().zip(sums).for_each(|(all, sum)| *all += sum);
         }
-        let mean = mean.map(|sum| (sum / self.n as f64) as f32);
-        for k in 0..D {
-            (figures[1 + k], figures[4 + k]) = (f64::INFINITY, f64::NEG_INFINITY);
-        }
-        let most = self.step.largest_coordinate;
-        let moving = velocity.iter_mut().zip(gains);
-        for ((point, room), (velocity, gains)) in layout.iter_mut().zip(room).zip(moving) {
-            for k in 0..D {
-                point[k] = room[k] - mean[k];
-                if point[k].abs() > most {
-                    point[k] = most.copysign(point[k]);
-                    (velocity[k], gains[k]) = (0., 1.);
-                }
-                figures[1 + k] = figures[1 + k].min(point[k].into());
-                figures[4 + k] = figures[4 + k].max(point[k].into());
-            }
-        }
+        work.iter_mut().step_by(BLOCKS).zip(all).for_each(|(work, all)| *work = all);
     }
 
     fn gradient<const D: usize>(
@@ -370,6 +434,38 @@ impl Step {
         let length = velocity.iter().map(|v| v * v).sum::<f32>().sqrt();
         if length > step.largest_step {
             velocity.iter_mut().for_each(|v| *v *= step.largest_step / length);
+        }
+    }
+}
+
+impl Centre {
+    fn centre<const D: usize>(
+        &self,
+        [layout, velocity, gains]: [&mut [f32]; 3],
+        figures: &mut [f64],
+        work: &[f64],
+        moved: &[f32],
+    ) {
+        let [layout, velocity, gains] = [layout, velocity, gains].map(|all| all.as_chunks_mut::<D>().0);
+        let mean: [f32; D] = std::array::from_fn(|k| (work[(k + 1) * BLOCKS] / self.n as f64) as f32);
+        figures.fill(0.);
+        figures[0] = work[0];
+        for k in 0..D {
+            (figures[1 + k], figures[4 + k]) = (f64::INFINITY, f64::NEG_INFINITY);
+        }
+        let most = self.step.largest_coordinate;
+        let moving = velocity.iter_mut().zip(gains);
+        let points = layout.iter_mut().zip(moved.as_chunks::<D>().0);
+        for ((point, moved), (velocity, gains)) in points.zip(moving) {
+            for k in 0..D {
+                point[k] = moved[k] - mean[k];
+                if point[k].abs() > most {
+                    point[k] = most.copysign(point[k]);
+                    (velocity[k], gains[k]) = (0., 1.);
+                }
+                figures[1 + k] = figures[1 + k].min(point[k].into());
+                figures[4 + k] = figures[4 + k].max(point[k].into());
+            }
         }
     }
 }

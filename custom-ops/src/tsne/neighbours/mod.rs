@@ -33,16 +33,19 @@ mod centred;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod divided;
 mod pairs;
 mod reference;
 
 use crate::arrays::elementwise::contiguous;
 use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
+use crate::group::Group;
 pub use about_mean::{RowsAboutMean, rows_about_mean};
-pub use approximate::{ApproximateNeighbours, Recall, knn_approximate};
+pub use approximate::{ApproximateNeighbours, Recall, knn_approximate, knn_approximate_in_group};
 use candle::{CpuStorage, DType, Device, Result, Tensor};
 use centred::centred;
+use divided::find_in_group;
 pub use pairs::row_distances;
 pub use reference::{knn_of_reference, knn_reference};
 use serde::{Deserialize, Serialize};
@@ -161,7 +164,32 @@ impl Neighbours {
 /// When `rows` is not such a matrix, has an entry that is not finite, `k` is 0 or not below `n`, or
 /// a step is being recorded.
 pub fn knn(rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
-    find(rows, rows, k, metric, LeftOut::Same, Entries::Unknown)
+    knn_in_group(&Group::single(), rows, k, metric)
+}
+
+/// The same with the other ranks of a group: each has all rows, searches for its part of them, and
+/// gets the neighbours of all, those that one rank finds, byte for byte.
+///
+/// ```
+/// use candle::{Device::Cpu, Result};
+/// use chandlery_ops::tsne::{Metric, knn, knn_in_group};
+/// use chandlery_ops::{Group, Philox};
+/// # fn main() -> Result<()> {
+/// let rows = chandlery_ops::core::uniform((10, 3), &Cpu, Philox::new(0, 0))?;
+/// let want = knn(&rows, 2, Metric::Euclidean)?.indices.to_vec2::<u32>()?;
+/// let of_ranks = Group::on_threads(Group::threads(3), |group| {
+///     knn_in_group(group, &rows, 2, Metric::Euclidean)?.indices.to_vec2::<u32>()
+/// });
+/// for found in of_ranks {
+///     assert_eq!(found?, want);
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// As [`knn`], and when a rank is gone.
+pub fn knn_in_group(group: &Group, rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
+    find_in_group(group, rows, rows, k, metric, LeftOut::Same, Entries::Unknown)
 }
 
 /// The `k` nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`.
@@ -201,14 +229,16 @@ impl LeftOut<'_> {
     }
 }
 
-fn find(
-    queries: &Tensor,
-    rows: &Tensor,
-    k: usize,
-    metric: Metric,
-    left_out: LeftOut<'_>,
-    entries: Entries,
-) -> Result<Neighbours> {
+/// The sizes of a search.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    n: usize,
+    n_queries: usize,
+    n_features: usize,
+}
+
+/// The sizes of operands that fit each other.
+fn checked(queries: &Tensor, rows: &Tensor, k: usize, left_out: LeftOut<'_>) -> Result<Sizes> {
     let (n, n_features) = matrix(OP, "rows", "[n, n_features]", rows, &[DType::F32])?;
     let (n_queries, features) = matrix(OP, "queries", "[n_queries, n_features]", queries, &[DType::F32])?;
     same_device(OP, "queries", queries, rows.device())?;
@@ -222,6 +252,18 @@ fn find(
     if u32::try_from(n).is_err() {
         candle::bail!("{OP}: there must be fewer than 2^32 rows, got {n}")
     }
+    Ok(Sizes { n, n_queries, n_features })
+}
+
+fn find(
+    queries: &Tensor,
+    rows: &Tensor,
+    k: usize,
+    metric: Metric,
+    left_out: LeftOut<'_>,
+    entries: Entries,
+) -> Result<Neighbours> {
+    let Sizes { n, n_queries, n_features } = checked(queries, rows, k, left_out)?;
     if metric.is_of_host() && !rows.device().is_cpu() {
         let same = left_out == LeftOut::Same;
         let host = rows.to_device(&Device::Cpu)?;

@@ -32,9 +32,12 @@ use candle::{CpuStorage, DType, Device, Result, Tensor};
 pub(super) use cpu::{LANES, interactions, place};
 pub use field::RepulsionField;
 pub use reference::repulsion_reference;
+use std::ops::Range;
 use std::sync::Mutex;
 
 const OP: &str = "repulsion";
+/// Points whose number parts of a layout are multiples of, see [`Repulsion::of_part`].
+pub const PART: usize = 128;
 
 /// How the sums over all pairs are found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,6 +86,8 @@ pub struct Repulsion {
     n_dims: usize,
     degrees_of_freedom: f32,
     device: Device,
+    /// The places whose forces a call writes.
+    own: Range<usize>,
     /// The least and the largest corner of the box that a grid covers, in place of the layout's own.
     frame: Option<[[f32; 2]; 2]>,
     /// Made by the first call on the CPU that needs it.
@@ -134,6 +139,7 @@ impl Repulsion {
             n_dims,
             degrees_of_freedom,
             device: device.clone(),
+            own: 0..n,
             frame: None,
             grid: Mutex::new(None),
             stages: Mutex::new(None),
@@ -143,6 +149,32 @@ impl Repulsion {
                 _ => None,
             },
         })
+    }
+
+    /// The same for a part of the points: of the forces on all, and of the total, it writes what
+    /// this part has, so that the sums over parts are those of all. Forces on others become 0 with
+    /// a tree, whose parts are of its own order ([`has_order`](Self::has_order)), and stay with
+    /// other methods, whose parts are of the points as they are.
+    ///
+    /// Cost: sums over pairs, interpolation and walks are those of the part; grid and tree are made
+    /// of all points.
+    ///
+    /// # Errors
+    /// When `own` does not begin and end at multiples of [`PART`], or at the end of the points.
+    pub fn of_part(self, own: Range<usize>) -> Result<Self> {
+        let is_end = |at: usize| at == self.n || (at < self.n && at.is_multiple_of(PART));
+        if own.start > own.end || !is_end(own.start) || !is_end(own.end) {
+            candle::bail!(
+                "{OP}: a part of {} points must begin and end at multiples of {PART}, got {own:?}",
+                self.n
+            )
+        }
+        Ok(Self { own, ..self })
+    }
+
+    /// Whether parts are of an order of its own, and not of the points as they are.
+    pub fn has_order(&self) -> bool {
+        matches!(self.method, RepulsionMethod::Tree { .. })
     }
 
     /// The method it was made for.

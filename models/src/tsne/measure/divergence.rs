@@ -5,7 +5,7 @@ use super::super::line::for_ops;
 use super::super::neighbours::{Found, search};
 use super::super::{Affinities, Neighbours};
 use super::estimate::{Estimate, spaced};
-use crate::Philox;
+use crate::{Group, Philox};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::elementwise::abs;
 use chandlery_ops::arrays::gather_rows;
@@ -40,7 +40,7 @@ impl Searched {
         let n = rows.dim(0)?;
         let config = config.lowered(n);
         config.check_neighbours(n)?;
-        let Found { neighbours, unit, .. } = search(&config, philox, &rows.contiguous()?)?;
+        let Found { neighbours, unit, .. } = search(&Group::single(), &config, philox, &rows.contiguous()?)?;
         let affinities = affinities_of(&config, &neighbours, unit)?;
         Ok(Self { affinities, nearest: (!config.is_approximate(n)).then_some(neighbours) })
     }

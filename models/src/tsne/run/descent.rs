@@ -6,7 +6,7 @@ use super::seconds::timed;
 use super::{Progress, TsneTrainer};
 use candle::Result;
 use chandlery_ops::core::{Replay, set_scalars_};
-use chandlery_ops::tsne::{Repulsion, layout_step_};
+use chandlery_ops::tsne::{Repulsion, layout_centre_, layout_move_};
 use std::sync::Arc;
 
 /// Iterations between two looks at the run.
@@ -62,6 +62,7 @@ impl TsneTrainer {
             return Ok(());
         }
         let is_first = !self.points.is_sorted();
+        self.ranks.gather(&self.state)?;
         self.points.sort(&self.affinities, &self.state)?;
         if is_first {
             // The step was recorded with the graph as it was given.
@@ -88,14 +89,21 @@ impl TsneTrainer {
             return Ok(());
         }
         let alpha = self.objective.degrees_of_freedom;
-        let repulsion = Arc::new(Repulsion::new(method, n, dims_of_ops(self.config.n_dims), alpha, &device)?);
+        let ranks = self.ranks.clone();
+        let repulsion = Repulsion::new(method, n, dims_of_ops(self.config.n_dims), alpha, &device)?;
+        let repulsion = Arc::new(repulsion.of_part(ranks.own.clone())?);
         self.repulsion = Some((method, repulsion.clone()));
         let (state, graph) = (self.state.clone(), self.points.graph.clone());
         let (forces, total) = (self.forces.clone(), self.total.clone());
         let step = self.config.of_objective(&self.objective).step();
         let replay = Replay::new(&device, move || {
             repulsion.repulsion_(&forces, &total, &state.layout)?;
-            layout_step_(&state, &graph, &forces, &total, &step)
+            ranks.group.all_reduce_(&total)?;
+            if repulsion.has_order() {
+                ranks.group.all_reduce_(&forces)?;
+            }
+            layout_move_(&state, &graph, &forces, &total, &step, ranks.own.clone())?;
+            layout_centre_(&state, &ranks.moved(&state)?, &step)
         });
         self.replay = Some(replay.unshared());
         Ok(())
@@ -104,14 +112,16 @@ impl TsneTrainer {
     /// Reads the figures; waits for the device.
     fn look(&mut self) -> Result<Progress> {
         let figures = self.state.figures()?;
-        if !(figures.gradient_norm.is_finite() && figures.span.is_finite()) {
+        let [gradient_norm, span] =
+            self.ranks.of_first([figures.gradient_norm, figures.span], &self.total)?;
+        if !(gradient_norm.is_finite() && span.is_finite()) {
             candle::bail!(
                 "TsneTrainer: the layout became infinite or NaN by iteration {}; lower the learning rate",
                 self.iteration
             )
         }
-        self.span = figures.span;
-        let kl = self.kl()?;
+        self.span = span;
+        let [kl] = self.ranks.of_first([self.kl()?], &self.total)?;
         // A change at the last check came after its divergence.
         let comparable = |last: &Progress| !self.config.differs_between(last.iteration, self.iteration);
         let fall = |last: Progress| (last.kl - kl) / self.iteration.abs_diff(last.iteration).max(1) as f64;
@@ -119,8 +129,8 @@ impl TsneTrainer {
             iteration: self.iteration,
             iterations: self.config.iterations_in_all(),
             kl,
-            gradient_norm: figures.gradient_norm,
-            span: figures.span,
+            gradient_norm,
+            span,
             fall: self.last.filter(comparable).map(fall),
         })
     }

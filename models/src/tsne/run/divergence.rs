@@ -7,10 +7,10 @@ use chandlery_ops::tsne::{Repulsion, RepulsionMethod, grid_sides, layout_diverge
 
 impl TsneTrainer {
     /// The divergence of the layout as it is, with the sums over all pairs of the run's method.
-    /// Waits for the device.
+    /// Waits for the device. To be called on all ranks of a group.
     ///
     /// # Errors
-    /// When memory is short.
+    /// When memory is short, or a rank is gone.
     pub fn kl(&self) -> Result<f64> {
         let Some((method, repulsion)) = &self.repulsion else {
             let alpha = self.objective.degrees_of_freedom;
@@ -23,7 +23,10 @@ impl TsneTrainer {
                 let finer = Repulsion::new(method, n, dims_of_ops(self.config.n_dims), alpha, device)?;
                 finer.repulsion_(&self.forces, &self.total, &self.state.layout)?;
             }
-            None => repulsion.repulsion_(&self.forces, &self.total, &self.state.layout)?,
+            None => {
+                repulsion.repulsion_(&self.forces, &self.total, &self.state.layout)?;
+                self.ranks.group.all_reduce_(&self.total)?;
+            }
         }
         let kl = layout_divergence(&self.points.graph, &self.state.layout, &self.total, alpha)?;
         Ok(at_least_0(kl.get(0)?.to_scalar()?))

@@ -21,10 +21,11 @@ mod sample;
 mod scores;
 mod units;
 
-use super::{Knn, LeftOut, Metric, Neighbours, OP as SEARCH, centred, knn};
+use super::{Knn, LeftOut, Metric, Neighbours, OP as SEARCH, centred, knn_in_group};
 use crate::core::check::matrix;
 use crate::core::op::not_recording;
 use crate::core::philox::Philox;
+use crate::group::Group;
 use candle::{DType, Device, Result, Tensor};
 pub(super) use partition::{Partition, Tile};
 pub use sample::Recall;
@@ -80,6 +81,24 @@ pub fn knn_approximate(
     recall: f64,
     philox: Philox,
 ) -> Result<ApproximateNeighbours> {
+    knn_approximate_in_group(&Group::single(), rows, k, metric, recall, philox)
+}
+
+/// The same with the other ranks of a group: each has all rows, and searches for those of its part
+/// of the cells; all get the neighbours of all. The cells, and how many of them a row looks at, are
+/// those of one rank, and so is what is found: on the CPU byte for byte, on a GPU but for rows that
+/// products of another size round to another place in a list.
+///
+/// # Errors
+/// As [`knn_approximate`], and when a rank is gone.
+pub fn knn_approximate_in_group(
+    group: &Group,
+    rows: &Tensor,
+    k: usize,
+    metric: Metric,
+    recall: f64,
+    philox: Philox,
+) -> Result<ApproximateNeighbours> {
     if !(recall > 0. && recall <= 1.) {
         candle::bail!("{OP}: recall must be above 0 and at most 1, got {recall}")
     }
@@ -87,24 +106,26 @@ pub fn knn_approximate(
     not_recording(OP, rows.device())?;
     let cell = if rows.device().is_cuda() { CELL_ON_GPU } else { CELL }.max(2 * k);
     if recall == 1. || n_features == 0 || n / cell < FEWEST {
-        return exact(rows, k, metric);
+        return exact(group, rows, k, metric);
     }
     if metric.is_of_host() && !rows.device().is_cpu() {
+        // On the host of each rank: ranks exchange what is on their GPUs.
         let found = knn_approximate(&rows.to_device(&Device::Cpu)?, k, metric, recall, philox)?;
         let neighbours = found.neighbours.to_device(rows.device())?;
         return Ok(ApproximateNeighbours { neighbours, ..found });
     }
     if metric == Metric::Correlation {
-        return knn_approximate(&centred(rows)?, k, Metric::Cosine, recall, philox);
+        return knn_approximate_in_group(group, &centred(rows)?, k, Metric::Cosine, recall, philox);
     }
-    let [chosen_by, held_out] = Sample::new(rows, philox.sample(n, 2 * SAMPLE), k, metric)?.halves();
+    let sample = Sample::new(group, rows, philox.sample(n, 2 * SAMPLE), k, metric)?;
+    let [chosen_by, held_out] = sample.halves();
     let points = match metric {
         Metric::Cosine => unit_rows(rows)?,
         Metric::Jaccard => rows.ne(0f64)?.to_dtype(DType::F32)?,
         _ => rows.clone(),
     };
     let least = (cell / 8).max(k + 1);
-    let partition = Partition::new(&points, cell, least, philox.skipped(1 << 24))?;
+    let partition = Partition::new(group, &points, cell, least, philox.skipped(1 << 24))?;
     let needs = chosen_by.needs(&points, &partition, metric)?;
     let mut n_cells = needs.cells_for(recall);
     loop {
@@ -112,11 +133,11 @@ pub fn knn_approximate(
         // Of cells that are not seen whole, all of them may be too few.
         let most = if rows.device().is_cuda() { MOST_CELLS_ON_GPU } else { usize::MAX };
         if looked_at > MOST_LOOKED_AT || n_cells > most.min(partition.n_cells()) {
-            return exact(rows, k, metric);
+            return exact(group, rows, k, metric);
         }
         let (left_out, entries) = (LeftOut::Same, super::Entries::Finite);
         let knn = Knn { n, n_features, k, metric, left_out, entries };
-        let neighbours = knn.visit(rows, &points, &partition, n_cells)?;
+        let neighbours = knn.visit(group, rows, &points, &partition, n_cells)?;
         let reached = held_out.recall(&neighbours)?;
         if reached.mean >= recall {
             return Ok(ApproximateNeighbours { neighbours, recall: reached, looked_at });
@@ -126,7 +147,7 @@ pub fn knn_approximate(
 }
 
 /// All rows looked at.
-fn exact(rows: &Tensor, k: usize, metric: Metric) -> Result<ApproximateNeighbours> {
+fn exact(group: &Group, rows: &Tensor, k: usize, metric: Metric) -> Result<ApproximateNeighbours> {
     let recall = Recall::exact(rows.dim(0)?);
-    Ok(ApproximateNeighbours { neighbours: knn(rows, k, metric)?, recall, looked_at: 1. })
+    Ok(ApproximateNeighbours { neighbours: knn_in_group(group, rows, k, metric)?, recall, looked_at: 1. })
 }

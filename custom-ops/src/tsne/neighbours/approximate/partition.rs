@@ -1,8 +1,9 @@
 //! Rows in cells around centres.
-use super::super::{Entries, LeftOut, Metric, find};
+use super::super::{Entries, LeftOut, Metric, find_in_group};
 use super::OP;
 use crate::arrays::{gather_rows, sort_by_key};
 use crate::core::philox::Philox;
+use crate::group::Group;
 use candle::{Result, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -40,9 +41,16 @@ pub(in super::super) struct Tile {
 }
 
 impl Partition {
-    /// Points, f32 `[n, n_features]`, in cells of about `cell` rows and at least `least`.
-    pub(super) fn new(points: &Tensor, cell: usize, least: usize, philox: Philox) -> Result<Self> {
-        let mut cells = Self::cells(points, cell, philox)?;
+    /// Points, f32 `[n, n_features]`, in cells of about `cell` rows and at least `least`: the same
+    /// on each rank of the group, all of which have all points.
+    pub(super) fn new(
+        group: &Group,
+        points: &Tensor,
+        cell: usize,
+        least: usize,
+        philox: Philox,
+    ) -> Result<Self> {
+        let mut cells = Self::cells(group, points, cell, philox)?;
         // A cell of few rows would not have enough neighbours for its own.
         let (few, mut enough): (Vec<_>, Vec<_>) = cells.drain(..).partition(|(rows, _)| rows.len() < least);
         if enough.is_empty() {
@@ -51,7 +59,7 @@ impl Partition {
         let centres = Tensor::cat(&enough.iter().map(|(_, centre)| centre).collect::<Vec<_>>(), 0)?;
         let moved: Vec<u32> = few.into_iter().flat_map(|(rows, _)| rows).collect();
         if !moved.is_empty() {
-            let to = nearest(&gather_rows(points, &moved)?, &centres)?.to_vec1::<u32>()?;
+            let to = nearest(group, &gather_rows(points, &moved)?, &centres)?.to_vec1::<u32>()?;
             moved.iter().zip(to).for_each(|(&row, cell)| enough[cell as usize].0.push(row));
             enough.par_iter_mut().for_each(|(rows, _)| rows.sort_unstable());
         }
@@ -68,9 +76,9 @@ impl Partition {
     }
 
     /// The rows of each cell, ascending, and its centre.
-    fn cells(points: &Tensor, cell: usize, philox: Philox) -> Result<Vec<(Vec<u32>, Tensor)>> {
+    fn cells(group: &Group, points: &Tensor, cell: usize, philox: Philox) -> Result<Vec<(Vec<u32>, Tensor)>> {
         let (mut cells, mut divisions) = (vec![], 0);
-        let whole = divided(points, cell, philox)?.into_iter().rev();
+        let whole = divided(group, points, cell, philox)?.into_iter().rev();
         let mut waiting: Vec<_> = whole.map(|(rows, centre)| (rows, centre, 1)).collect();
         while let Some((rows, centre, level)) = waiting.pop() {
             if rows.len() <= MOST * cell || level > LEVELS {
@@ -80,7 +88,7 @@ impl Partition {
             // What the sample did not see, as many rows in one place, is divided once more.
             divisions += 1;
             let philox = Philox { offset: philox.offset.wrapping_add(divisions << 32), ..philox };
-            let parts = divided(&gather_rows(points, &rows)?, cell, philox)?;
+            let parts = divided(group, &gather_rows(points, &rows)?, cell, philox)?;
             // Equal rows stay together whatever is tried.
             let level = if parts.len() > 1 { level + 1 } else { LEVELS + 1 };
             let of_all =
@@ -138,14 +146,14 @@ fn shares(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>
 
 /// Points around each of about `n / cell` centres, ascending, and the centre, `[1, n_features]`;
 /// those of no points are left out.
-fn divided(points: &Tensor, cell: usize, philox: Philox) -> Result<Vec<(Vec<u32>, Tensor)>> {
+fn divided(group: &Group, points: &Tensor, cell: usize, philox: Philox) -> Result<Vec<(Vec<u32>, Tensor)>> {
     let n = points.dim(0)?;
     let n_cells = (n / cell).max(1);
     // Of each stretch of rows the same share, for files that are sorted.
     let count = (n_cells * SAMPLE).min(n);
     let sample: Vec<u32> = (0..count).map(|i| (i as u64 * n as u64 / count as u64) as u32).collect();
-    let centres = centres(&gather_rows(points, &sample)?, n_cells, philox)?;
-    let own = nearest(points, &centres)?;
+    let centres = centres(group, &gather_rows(points, &sample)?, n_cells, philox)?;
+    let own = nearest(group, points, &centres)?;
     let sorted = sort_by_key(&own, n_cells)?;
     let (offsets, order) = (sorted.offsets.to_vec1::<u32>()?, sorted.order.to_vec1::<u32>()?);
     let cells = offsets.windows(2).enumerate().filter(|(_, at)| at[0] < at[1]);
@@ -155,19 +163,19 @@ fn divided(points: &Tensor, cell: usize, philox: Philox) -> Result<Vec<(Vec<u32>
 }
 
 /// The nearest centre of each point, u32 `[n]`.
-fn nearest(points: &Tensor, centres: &Tensor) -> Result<Tensor> {
-    let found = find(points, centres, 1, Metric::Euclidean, LeftOut::None, Entries::Finite)?;
+fn nearest(group: &Group, points: &Tensor, centres: &Tensor) -> Result<Tensor> {
+    let found = find_in_group(group, points, centres, 1, Metric::Euclidean, LeftOut::None, Entries::Finite)?;
     found.indices.flatten_all()
 }
 
 /// Centres of cells of the sampled points, `[n_cells, n_features]`; one without points stays where
 /// it is.
-fn centres(sample: &Tensor, n_cells: usize, philox: Philox) -> Result<Tensor> {
+fn centres(group: &Group, sample: &Tensor, n_cells: usize, philox: Philox) -> Result<Tensor> {
     let (m, d) = sample.dims2()?;
     let mut centres = gather_rows(sample, &philox.sample(m, n_cells))?;
     let values = sample.flatten_all()?.to_vec1::<f32>()?;
     for _ in 0..ROUNDS {
-        let own = nearest(sample, &centres)?.to_vec1::<u32>()?;
+        let own = nearest(group, sample, &centres)?.to_vec1::<u32>()?;
         let (mut sums, mut counts) = (vec![0f64; n_cells * d], vec![0u32; n_cells]);
         for (row, &cell) in values.chunks(d.max(1)).zip(&own) {
             counts[cell as usize] += 1;
@@ -202,7 +210,7 @@ mod tests {
 
     #[test]
     fn each_row_is_a_query_once_and_cells_of_equal_rows_are_taken_in_parts() -> Result<()> {
-        let partition = Partition::new(&with_equal_rows()?, 512, 128, Philox::new(5, 2))?;
+        let partition = Partition::new(&Group::single(), &with_equal_rows()?, 512, 128, Philox::new(5, 2))?;
         let sizes: Vec<usize> = (0..partition.n_cells()).map(|cell| partition.cell(cell).len()).collect();
         assert!(sizes.iter().max() >= Some(&7000), "the equal rows are not in one cell: {sizes:?}");
         assert_eq!(sizes.iter().filter(|&&size| size > MOST * 512).count(), 1, "{sizes:?}");

@@ -1,8 +1,9 @@
 //! Rows that tell how many of the nearest are found.
-use super::super::{Entries, LeftOut, Metric, Neighbours, find};
+use super::super::{Entries, LeftOut, Metric, Neighbours, find_in_group};
 use super::partition::Partition;
 use super::scores::Scores;
 use crate::arrays::gather_rows;
+use crate::group::Group;
 use candle::{Result, Tensor};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -52,9 +53,15 @@ pub(super) struct Sample {
 
 impl Sample {
     /// The nearest of `rows` for these rows among them. Refuses entries that are not finite.
-    pub(super) fn new(rows: &Tensor, picks: Vec<u32>, k: usize, metric: Metric) -> Result<Self> {
-        let queries = gather_rows(rows, &picks)?;
-        let found = find(&queries, rows, k, metric, LeftOut::Rows(&picks), Entries::Unknown)?;
+    pub(super) fn new(
+        group: &Group,
+        rows: &Tensor,
+        picks: Vec<u32>,
+        k: usize,
+        metric: Metric,
+    ) -> Result<Self> {
+        let (queries, left_out) = (gather_rows(rows, &picks)?, LeftOut::Rows(&picks));
+        let found = find_in_group(group, &queries, rows, k, metric, left_out, Entries::Unknown)?;
         let nearest = found.indices.flatten_all()?.to_vec1::<u32>()?;
         Ok(Self { rows: picks, k, nearest, distances: found.distances.flatten_all()?.to_vec1()? })
     }

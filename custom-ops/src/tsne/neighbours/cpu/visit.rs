@@ -12,12 +12,14 @@ use super::super::approximate::{Partition, Scores};
 use super::scan::Query;
 use super::vectors::{distance_in_f64, dot, dot_in_f64, square};
 use super::{Knn, Metric, Pair};
-use crate::core::op::{Io, Kernel, new_tensor, operands};
+use crate::core::op::{Io, Kernel, operands};
+use crate::group::Group;
 use crate::layers::gemm::Order;
 use crate::layers::gemm::cpu::{Operands, product_alone};
 use crate::tsne::neighbours::approximate::Tile;
+use crate::tsne::neighbours::divided::{joined_, lists};
 use crate::tsne::neighbours::{Neighbours, OP};
-use candle::{CpuStorage, DType, Result, Tensor};
+use candle::{CpuStorage, Result, Tensor};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -34,9 +36,10 @@ const TILES: usize = 8;
 
 impl Knn<'_> {
     /// The neighbours of each of `rows` in the `n_cells` cells nearest to it; `points` are the rows
-    /// that have cells.
+    /// that have cells. Each rank of a group searches for its part of them.
     pub(in super::super) fn visit(
         &self,
+        group: &Group,
         rows: &Tensor,
         points: &Tensor,
         partition: &Partition,
@@ -44,19 +47,20 @@ impl Knn<'_> {
     ) -> Result<Neighbours> {
         #[cfg(feature = "cuda")]
         if rows.device().is_cuda() {
-            return self.visit_on_gpu(rows, points, partition, n_cells);
+            return self.visit_on_gpu(group, rows, points, partition, n_cells);
         }
-        let new = |dtype| new_tensor(OP, (self.n, self.k), dtype, rows.device());
-        let found = Neighbours { indices: new(DType::U32)?, distances: new(DType::F32)? };
+        let found = lists(self.n, self.k, rows)?;
         let io = operands(OP).write("indices", &found.indices).write("distances", &found.distances);
         let io = io.read("rows", rows).read("points", points).read("centres", &partition.centres);
-        io.run(&Visit { knn: self, partition, n_cells: n_cells.min(partition.n_cells()) })?;
+        io.run(&Visit { knn: self, group, partition, n_cells: n_cells.min(partition.n_cells()) })?;
+        joined_(group, &found)?;
         Ok(found)
     }
 }
 
 struct Visit<'a> {
     knn: &'a Knn<'a>,
+    group: &'a Group,
     partition: &'a Partition,
     n_cells: usize,
 }
@@ -67,7 +71,10 @@ impl Kernel for Visit<'_> {
         let (indices, distances) = (indices.elements::<u32>()?, distances.elements::<f32>()?);
         let search = Search::new(self, rows.elements()?, points.elements()?, centres.elements()?);
         let (k, order) = (self.knn.k, &self.partition.order);
-        let tiles = self.partition.tiles(QUERIES);
+        let mut tiles = self.partition.tiles(QUERIES);
+        let own = self.group.part(tiles.len());
+        tiles.truncate(own.end);
+        tiles.drain(..own.start);
         // The tiles that are searched before results are written; which ones changes nothing.
         for tiles in tiles.chunks(TILES * rayon::current_num_threads()) {
             let found: Vec<(Vec<u32>, Vec<f32>)> = tiles
@@ -165,7 +172,7 @@ impl List {
 
 impl<'a> Search<'a> {
     fn new(visit: &Visit<'a>, rows: &'a [f32], points: &'a [f32], centres: &[f32]) -> Self {
-        let Visit { knn, partition, n_cells } = *visit;
+        let Visit { knn, partition, n_cells, .. } = *visit;
         let (d, is_cosine) = (knn.n_features, knn.metric == Metric::Cosine);
         let by_product = !knn.metric.has_no_product();
         let scores = Scores::new(centres, d, partition.n_cells(), points);

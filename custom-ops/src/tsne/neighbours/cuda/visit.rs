@@ -7,13 +7,15 @@
 use super::distances::distances_;
 use super::normalise::{Form, Normal, Scale};
 use super::steps::{Candidates, Lists, Rank, Search, Select};
-use super::{Keys, Knn, OP, Pair};
+use super::{Found, Keys, Knn, OP, Pair};
 use crate::arrays::elementwise::contiguous;
 use crate::arrays::{gather_rows_by, sort_by_key};
 use crate::core::cuda::Gpu;
 use crate::core::op::{Io, Kernel, new_tensor, operands};
+use crate::group::Group;
 use crate::layers::gemm::{Factors, Precision, gemm_};
 use crate::tsne::neighbours::approximate::Partition;
+use crate::tsne::neighbours::divided::{joined_, lists};
 use crate::tsne::neighbours::{Metric, Neighbours, knn_of};
 use candle::{CudaStorage, DType, Result, Tensor};
 
@@ -64,20 +66,28 @@ struct Points {
 }
 
 impl Knn<'_> {
-    /// The neighbours of each of `rows` in the `n_cells` cells nearest to it.
+    /// The neighbours of each of `rows` in the `n_cells` cells nearest to it. Each rank of a group
+    /// searches for a stretch of the rows by cell.
     pub(in crate::tsne::neighbours) fn visit_on_gpu(
         &self,
+        group: &Group,
         rows: &Tensor,
         points: &Tensor,
         partition: &Partition,
         n_cells: usize,
     ) -> Result<Neighbours> {
-        let found = self.room(Pair { queries: rows, rows, left_out: None })?;
+        let room = self.room(Pair { queries: rows, rows, left_out: None })?;
+        // The lists of other ranks are zeros.
+        let found = match group.is_single() {
+            true => room,
+            false => Found { neighbours: lists(self.n, self.k, rows)?, ..room },
+        };
         let visit = Visit::new(self, rows, points, partition, n_cells.min(partition.n_cells()))?;
         let by_cell = visit.about(&visit.order, Some(&visit.cells), 0)?;
         let height = (PAIRS / (visit.n_cells + 1)).min(visit.lists.held_in(LIST_BYTES)).clamp(1, self.n);
-        for first in (0..self.n).step_by(height) {
-            let count = height.min(self.n - first);
+        let own = group.part(self.n);
+        for first in own.clone().step_by(height) {
+            let count = height.min(own.end - first);
             let candidates = visit.candidates(&by_cell, first, count)?;
             let order = visit.order.narrow(0, first, count)?;
             let squares = Tensor::zeros(count, DType::F32, rows.device())?;
@@ -91,6 +101,7 @@ impl Knn<'_> {
             let io = io.maybe("largest", None).read("picks", &order).read("numbers", &visit.order);
             io.run(&Rank { search: Search::new(self, visit.keys, 0, 0), lists: visit.lists, count })?;
         }
+        joined_(group, &found.neighbours)?;
         Ok(found.neighbours)
     }
 }

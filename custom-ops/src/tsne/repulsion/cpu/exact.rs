@@ -4,16 +4,24 @@ use super::pairs::{Group, LANES, Sums, masses_for};
 use crate::core::fused::fused;
 use multiversion::multiversion;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Points whose pushes are added in f32.
 const BLOCK: usize = 256;
 
-/// Writes the forces and returns the total.
-pub(super) fn repulsion<const D: usize>(forces: &mut [[f32; D]], points: &[[f32; D]], alpha: f32) -> f64 {
-    let groups = forces.par_chunks_mut(LANES).zip(points.par_chunks(LANES));
+/// Writes the forces on the points `own`, which begin with a group, and returns their total.
+pub(super) fn repulsion<const D: usize>(
+    forces: &mut [[f32; D]],
+    points: &[[f32; D]],
+    alpha: f32,
+    own: Range<usize>,
+) -> f64 {
+    let start = own.start;
+    let groups = forces[own.clone()].par_chunks_mut(LANES).zip(points[own].par_chunks(LANES));
     let groups = groups.enumerate();
-    let totals: Vec<f64> =
-        groups.map(|(g, (forces, group))| one_group(forces, group, points, g * LANES, alpha)).collect();
+    let totals: Vec<f64> = groups
+        .map(|(g, (forces, group))| one_group(forces, group, points, start + g * LANES, alpha))
+        .collect();
     totals.iter().sum()
 }
 

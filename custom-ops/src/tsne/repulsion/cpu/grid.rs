@@ -17,6 +17,7 @@ use crate::core::fused::{fma, fused};
 use convolution::Convolution;
 use multiversion::multiversion;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Rows of nodes of one task.
 const BAND: usize = 16;
@@ -69,13 +70,14 @@ impl Grid {
         (self.grid.as_flattened(), self.place)
     }
 
-    /// Writes the forces on points within the bounds and returns the total; `ended` hears of the
-    /// end of each stage. The points are in the plane.
+    /// Writes the forces on the points `own` of those within the bounds and returns their total;
+    /// `ended` hears of the end of each stage. The points are in the plane.
     pub(super) fn repulsion<const D: usize>(
         &mut self,
         forces: &mut [[f32; D]],
         points: &[[f32; D]],
         bounds: &Bounds<D>,
+        own: Range<usize>,
         ended: impl Fn(&'static str),
     ) -> f64 {
         let h = side_of(bounds.span()) / (self.nodes - 4) as f64;
@@ -89,12 +91,24 @@ impl Grid {
         let filled = self.filled_rows();
         self.convolution.run(&mut self.grid, h, &filled);
         ended("FFT");
-        let (pushes, total) = self.collect();
         let h = h as f32;
-        forces.par_iter_mut().zip(&self.places).with_min_len(CHUNK).for_each(|(force, &place)| {
-            let push = pushes[place as usize];
-            *force = std::array::from_fn(|k| h * push[k]);
-        });
+        let by = |push: [f32; 2]| std::array::from_fn(|k| h * push[k]);
+        let total = match own.len() == points.len() {
+            true => {
+                let (pushes, total) = self.collect(&self.sorted);
+                let each = forces.par_iter_mut().zip(&self.places).with_min_len(CHUNK);
+                each.for_each(|(force, &place)| *force = by(pushes[place as usize]));
+                total
+            }
+            // Those of a part lie anywhere in the order of rows.
+            false => {
+                let places = self.places[own.clone()].iter();
+                let points: Vec<_> = places.map(|&place| self.sorted[place as usize]).collect();
+                let (pushes, total) = self.collect(&points);
+                forces[own].iter_mut().zip(pushes).for_each(|(force, push)| *force = by(push));
+                total
+            }
+        };
         ended("interpolation");
         total
     }
@@ -139,10 +153,10 @@ impl Grid {
         });
     }
 
-    /// The force on each sorted point, in nodes, and the sum of `φ_K1`.
-    fn collect(&self) -> (Vec<[f32; 2]>, f64) {
-        let mut pushes = vec![[0.; 2]; self.sorted.len()];
-        let parts = pushes.par_chunks_mut(CHUNK).zip(self.sorted.par_chunks(CHUNK));
+    /// The force on each of these points, in nodes, and the sum of `φ_K1`.
+    fn collect(&self, points: &[[f32; 2]]) -> (Vec<[f32; 2]>, f64) {
+        let mut pushes = vec![[0.; 2]; points.len()];
+        let parts = pushes.par_chunks_mut(CHUNK).zip(points.par_chunks(CHUNK));
         let totals: Vec<f64> =
             parts.map(|(pushes, points)| collect(pushes, points, &self.grid, self.nodes)).collect();
         (pushes, totals.iter().sum())

@@ -33,18 +33,18 @@ impl Repulsion {
         let ended = |stage| self.ended(stage);
         match self.method {
             RepulsionMethod::Exact => {
-                let total = exact::repulsion(forces, points, alpha);
+                let total = exact::repulsion(forces, points, alpha, self.own.clone());
                 ended("pairs");
                 total
             }
             RepulsionMethod::Tree { theta } => {
-                tree::repulsion(forces, points, &bounds, [theta, alpha], ended)
+                tree::repulsion(forces, points, &bounds, [theta, alpha], self.own.clone(), ended)
             }
             RepulsionMethod::Grid { nodes } => {
                 // A panic elsewhere leaves nothing that the next call would not overwrite.
                 let mut grid = self.grid.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 let grid = grid.get_or_insert_with(|| Grid::new(nodes, alpha));
-                grid.repulsion(forces, points, &bounds, ended)
+                grid.repulsion(forces, points, &bounds, self.own.clone(), ended)
             }
         }
     }

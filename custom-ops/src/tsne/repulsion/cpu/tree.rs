@@ -18,32 +18,35 @@ const LEAF: usize = 8;
 /// Points below which a cell's children are built on one thread.
 const GRAIN: usize = 4096;
 
-/// Writes the forces and returns the total; `ended` hears of the end of each stage.
+/// Writes the forces on the points at the places `own`, which begin with a group, and 0 on others,
+/// and returns the total of those; `ended` hears of the end of each stage.
 pub(super) fn repulsion<const D: usize>(
     forces: &mut [[f32; D]],
     points: &[[f32; D]],
     bounds: &Bounds<D>,
     [theta, alpha]: [f32; 2],
+    own: Range<usize>,
     ended: impl Fn(&'static str),
 ) -> f64 {
     let tree = Tree::new(points, bounds, &ended);
     ended("tree and summary");
     let walk = Walk { tree: &tree, theta_square: theta * theta, alpha };
-    let mut sorted = vec![[0f32; D]; points.len()];
+    let mut sorted = vec![[0f32; D]; own.len()];
+    let first = own.start / LANES;
     let totals: Vec<f64> = sorted
         .par_chunks_mut(LANES)
         .enumerate()
         .with_min_len(4)
-        .map(
-            |(g, forces)| {
-                if alpha == 1. { go::<D, true>(&walk, g, forces) } else { go::<D, false>(&walk, g, forces) }
-            },
-        )
+        .map(|(g, forces)| {
+            let g = first + g;
+            if alpha == 1. { go::<D, true>(&walk, g, forces) } else { go::<D, false>(&walk, g, forces) }
+        })
         .collect();
     let mut places = vec![0u32; points.len()];
     tree.order.iter().zip(0..).for_each(|(&i, place)| places[i as usize] = place);
     forces.par_iter_mut().zip(&places).with_min_len(super::CHUNK).for_each(|(force, &place)| {
-        *force = sorted[place as usize];
+        let at = (place as usize).wrapping_sub(own.start);
+        *force = sorted.get(at).copied().unwrap_or([0.; D]);
     });
     ended("traversal");
     totals.iter().sum()

@@ -222,12 +222,17 @@ impl Repulsion {
         unsafe { of_rows.of(launch.read(&turns), nodes, 2).go() }?;
         self.ended_on_gpu("FFT")?;
         let (potentials, place) = (potentials.slice(..), place.slice(..));
-        let launch =
-            start("grid_gather")?.write(&mut forces).write(&mut blocks).read(&potentials).read(&place);
-        // SAFETY: (float*, double*, const float4*, const float*, const float*, size_t, unsigned):
-        // forces and layout [n, 2], a part for each block; a thread for each point.
-        unsafe { launch.read(&layout).num(n).count(nodes).blocks(n.div_ceil(POINTS), THREADS).go() }?;
-        add_totals(gpu, total, &blocks.slice(..), n.div_ceil(POINTS))?;
+        let (own, blocks_of_own) = (&self.own, self.own.len().div_ceil(POINTS));
+        if blocks_of_own > 0 {
+            let launch =
+                start("grid_gather")?.write(&mut forces).write(&mut blocks).read(&potentials).read(&place);
+            let launch = launch.read(&layout).num(own.start).num(own.end).count(nodes);
+            // SAFETY: (float*, double*, const float4*, const float*, const float*, 2 × size_t,
+            // unsigned): forces and layout [n, 2], own points of these, a part for each block; a
+            // thread for each own point.
+            unsafe { launch.blocks(blocks_of_own, THREADS).go() }?;
+        }
+        add_totals(gpu, total, &blocks.slice(..), blocks_of_own)?;
         self.ended_on_gpu("interpolation")
     }
 }

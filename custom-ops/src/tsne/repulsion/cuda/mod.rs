@@ -103,25 +103,29 @@ impl Repulsion {
             Of::Exact { splits, .. } => {
                 let ([forces, total, blocks, parts], [layout]) = io.parts()?;
                 let layout = layout.elements::<f32>()?;
+                let m = self.own.len();
                 let pairs = Pairs {
-                    m: self.n,
+                    m,
                     n: self.n,
                     n_dims: self.n_dims,
                     splits: *splits,
                     alpha: self.degrees_of_freedom,
+                    source: Some(self.own.start),
                 };
-                let mut blocks = blocks.elements::<f64>()?;
-                pairs.launch(
-                    gpu,
-                    forces,
-                    None,
-                    Some(&mut blocks),
-                    &mut parts.elements()?,
-                    &layout,
-                    &layout,
-                    true,
-                )?;
-                add_totals(gpu, total, &blocks.slice(..), self.n.div_ceil(POINTS))?;
+                let of_own = self.own.start * self.n_dims..self.own.end * self.n_dims;
+                let (mut blocks, mut forces) = (blocks.elements::<f64>()?, forces.elements::<f32>()?);
+                if m > 0 {
+                    pairs.launch(
+                        gpu,
+                        &mut forces.slice_mut(of_own.clone()),
+                        None,
+                        Some(&mut blocks),
+                        &mut parts.elements()?,
+                        &layout.slice(of_own),
+                        &layout,
+                    )?;
+                }
+                add_totals(gpu, total, &blocks.slice(..), m.div_ceil(POINTS))?;
                 self.ended_on_gpu("pairs")
             }
             Of::Grid(grid) => self.launch_grid(gpu, grid.nodes, io),
@@ -137,6 +141,9 @@ struct Pairs {
     n_dims: usize,
     splits: usize,
     alpha: f32,
+    /// Which of the sources the first query is, a multiple of [`QUERIES`]; none where queries are
+    /// no sources.
+    source: Option<usize>,
 }
 
 impl Pairs {
@@ -144,26 +151,25 @@ impl Pairs {
     fn launch(
         &self,
         gpu: &Gpu,
-        forces: Out<'_, CudaStorage>,
+        forces: &mut CudaViewMut<'_, f32>,
         mut totals: Option<CudaViewMut<'_, f32>>,
         mut blocks: Option<&mut CudaViewMut<'_, f64>>,
         parts: &mut CudaViewMut<'_, f32>,
         queries: &CudaView<'_, f32>,
         layout: &CudaView<'_, f32>,
-        are_sources: bool,
     ) -> Result<()> {
-        let &Self { m, n, n_dims, splits, alpha } = self;
+        let &Self { m, n, n_dims, splits, alpha, source } = self;
         let stretch = n.div_ceil(splits).next_multiple_of(QUERIES);
-        let mut forces = forces.elements::<f32>()?;
         let start = |name: &str| gpu.launch(OP, "repulsion", &format!("{name}_{n_dims}"));
         let launch = start("pairs")?.write(parts).read(queries).read(layout).num(m).num(n).num(stretch);
         let blocks_of_queries = m.div_ceil(QUERIES);
-        let launch = launch.num(alpha).count(usize::from(are_sources));
-        // SAFETY: (float*, 2 × const float*, 3 × size_t, float, unsigned): parts [splits, m, n_dims + 1], queries [m, n_dims], layout [n, n_dims]; a block for 128
-        // queries and each stretch, the last of which may be empty.
+        let launch = launch.num(source.unwrap_or(0)).num(alpha).count(usize::from(source.is_some()));
+        // SAFETY: (float*, 2 × const float*, 4 × size_t, float, unsigned): parts [splits, m, n_dims
+        // + 1], queries [m, n_dims], layout [n, n_dims]; a block for 128 queries and each stretch,
+        // the last of which may be empty.
         unsafe { launch.grid([blocks_of_queries, splits, 1], (QUERIES as u32, 1, 1)).go() }?;
         let parts = parts.slice(..);
-        let launch = start("gather")?.write(&mut forces).maybe_write(&mut totals);
+        let launch = start("gather")?.write(forces).maybe_write(&mut totals);
         let launch = match &mut blocks {
             Some(blocks) => launch.write(blocks),
             None => launch.num(0u64),
@@ -200,8 +206,9 @@ impl At {
         // SAFETY: bytes of an allocation that begins on 256 bytes, as many as these floats have.
         let parts = unsafe { bytes.transmute_mut::<f32>(splits * self.m * (self.n_dims + 1)) };
         let Some(mut parts) = parts else { candle::bail!("{OP}: scratch memory is short") };
-        let pairs =
-            Pairs { m: self.m, n: self.n, n_dims: self.n_dims, splits, alpha: self.degrees_of_freedom };
-        pairs.launch(gpu, forces, Some(totals.elements()?), None, &mut parts, &queries, &layout, false)
+        let (m, n, n_dims, alpha) = (self.m, self.n, self.n_dims, self.degrees_of_freedom);
+        let pairs = Pairs { m, n, n_dims, splits, alpha, source: None };
+        let mut forces = forces.elements()?;
+        pairs.launch(gpu, &mut forces, Some(totals.elements()?), None, &mut parts, &queries, &layout)
     }
 }

@@ -111,10 +111,11 @@ impl Repulsion {
         let (sorted, nodes) = (sorted.slice(..), nodes.slice(..));
         let launch =
             start(&format!("tree_interact_{d}"))?.write(&mut forces).write(&mut blocks).read(&sorted);
-        let launch = launch.read(&order).read(&nodes).num(n).num(levels).num(tree.theta);
-        // SAFETY: (float*, double*, const float4*, const unsigned*, const float4*, size_t, Levels,
-        // 2 × float): forces [n, d], a part for each block, the others as above; a block for each
-        // PLACES places.
+        let launch = launch.read(&order).read(&nodes).num(n).num(self.own.start).num(self.own.end);
+        let launch = launch.num(levels).num(tree.theta);
+        // SAFETY: (float*, double*, const float4*, const unsigned*, const float4*, 3 × size_t,
+        // Levels, 2 × float): forces [n, d], a part for each block, the others as above; a block
+        // for each PLACES places.
         unsafe { launch.num(self.degrees_of_freedom).blocks(n.div_ceil(PLACES), THREADS).go() }?;
         add_totals(gpu, total, &blocks.slice(..), n.div_ceil(PLACES))?;
         self.ended_on_gpu("traversal")
