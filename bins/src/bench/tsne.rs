@@ -10,7 +10,8 @@ use crate::tsne::descent::DescentArgs;
 use anyhow::{Context, Result, bail};
 use candle::{DType, Device, Tensor};
 use chandlery::evaluation::layout as quality;
-use chandlery::tsne::{Method, StageSeconds, Tsne, TsneConfig, TsneTrainer, measure};
+use chandlery::tsne::measure::{self, TrueDistances};
+use chandlery::tsne::{Method, StageSeconds, Tsne, TsneConfig, TsneTrainer};
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_datasets::{DataOptions, Dataset};
 use clap::Args;
@@ -302,7 +303,8 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         let metric = tsne.config.metric;
         row.kl = Some(measure::true_kl(&read, &layout, &tsne.config, tsne.philox)?);
         let (k, sample) = (quality::TRUST_NEIGHBOURS, quality::SAMPLE);
-        row.trustworthiness = Some(measure::trustworthiness(&read, &layout, k, sample, metric)?);
+        row.trustworthiness =
+            Some(measure::trustworthiness(TrueDistances::Rows(&read, metric), &layout, k, sample)?);
         row.knn_label_accuracy = labels
             .map(|labels| measure::knn_label_accuracy(&layout, &labels, quality::NEIGHBOURS))
             .transpose()?;

@@ -129,8 +129,8 @@ pub struct Settings {
     pub distances: Option<PathBuf>,
     /// Distances of all pairs of rows (not squared) that were computed elsewhere: a .npy file of
     /// floats, [n, n]. A line is how far the others are from its row. Rows then give labels and
-    /// pictures, and are what trustworthiness, kept neighbours and `transform` compare.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["neighbours_from", "approximate", "recall"])]
+    /// pictures alone: all measures are of these distances, and `transform` is refused.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["neighbours_from", "approximate", "recall", "metric", "prepare"])]
     pub distance_matrix: Option<PathBuf>,
     /// Iterations after the early ones, from the option `--iterations` of [`TrainArgs`].
     #[arg(skip = 500usize)]

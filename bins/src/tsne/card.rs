@@ -2,6 +2,7 @@
 use super::args::Settings;
 use super::changes::words_of_change;
 use super::choices::words_of_affinity;
+use super::given::Given;
 use super::rows::Rows;
 use crate::choices::name_of;
 use crate::session::{Card, Picture};
@@ -22,12 +23,20 @@ pub fn of<'a>(
 ) -> Result<Card<'a>> {
     let (n, n_dims) = embedding.layout().dims2()?;
     let n_inputs = rows.n_inputs();
+    let takes_rows = embedding.n_inputs()?.is_some();
     let compared = match embedding.rows() {
         Some(raw) => {
             let name = if raw.dtype() == candle::DType::U8 { "byte_rows" } else { "rows" };
-            format!("`{name}` `[n, {n_inputs}]`, the raw rows")
+            format!(" and `{name}` `[n, {n_inputs}]`, the raw rows that new ones are compared with")
         }
-        None => "`prepared_rows` `[n, n_features]`, the rows as they were prepared,".to_owned(),
+        None if takes_rows => {
+            " and `prepared_rows` `[n, n_features]`, the rows as they were prepared, that new ones are compared with".to_owned()
+        }
+        None => String::new(),
+    };
+    let compared_by = match settings.given() {
+        Some(Given::Distances(file)) => format!("distances of {}", file.display()),
+        _ => format!("{} distance", name_of(&settings.metric)),
     };
     let centre = match embedding.config().centre.is_empty() {
         true => "",
@@ -36,6 +45,10 @@ pub fn of<'a>(
     let changes = embedding.config().changes.iter().filter(|change| change.iteration < iterations);
     let changes: String = changes.map(|change| format!("; {}", words_of_change(change))).collect();
     let scale = rows.scale(&embedding.config().preparation)?;
+    let new_rows = match takes_rows {
+        true => format!("\nlet new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], {scale}{centre}"),
+        false => String::new(),
+    };
     let mut results = String::from("| figure | value |\n|---|---|\n");
     for (name, value) in figures {
         // Writing to a String cannot fail.
@@ -51,9 +64,8 @@ pub fn of<'a>(
             rows.words()
         ),
         settings: format!(
-            "{}, {} distance, {iterations} iterations, early exaggeration {}{changes}",
+            "{}, {compared_by}, {iterations} iterations, early exaggeration {}{changes}",
             words_of_affinity(embedding.config(), n),
-            name_of(&settings.metric),
             settings.descent.early_exaggeration
         ),
         results,
@@ -61,11 +73,10 @@ pub fn of<'a>(
         rust: format!(
             "use chandlery::Model;\n\
              let embedding = chandlery::tsne::Embedding::from_pretrained(\"this/folder\", &chandlery::LoadOptions::default())?;\n\
-             let points = embedding.layout(); // [{n}, {n_dims}]\n\
-             let new = embedding.transform(&rows)?; // rows: [m, {n_inputs}], {scale}{centre}"
+             let points = embedding.layout(); // [{n}, {n_dims}]{new_rows}"
         ),
         files: format!(
-            "`model.safetensors` holds `layout` `[n, {n_dims}]` and {compared} that new ones are compared with. \
+            "`model.safetensors` holds `layout` `[n, {n_dims}]`{compared}. \
                 `layout.npy`, `layout.csv` (with labels) and `layout.safetensors` hold the layout alone; `page.html` shows it in a browser, \
                 without a network."
         ),

@@ -1,13 +1,14 @@
 //! The command `evaluate`: measures of a layout, made by this or any other program.
 use super::args::{EvaluateArgs, Settings, check_affinity, takes_centre};
 use super::choices::{AffinityArg, perplexity_of, words_of_affinity};
-use super::figures::{divergence, fields, figures_of, measured, words_of_list};
+use super::figures::{Truth, divergence, fields, figures_of, measured, words_of_list};
+use super::given::Read;
 use super::rows::{Rows, of_run, read_layout};
 use super::streams;
 use crate::choices::MetricArg;
 use crate::options::{DataArgs, located};
 use crate::report::{Outcome, Report};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use candle::{Device, Tensor};
 use chandlery::tsne::measure::{Estimate, Searched};
 use chandlery::tsne::{Affinity, Embedding, Neighbours, TsneConfig};
@@ -29,14 +30,18 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
     let settings = of_run.as_ref().map(|(_, settings)| settings);
     let asked = config(args, &rows, made, settings)?;
     let config = asked.lowered(rows.n());
-    let metric = MetricArg(config.metric);
-    let read = rows.read(&config.preparation)?;
     let philox = Philox::new(settings.map_or(0, |settings| settings.seed), streams::START);
     // What compares rows in another way has other neighbours.
     let is_as_made = args.metric.is_none() && args.neighbours.is_none() && args.prepare.prepare.is_none();
     let run = of_run.as_ref().filter(|_| is_as_made);
-    let kl = || kl(&read, &layout, &config, philox, run);
-    let (kl, measures) = measured(kl, || Ok(read.clone()), rows.labels.as_deref(), &layout, config.metric)?;
+    let given = run.map(|run| given(run, &config, rows.n())).transpose()?.flatten();
+    let truth = match &given {
+        Some(Read::Distances(matrix)) => Truth::Matrix(matrix.clone()),
+        _ => Truth::Rows(rows.read(&config.preparation)?, config.metric),
+    };
+    let metric = matches!(truth, Truth::Rows(..)).then_some(MetricArg(config.metric));
+    let kl = || kl(&truth, given.as_ref(), &layout, &config, philox);
+    let (kl, measures) = measured(kl, || Ok(truth.clone()), rows.labels.as_deref(), &layout)?;
     if config.perplexities() != asked.perplexities() {
         let (asked, perplexity) =
             (words_of_list(&asked.perplexities()), words_of_list(&config.perplexities()));
@@ -127,24 +132,29 @@ fn config(
     Ok(config)
 }
 
-/// The divergence, over the neighbours that were given to the run or those of a search, which are
-/// the nearest rows where it looked at all.
+/// What the run was given in place of rows.
+fn given((data, settings): &(DataArgs, Settings), config: &TsneConfig, n: usize) -> Result<Option<Read>> {
+    let at = |path: &Path| located(&path.display().to_string(), data.base.as_deref()).into();
+    let read = settings.given().map(|given| given.at(at).read(config, n)).transpose();
+    read.context("what this run was given; compare rows with --metric or --neighbours")
+}
+
+/// The divergence, over what was given to the run or the neighbours of a search, which are the
+/// nearest rows where it looked at all.
 fn kl(
-    read: &Tensor,
+    truth: &Truth,
+    given: Option<&Read>,
     layout: &Tensor,
     config: &TsneConfig,
     philox: Philox,
-    of_run: Option<&(DataArgs, Settings)>,
 ) -> Result<(Estimate, Option<Neighbours>)> {
-    if let Some((data, settings)) = of_run
-        && let Some(given) = settings.given()
-    {
-        let at = |path: &Path| located(&path.display().to_string(), data.base.as_deref()).into();
+    if let Some(given) = given {
         let config = TsneConfig { preparation: Default::default(), ..config.clone() };
-        let run = given.at(at).run(config, philox, read.dim(0)?, layout.device());
-        let run = run.context("the neighbours of this run; search others with --neighbours")?;
+        let run = given.run(config, philox, layout.device());
+        let run = run.context("what this run was given; compare rows with --metric or --neighbours")?;
         return Ok((divergence(run.affinities(), layout, run.config().degrees_of_freedom)?, None));
     }
+    let Truth::Rows(read, _) = truth else { bail!("the divergence: there are no rows to search in") };
     let Searched { affinities, nearest } = Searched::new(read, config, philox).context("the divergence")?;
     let kl = divergence(&affinities, layout, config.degrees_of_freedom);
     Ok((kl.context("the divergence")?, nearest))

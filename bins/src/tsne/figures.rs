@@ -1,23 +1,42 @@
 //! Figures of a layout, for people.
+use super::given::Matrix;
 use crate::progress::Progress;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::evaluation::layout::{Measures, SAMPLE_OF_PAIRS, looked_at};
-use chandlery::tsne::measure::{Estimate, kl_estimate};
+use chandlery::tsne::measure::{Estimate, TrueDistances, kl_estimate};
 use chandlery::tsne::{Affinities, Metric, Neighbours, Recall};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// What is measured one after the other: the divergence, and three [`Measures`].
 const STAGES: u64 = 4;
 
+/// What a layout is compared with.
+#[derive(Debug, Clone)]
+pub enum Truth {
+    /// Prepared rows, f32 `[n, n_features]`.
+    Rows(Tensor, Metric),
+    /// Distances of all pairs.
+    Matrix(Arc<Matrix>),
+}
+
+impl Truth {
+    fn distances(&self) -> TrueDistances<'_> {
+        match self {
+            Self::Rows(rows, metric) => TrueDistances::Rows(rows, *metric),
+            Self::Matrix(matrix) => TrueDistances::Matrix(matrix.distances()),
+        }
+    }
+}
+
 /// The divergence that `kl` finds, with the nearest rows where it knows them, and the measures of a
-/// layout of the prepared rows that `read` gives, with progress.
+/// layout of what `truth` gives, with progress.
 pub fn measured(
     kl: impl FnOnce() -> Result<(Estimate, Option<Neighbours>)>,
-    read: impl FnOnce() -> Result<Tensor>,
+    truth: impl FnOnce() -> Result<Truth>,
     labels: Option<&[u32]>,
     layout: &Tensor,
-    metric: Metric,
 ) -> Result<(Estimate, Measures)> {
     let bar = Progress::iterations(STAGES, 0);
     bar.label("divergence".to_owned());
@@ -26,7 +45,8 @@ pub fn measured(
         bar.advance(1);
         bar.label(name.to_owned());
     };
-    Ok((kl, Measures::of(&read()?, labels, layout, metric, nearest.as_ref(), &mut next)?))
+    let truth = truth()?;
+    Ok((kl, Measures::of(truth.distances(), labels, layout, nearest.as_ref(), &mut next)?))
 }
 
 /// The divergence of a layout; of many rows over the pairs of some.

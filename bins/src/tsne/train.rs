@@ -1,7 +1,8 @@
 //! The command `train`: a layout of all rows.
 use super::args::{Settings, TrainArgs};
 use super::choices::{perplexity_of, words_of_affinity};
-use super::figures::{divergence, fields, figures_of, measured, words_of_recall};
+use super::figures::{Truth, divergence, fields, figures_of, measured, words_of_recall};
+use super::given::Given;
 use super::history::History;
 use super::output::{Drawn, Shown, both};
 use super::rows::{Rows, read_layout};
@@ -23,6 +24,7 @@ use chandlery::{FullBatchTrainer, Group, Model, Philox, Trainer};
 use chandlery_datasets::{Centre, Preparation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::sync::Arc;
 use std::thread;
 
 /// A check: a line of `metrics.jsonl`.
@@ -101,7 +103,7 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device, group: &Group) -> Re
         Some(given) => {
             // What is done to rows matters to rows alone.
             let config = settings.config(Preparation::default(), None);
-            given.run(config, philox, rows.n(), device)?
+            given.read(&config, rows.n())?.run(config, philox, device)?
         }
         None => {
             let preparation = rows.preparation(settings.prepare.steps(), settings.seed)?;
@@ -166,7 +168,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     let last = lines.last().copied();
     let measured = || match settings.skip_measures {
         true => Ok((last.map(|line| Estimate::exact(line.progress.kl)), Measures::default())),
-        false => measure(made, &embedding, rows).map(|(kl, measures)| (Some(kl), measures)),
+        false => measure(made, &embedding, rows, settings).map(|(kl, measures)| (Some(kl), measures)),
     };
     let ((kl, measures), drawn) = beside((run, made), rows, classes, &embedding, measured)?;
     let training = made.seconds();
@@ -201,10 +203,10 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     run.finish(settings.seed, results, &card)
 }
 
-/// The embedding with its rows. A run over neighbours or distances from elsewhere has none, but new
-/// rows are placed by them all the same.
+/// The embedding with its rows. A run over neighbours from elsewhere has none, but new rows are
+/// placed by them all the same; nothing tells how far they are from others of a matrix of distances.
 fn embedding_of(made: &TsneTrainer, rows: &Rows, settings: &Settings) -> Result<Embedding> {
-    if settings.given().is_none() {
+    if !matches!(settings.given(), Some(Given::Neighbours(_))) {
         return Ok(made.model()?);
     }
     let config =
@@ -213,14 +215,23 @@ fn embedding_of(made: &TsneTrainer, rows: &Rows, settings: &Settings) -> Result<
 }
 
 /// The divergence with its sum over all pairs, and the other measures.
-fn measure(made: &TsneTrainer, embedding: &Embedding, rows: &Rows) -> Result<(Estimate, Measures)> {
+fn measure(
+    made: &TsneTrainer,
+    embedding: &Embedding,
+    rows: &Rows,
+    settings: &Settings,
+) -> Result<(Estimate, Measures)> {
     let (layout, degrees) = (embedding.layout(), embedding.config().degrees_of_freedom);
-    let read = || match embedding.prepared_rows()? {
-        Some(read) => Ok(read),
-        None => rows.read(&embedding.config().preparation),
+    let truth = || {
+        if let Some(matrix) = settings.given().map(|given| given.distances(rows.n())).transpose()?.flatten() {
+            return Ok(Truth::Matrix(Arc::new(matrix)));
+        }
+        let config = embedding.config();
+        let read = embedding.prepared_rows()?;
+        Ok(Truth::Rows(read.map_or_else(|| rows.read(&config.preparation), Ok)?, config.metric))
     };
     let kl = || Ok((divergence(made.affinities(), layout, degrees)?, made.nearest().cloned()));
-    measured(kl, read, rows.labels.as_deref(), layout, embedding.config().metric)
+    measured(kl, truth, rows.labels.as_deref(), layout)
 }
 
 /// What `measured` gives, and what is drawn beside it; files of the layout and the last checkpoint are
@@ -237,6 +248,10 @@ fn beside<T>(
         true => embedding.clone(),
         false => embedding.to_device(&Device::Cpu)?,
     };
+    let raw = match on_host.rows() {
+        Some(raw) => Some(raw.clone()),
+        None => rows.raw().map(|raw| raw.to_device(&Device::Cpu)).transpose()?,
+    };
     let files = || {
         folder.save_model("", |path| on_host.save_pretrained(path))?;
         output::write_arrays(folder, on_host.layout(), rows.labels.as_deref())
@@ -247,7 +262,7 @@ fn beside<T>(
         classes,
         has_labels: rows.labels.is_some(),
         rows: Some(rows),
-        raw: on_host.rows(),
+        raw: raw.as_ref(),
     };
     let pictures = || Drawn::new(&OutFolder::Run(folder.clone()), shown, &settings.pictures);
     thread::scope(|scope| {

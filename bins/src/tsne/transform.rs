@@ -21,6 +21,11 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     let device = args.of.common.open_device()?;
     check_finished(&args.of.model.model)?;
     let embedding = Embedding::from_pretrained(&args.of.model.model, &LoadOptions::on(&device))?;
+    ensure!(
+        embedding.n_inputs()?.is_some(),
+        "{}: this layout was made from distances or neighbours alone: new rows cannot be compared with its own; lay all rows out together",
+        args.of.model.model
+    );
     let mut data = args.of.data.clone();
     let centre = embedding.config().centre.clone();
     data.read.centre = (!centre.is_empty()).then(|| Centre::new(centre));

@@ -50,8 +50,21 @@ fn distances_of_all_pairs_take_the_place_of_rows() {
     let args = [&args[..], &["--early-iterations", "60", "--iterations", "90", "--out"]].concat();
     let made = TSNE.json(at, &[&args[..], &["run"]].concat());
     assert_eq!(number(&made, "knn_label_accuracy"), 1.);
+    // All measures are of the matrix: as seen by rows that are all equal, no layout keeps anything.
+    assert!(number(&made, "trustworthiness") > 0.8 && number(&made, "knn_recall") > 0.5, "{made}");
     let again = TSNE.json(at, &["evaluate", "run"]);
-    assert_eq!(number(&made, "kl"), number(&again, "kl"));
+    for figure in ["kl", "trustworthiness", "knn_recall", "knn_label_accuracy"] {
+        assert_eq!(number(&made, figure), number(&again, figure), "{figure}");
+    }
+    assert!(again["metric"].is_null(), "{again}");
+    let of_rows = TSNE.json(at, &["evaluate", "run", "--metric", "euclidean"]);
+    assert!(number(&of_rows, "trustworthiness") < 0.6, "{of_rows}");
+    assert!(number(&of_rows, "knn_recall") < 0.2, "{of_rows}");
+    // New rows have no distances, and the page shows those of the layout all the same.
+    let err = TSNE.fail(at, &["transform", "run", "--data", "rows.csv", "--out", "points.npy"], 1);
+    assert!(err.contains("new rows cannot be compared with its own; lay all rows out together"), "{err}");
+    has(&at.join("run/page.html"), &["\"values\":{\"names\":[\"x\"]"]);
+    has(&at.join("run/README.md"), &["distances of distances.npy", "holds `layout` `[n, 2]`. `layout.npy`"]);
     // Stopped and resumed, it comes to the same bits.
     TSNE.fail(at, &[&args[..], &["stopped", "--stop-after-steps", "75"]].concat(), 130);
     TSNE.succeed(at, &["train", "--resume", "stopped"]);
@@ -64,6 +77,10 @@ fn distances_of_all_pairs_take_the_place_of_rows() {
     let err = TSNE.fail(at, &[&args[..], &["wrong"]].concat(), 1);
     assert!(err.contains("--distance-matrix distances.npy: "), "{err}");
     assert!(err.contains("distances must be finite, got NaN in row 3, column 4"), "{err}");
+    for more in [&["--metric", "cosine"][..], &["--prepare", "pca=1"]] {
+        let err = TSNE.fail(at, &[&args[..], &["wrong"], more].concat(), 2);
+        assert!(err.contains("cannot be used with"), "{err}");
+    }
     write_npy(&at.join("distances.npy"), [n, n - 1], &all[n..]);
     let err = TSNE.fail(at, &[&args[..], &["wrong"]].concat(), 1);
     assert!(err.contains("must have a line and a column for each of 60 rows, got [60, 59]"), "{err}");

@@ -1,6 +1,6 @@
 //! How well a layout keeps what is near: the usual measures beside its divergence.
-use crate::tsne::measure::{Compared, Estimate};
-use crate::tsne::{Metric, Neighbours};
+use crate::tsne::Neighbours;
+use crate::tsne::measure::{Compared, Estimate, TrueDistances};
 use candle::{Result, Tensor};
 use serde::Serialize;
 
@@ -32,26 +32,25 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Those of a layout, f32 `[n, n_dims]`, of prepared rows, f32 `[n, n_features]`, which are
-    /// compared by `metric`; `labels` are `[n]`. `nearest` are the nearest rows of each, nearest
-    /// first, if a search of all is known. `next` is told what is measured before each.
+    /// Those of a layout, f32 `[n, n_dims]`, that should keep the distances `of`; `labels` are
+    /// `[n]`. `nearest` are the nearest rows of each, nearest first, if a search of all rows is
+    /// known; a matrix needs none. `next` is told what is measured before each.
     ///
     /// Cost: up to 300,000 rows `n²` distances of points, of rows those of trustworthiness, and
     /// `n²` where `nearest` are not 11 at least. Above, 10,000 rows stand for all: `10,000 n` of
-    /// both.
+    /// both. A matrix is read three times.
     ///
     /// # Errors
-    /// When shapes or devices do not fit.
+    /// When shapes or devices do not fit, or a distance makes no sense.
     pub fn of(
-        rows: &Tensor,
+        of: TrueDistances<'_>,
         labels: Option<&[u32]>,
         layout: &Tensor,
-        metric: Metric,
         nearest: Option<&Neighbours>,
         next: &mut dyn FnMut(&str),
     ) -> Result<Self> {
-        let sample = looked_at(rows.dim(0)?, SAMPLE);
-        Self::of_sample(rows, labels, layout, metric, nearest, sample, next)
+        let sample = looked_at(of.n()?, SAMPLE);
+        Self::of_sample(of, labels, layout, nearest, sample, next)
     }
 
     /// [`of`](Self::of) over `sample` evenly spaced rows, or all where it is `n` or more.
@@ -59,22 +58,21 @@ impl Measures {
     /// # Errors
     /// As [`of`](Self::of).
     pub fn of_sample(
-        rows: &Tensor,
+        of: TrueDistances<'_>,
         labels: Option<&[u32]>,
         layout: &Tensor,
-        metric: Metric,
         nearest: Option<&Neighbours>,
         sample: usize,
         next: &mut dyn FnMut(&str),
     ) -> Result<Self> {
-        let n = rows.dim(0)?;
+        let n = of.n()?;
         let mut measures = Self::default();
         let k = if 2 * TRUST_NEIGHBOURS < n { TRUST_NEIGHBOURS } else { NEIGHBOURS };
         next("trustworthiness");
         if k >= n {
             return Ok(measures);
         }
-        let compared = Compared::new("Measures", rows, layout, k, metric, sample)?;
+        let compared = Compared::new("Measures", of, layout, k, sample)?;
         if 2 * TRUST_NEIGHBOURS < n {
             measures.trustworthiness = Some(compared.trustworthiness(TRUST_NEIGHBOURS, SAMPLE)?);
         }

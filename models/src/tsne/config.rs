@@ -262,7 +262,10 @@ impl TsneConfig {
     }
 
     /// Refuses a number of neighbours that does not fit so many rows, at least 2.
-    pub(super) fn check_neighbours(&self, n: usize) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it does not; the message says what would.
+    pub fn check_neighbours(&self, n: usize) -> Result<()> {
         const OP: &str = "Tsne";
         if n < 2 {
             candle::bail!("{OP}: rows must be at least 2, got {n}")

@@ -14,6 +14,7 @@
 //! The last terms of both are what numbers too small for f32 may lose. Whether a row is nearer than
 //! another is told by the bounds where they suffice, else from the differences of the rows in f64.
 use super::Metric;
+use super::ranks::{Query, Rank, Tolerance};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::gather_rows;
@@ -50,44 +51,6 @@ pub(super) struct Distances {
 enum Bounds {
     Products { rows: Tensor, halves: Tensor, square_of_scale: f64 },
     Distances,
-}
-
-/// How many rows are nearer to a row than another one, and how many are as far as that one, which
-/// is one of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Rank {
-    pub nearer: u64,
-    pub as_far: u64,
-}
-
-impl Rank {
-    /// The mean of the ranks of all that are as far: 1 for the nearest.
-    pub(super) fn mean(self) -> f64 {
-        self.nearer as f64 + 0.5 * (self.as_far as f64 + 1.)
-    }
-
-    /// How likely it is among the `k` nearest if a draw decides between those that are as far.
-    pub(super) fn among(self, k: usize) -> f64 {
-        (k as u64).saturating_sub(self.nearer).min(self.as_far) as f64 / self.as_far.max(1) as f64
-    }
-}
-
-/// Whether distances differ by no more than the rounding of their sums.
-pub(super) struct Tolerance {
-    /// For angles what 1 less a cosine does not tell apart in f64, which is how others compute
-    /// them; else 0.
-    absolute: f64,
-}
-
-impl Tolerance {
-    fn of(&self, d: f64) -> f64 {
-        const SHARE: f64 = 16. * f64::EPSILON;
-        SHARE * d + self.absolute
-    }
-
-    fn equal(&self, a: f64, b: f64) -> bool {
-        (a - b).abs() <= self.of(a.max(b))
-    }
 }
 
 impl Distances {
@@ -194,7 +157,11 @@ impl Distances {
         let mut all = Vec::with_capacity(own.len());
         for (block, rows) in own.chunks(height).enumerate() {
             let values = self.block(bounds, rows)?;
-            let query = |(at, &own): (usize, &u32)| Query::new(self, own as usize, of(block * height + at));
+            let query = |(at, &own): (usize, &u32)| {
+                let far = |&j: &u32| self.exact(own as usize, j as usize);
+                let each = of(block * height + at).iter().map(far).collect();
+                Query::new(own as usize, each, self.tolerance())
+            };
             let queries: Vec<Query> = rows.par_iter().enumerate().map(query).collect();
             let mut ranks = self.ranks_of(bounds, &values, &queries.iter().collect::<Vec<_>>(), ROOM)?;
             let others: Vec<u32> = (0..).zip(&ranks).filter(|(_, r)| r.is_none()).map(|(at, _)| at).collect();
@@ -221,7 +188,7 @@ impl Distances {
         let (m, device) = (queries.len(), values.device());
         let own: Vec<u32> = queries.iter().map(|query| query.own as u32).collect();
         let edges: Vec<f64> =
-            queries.iter().flat_map(|query| &query.edges).flat_map(|&(near, far)| [near, far]).collect();
+            queries.iter().flat_map(|query| query.edges()).flat_map(|&(near, far)| [near, far]).collect();
         let edges = Tensor::from_vec(edges, (m, (), 2), device)?;
         let (halves, unit) = match bounds {
             Bounds::Products { halves, square_of_scale, .. } => (Some(halves), 1. / square_of_scale),
@@ -233,8 +200,9 @@ impl Distances {
         let between = counts.between.to_vec2::<u32>()?;
         let (doubtful, n_doubtful) = (counts.doubtful.to_vec2::<u32>()?, counts.n_doubtful.to_vec1::<u32>()?);
         let ranks = |at: usize| {
-            let doubtful = doubtful[at].get(..n_doubtful[at] as usize)?;
-            Some(queries[at].ranks(self, &between[at], doubtful))
+            let (query, doubtful) = (queries[at], doubtful[at].get(..n_doubtful[at] as usize)?);
+            let far = |&j: &u32| (self.up_to(query.own, j as usize, query.farthest()), 1);
+            Some(query.ranks(&between[at], doubtful.iter().map(far)))
         };
         Ok((0..m).into_par_iter().map(ranks).collect())
     }
@@ -275,57 +243,6 @@ impl Distances {
                 Ok(Bounds::Products { rows, halves, square_of_scale: scale * scale })
             }
         }
-    }
-}
-
-/// A row, and rows that are ranked as seen from it.
-struct Query {
-    own: usize,
-    /// Their distances.
-    each: Vec<f64>,
-    /// Between what others count as far as they are, ascending.
-    edges: Vec<(f64, f64)>,
-}
-
-impl Query {
-    fn new(distances: &Distances, own: usize, others: &[u32]) -> Self {
-        let tolerance = distances.tolerance();
-        let each: Vec<f64> = others.iter().map(|&j| distances.exact(own, j as usize)).collect();
-        let mut edges: Vec<(f64, f64)> =
-            each.iter().map(|&d| (d - tolerance.of(d), d + tolerance.of(d))).collect();
-        edges.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Self { own, each, edges }
-    }
-
-    /// Ranks from how many rows are surely beyond so many edges, and the rows in doubt.
-    fn ranks(&self, distances: &Distances, between: &[u32], doubtful: &[u32]) -> Vec<Rank> {
-        let Some(&(_, farthest)) = self.edges.last() else { return vec![] };
-        let mut between: Vec<u64> = between.iter().map(|&count| count.into()).collect();
-        let mut as_far = vec![0u64; between.len()];
-        for &j in doubtful {
-            let d = distances.up_to(self.own, j as usize, farthest);
-            let beyond = self.edges.partition_point(|edge| edge.1 < d);
-            let reached = self.edges.partition_point(|edge| edge.0 <= d);
-            as_far[beyond..reached].iter_mut().for_each(|count| *count += 1);
-            if let Some(count) = between.get_mut(reached) {
-                *count += 1;
-            }
-        }
-        let mut nearer = 0;
-        let sorted: Vec<Rank> = between
-            .iter()
-            .zip(as_far)
-            .map(|(between, as_far)| {
-                nearer += between;
-                Rank { nearer, as_far }
-            })
-            .collect();
-        let tolerance = distances.tolerance();
-        let rank = |&d: &f64| {
-            let place = self.edges.partition_point(|edge| edge.0 < d - tolerance.of(d));
-            sorted.get(place).copied().unwrap_or_default()
-        };
-        self.each.iter().map(rank).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Distances of all pairs of rows, computed elsewhere.
 use super::config::noted;
 use super::given::check_distance;
+use super::ranks::{Query, Rank, Tolerance};
 use super::{CheckedNeighbours, Draw, GivenNeighbours, TsneConfig, TsneTrainer, WrongNeighbours};
 use crate::Philox;
 use candle::{DType, Device, Result, Tensor};
@@ -33,35 +34,66 @@ impl GivenDistances<'_> {
         philox: Philox,
     ) -> std::result::Result<CheckedNeighbours, WrongNeighbours> {
         let &Self { all, n } = self;
-        if n.checked_mul(n) != Some(all.len()) {
-            let what =
-                format!("must be those of all pairs of {n} rows, {}, got {}", n.saturating_mul(n), all.len());
-            return Err(WrongNeighbours::Distances(what));
-        }
+        self.check()?;
         if k == 0 || k >= n {
             let what = format!("must be in 1..={} for {n} rows, got {k} of each", n.saturating_sub(1));
             return Err(WrongNeighbours::Indices(what));
         }
         let of_row = |(i, line): (usize, &[f64])| {
-            let others = || (0..n as u32).filter(move |&j| j as usize != i);
-            others().try_for_each(|j| check_distance(line[j as usize], i, j as usize))?;
             let philox = Philox { offset: (i as u64) << 32, ..Draw::Ties.of(philox) };
             let mut near: Vec<(f64, u32, u32)> =
-                others().map(|j| (line[j as usize], philox.bits(j.into()), j)).collect();
+                others(i, line).map(|(j, d)| (d, philox.bits(j.into()), j)).collect();
             let order = |a: &(f64, u32, u32), b: &(f64, u32, u32)| {
                 a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2)))
             };
             near.select_nth_unstable_by(k - 1, order);
             near.truncate(k);
             near.sort_unstable_by(order);
-            Ok(near)
+            near
         };
-        let near: Vec<_> =
-            all.par_chunks(n.max(1)).enumerate().map(of_row).collect::<std::result::Result<_, _>>()?;
+        let near: Vec<_> = all.par_chunks(n.max(1)).enumerate().map(of_row).collect();
         let (indices, distances): (Vec<i64>, Vec<f64>) =
             near.into_iter().flatten().map(|(d, _, j)| (i64::from(j), d)).unzip();
         GivenNeighbours { indices: &indices, distances: &distances, k }.checked()
     }
+
+    /// Refuses what are no distances of all pairs.
+    pub(super) fn check(&self) -> std::result::Result<(), WrongNeighbours> {
+        let &Self { all, n } = self;
+        if n.checked_mul(n) != Some(all.len()) {
+            let what =
+                format!("must be those of all pairs of {n} rows, {}, got {}", n.saturating_mul(n), all.len());
+            return Err(WrongNeighbours::Distances(what));
+        }
+        let check = |(i, line): (usize, &[f64])| {
+            others(i, line).try_for_each(|(j, d)| check_distance(d, i, j as usize))
+        };
+        // The first of several that are wrong, whichever thread comes to it.
+        let wrong = |(i, line)| check((i, line)).err();
+        match all.par_chunks(n.max(1)).enumerate().find_map_first(wrong) {
+            Some(wrong) => Err(wrong),
+            None => Ok(()),
+        }
+    }
+
+    /// For each row of `own` the ranks of the rows that `of` gives for its place among all others.
+    /// All are distances.
+    pub(super) fn ranks<'a>(&self, own: &[u32], of: impl Fn(usize) -> &'a [u32] + Sync) -> Vec<Vec<Rank>> {
+        let ranks = |(at, &own): (usize, &u32)| {
+            let (own, ranked) = (own as usize, of(at));
+            let line = &self.all[own * self.n..][..self.n];
+            let each = ranked.iter().map(|&j| line[j as usize]).collect();
+            let query = Query::new(own, each, Tolerance::default());
+            let reached = others(own, line).filter(|&(_, d)| d <= query.farthest());
+            query.ranks(&vec![0; ranked.len()], reached.map(|(_, d)| (d, 1)))
+        };
+        own.par_iter().enumerate().map(ranks).collect()
+    }
+}
+
+/// The other rows of the line of row `i`, with their distances.
+fn others(i: usize, line: &[f64]) -> impl Iterator<Item = (u32, f64)> {
+    (0..).zip(line.iter().copied()).filter(move |&(j, _)| j as usize != i)
 }
 
 impl TsneTrainer {
@@ -70,7 +102,9 @@ impl TsneTrainer {
     /// ([`TsneConfig::lowered`]), and [`notes`](Self::notes) say so. It begins at random, or with
     /// [`Start::Spectral`](super::Start::Spectral), and the embedding cannot take new rows.
     ///
-    /// Cost: `O(n²)` on the host, and `8 n²` bytes.
+    /// Measures of its layout are those of [`TrueDistances::Matrix`](super::measure::TrueDistances::Matrix).
+    ///
+    /// Cost: `O(n²)` on the host, and `8 n²` bytes, 16 where the distances are on a GPU or f32.
     ///
     /// # Errors
     /// When the matrix is not square, a distance makes no sense (the message names row and column),

@@ -72,6 +72,7 @@ pub mod measure;
 mod memory;
 mod neighbours;
 mod order;
+mod ranks;
 mod run;
 mod schedule;
 mod spectral;

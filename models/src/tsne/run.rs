@@ -5,6 +5,8 @@ mod descent;
 mod divergence;
 mod ranks;
 mod seconds;
+#[cfg(test)]
+mod tests;
 
 use super::changes::Objective;
 use super::conditional::conditional_in_group;

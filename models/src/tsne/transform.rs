@@ -32,7 +32,9 @@ impl Embedding {
     /// As [`transform_with`](Self::transform_with).
     pub fn transform_prepared(&self, rows: &Tensor, config: &TransformConfig) -> Result<Tensor> {
         let Some(training) = self.prepared_rows()? else {
-            candle::bail!("{OP}: this embedding was made from affinities and has no rows to compare with")
+            candle::bail!(
+                "{OP}: this embedding was made from neighbours, distances or affinities and has no rows to compare with; lay all rows out together"
+            )
         };
         config.validate()?;
         let n = self.layout.dim(0)?;

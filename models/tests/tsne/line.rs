@@ -1,9 +1,11 @@
 //! Layouts in one dimension, and runs over the distances of all pairs.
 use super::{CPU, groups, message, short, tsne};
 use candle::{D, DType, Result, Tensor};
+use chandlery::evaluation::layout::Measures;
+use chandlery::tsne::measure::TrueDistances;
 use chandlery::tsne::{
-    Embedding, GivenDistances, Method, Start, TransformConfig, TsneConfig, TsneTrainer, WrongNeighbours,
-    measure,
+    Embedding, GivenDistances, Method, Metric, Start, TransformConfig, TsneConfig, TsneTrainer,
+    WrongNeighbours, measure,
 };
 use chandlery::{FullBatchTrainer, LoadOptions, Model, Philox, Trainer};
 use chandlery_ops::core::{normal, uniform};
@@ -140,6 +142,46 @@ fn a_matrix_of_distances_gives_the_affinities_of_the_rows() -> Result<()> {
         assert!(measure::knn_label_accuracy(embedding.layout(), &labels, 5)? > 0.98, "{unit}");
         assert!(embedding.rows().is_none());
     }
+    Ok(())
+}
+
+#[test]
+fn measures_of_a_matrix_are_those_of_the_rows_that_it_is_of() -> Result<()> {
+    // Whole numbers have many equal distances, and the squares of theirs are exact; some rows are
+    // there twice.
+    let whole = (uniform((75, 3), &CPU, Philox::new(74, 2))? * 6.)?.floor()?;
+    let rows = Tensor::cat(&[&whole, &whole.narrow(0, 0, 25)?], 0)?;
+    let mut all = all_distances(&rows)?;
+    (0..100).for_each(|i| all[i * 101] = f64::NAN);
+    let matrix = TrueDistances::Matrix(GivenDistances { all: &all, n: 100 });
+    let of_rows = TrueDistances::Rows(&rows, Metric::Euclidean);
+    let labels: Vec<u32> = (0..100).map(|i| i % 3).collect();
+    for layout in [normal((100, 2), &CPU, Philox::new(74, 3))?, rows.narrow(1, 0, 2)?.contiguous()?] {
+        for sample in [100, 30] {
+            let of = |truth| Measures::of_sample(truth, Some(&labels), &layout, None, sample, &mut |_| {});
+            let (got, want) = (of(matrix)?, of(of_rows)?);
+            assert!(want.trustworthiness.is_some() && want.knn_recall.is_some());
+            assert_eq!(got, want, "{sample}");
+        }
+    }
+    // A line is of its own row: seen from each, the others are in the order of their numbers.
+    let lines: Vec<f64> = (0..100 * 100).map(|at| f64::from(at % 100)).collect();
+    let line = Tensor::arange(0f32, 100., &CPU)?.unsqueeze(1)?;
+    let near = |all| measure::knn_recall(TrueDistances::Matrix(GivenDistances { all, n: 100 }), &line, 1);
+    // Only the nearest points of rows 0 (1) and 1 (0) are their nearest rows.
+    assert!((near(&lines)? - 0.02).abs() < 1e-12, "{}", near(&lines)?);
+    let wrong = message(near(&lines[1..]));
+    assert!(wrong.starts_with("knn_recall: distances must be those of all pairs of 100 rows"), "{wrong}");
+    let mut wrong = lines.clone();
+    (wrong[205], wrong[907]) = (-1., f64::NAN);
+    let wrong = message(near(&wrong));
+    assert!(
+        wrong.starts_with("knn_recall: distances must be at least 0, got -1 in row 2, column 5"),
+        "{wrong}"
+    );
+    let layout = line.narrow(0, 0, 99)?;
+    let wrong = message(measure::trustworthiness(matrix, &layout, 5, 99));
+    assert!(wrong.starts_with("trustworthiness: layout must have 100 points"), "{wrong}");
     Ok(())
 }
 

@@ -8,7 +8,8 @@ mod neighbours;
 mod spectral;
 
 use candle::{DType, Device, Result, Tensor};
-use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneTrainer, measure};
+use chandlery::tsne::measure::{self, TrueDistances};
+use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneTrainer};
 use chandlery::{Encode, FullBatchTrainer, LoadOptions, Model, Philox, Trainer};
 use chandlery_ops::core::{normal, uniform};
 
@@ -87,8 +88,9 @@ fn groups_are_told_apart_by_every_method_and_not_by_chance() -> Result<()> {
         let accuracy = measure::knn_label_accuracy(embedding.layout(), &labels, 5)?;
         assert!(accuracy > 0.98, "{method:?}: label accuracy {accuracy}");
         let chance = normal((180, n_dims), &CPU, Philox::new(7, 6))?;
-        let trust = measure::trustworthiness(&rows, embedding.layout(), 5, 180, EUCLIDEAN)?;
-        let by_chance = measure::trustworthiness(&rows, &chance, 5, 180, EUCLIDEAN)?;
+        let of = TrueDistances::Rows(&rows, EUCLIDEAN);
+        let trust = measure::trustworthiness(of, embedding.layout(), 5, 180)?;
+        let by_chance = measure::trustworthiness(of, &chance, 5, 180)?;
         assert!(trust > by_chance + 0.2, "{method:?}: {trust}, by chance {by_chance}");
         let kl = |layout| measure::true_kl(&rows, layout, &short(method), Philox::new(7, 0));
         let (kl, by_chance) = (kl(embedding.layout())?, kl(&chance)?);
@@ -190,20 +192,21 @@ fn measures_are_those_of_a_hand_count() -> Result<()> {
     // On a line; the layout has places 0 to 4 on one, and swaps rows 1 and 3.
     let rows = Tensor::new(&[[0f32], [1.], [3.], [7.], [15.]], &CPU)?;
     let layout = Tensor::new(&[[0f32, 0.], [3., 0.], [2., 0.], [1., 0.], [4., 0.]], &CPU)?;
-    assert!((measure::trustworthiness(&rows, &rows, 1, 5, EUCLIDEAN)? - 1.).abs() < 1e-12);
+    let of = |rows| TrueDistances::Rows(rows, EUCLIDEAN);
+    assert!((measure::trustworthiness(of(&rows), &rows, 1, 5)? - 1.).abs() < 1e-12);
     // The nearest points are 0 → 3 (rank 3), 1 → 2 (2), 2 → 1 (1), 3 → 0 (3) and 4 → 1 (3), by 2,
     // 1, 0, 2 and 2 beyond the first.
-    let trust = measure::trustworthiness(&rows, &layout, 1, 5, EUCLIDEAN)?;
+    let trust = measure::trustworthiness(of(&rows), &layout, 1, 5)?;
     assert!((trust - (1. - 14. / 30.)).abs() < 1e-12, "{trust}");
     // Places at equal distances: the nearest of the three in the middle are two each, of rank 1½.
     let even = Tensor::arange(0f32, 5., &CPU)?.unsqueeze(1)?;
-    let trust = measure::trustworthiness(&even, &even, 1, 5, EUCLIDEAN)?;
+    let trust = measure::trustworthiness(of(&even), &even, 1, 5)?;
     assert!((trust - (1. - 3. / 30.)).abs() < 1e-12, "{trust}");
     // Each of the two is the nearest by half.
-    let recall = measure::knn_recall(&even, &even, 1, EUCLIDEAN)?;
+    let recall = measure::knn_recall(of(&even), &even, 1)?;
     assert!((recall - 3.5 / 5.).abs() < 1e-12, "{recall}");
     // The nearest rows are 1, 0, 1, 2 and 3: one of the points above is the same.
-    let recall = measure::knn_recall(&rows, &layout, 1, EUCLIDEAN)?;
+    let recall = measure::knn_recall(of(&rows), &layout, 1)?;
     assert!((recall - 0.2).abs() < 1e-12, "{recall}");
     let labels = Tensor::new(&[0u32, 1, 1, 0, 1], &CPU)?;
     assert!((measure::knn_label_accuracy(&layout, &labels, 1)? - 1.).abs() < 1e-12);
@@ -232,13 +235,13 @@ fn measures_compare_rows_by_the_metric() -> Result<()> {
     // distance.
     let rows = Tensor::new(&[[0f32, 0.], [3., 0.], [2., 3.], [0., -4.]], &CPU)?;
     let layout = Tensor::new(&[[0f32, 0.], [3., 0.], [5., 0.], [-4., 0.]], &CPU)?;
-    let recall = |metric| measure::knn_recall(&rows, &layout, 2, metric);
+    let recall = |metric| measure::knn_recall(TrueDistances::Rows(&rows, metric), &layout, 2);
     assert!(recall(Metric::Manhattan)? > recall(EUCLIDEAN)?);
     for metric in [EUCLIDEAN, Metric::Cosine, Metric::Correlation, Metric::Manhattan, Metric::Chebyshev] {
         // A layout that is the rows is as good as can be where distances are those of the layout;
         // all are within range.
         let rows = normal((60, 2), &CPU, Philox::new(7, 12))?;
-        let trust = measure::trustworthiness(&rows, &rows, 5, 60, metric)?;
+        let trust = measure::trustworthiness(TrueDistances::Rows(&rows, metric), &rows, 5, 60)?;
         let config = TsneConfig { perplexity: 10., metric, ..TsneConfig::default() };
         let kl = measure::true_kl(&rows, &rows, &config, Philox::new(7, 0))?;
         assert!((0. ..=1.).contains(&trust) && kl.is_finite(), "{metric:?}: {trust} {kl}");

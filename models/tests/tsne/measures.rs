@@ -2,7 +2,7 @@
 use super::CPU;
 use candle::{DType, Result, Tensor};
 use chandlery::evaluation::layout::Measures;
-use chandlery::tsne::measure::Estimate;
+use chandlery::tsne::measure::{Estimate, TrueDistances};
 use chandlery::tsne::{Method, Metric, TsneConfig, TsneTrainer, measure};
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_ops::core::normal;
@@ -155,9 +155,10 @@ fn trustworthiness_and_recall_are_those_of_f64_for_every_metric() -> Result<()> 
                     }
                     let what = format!("{name}, {d} features, {}, layout {which}", metric.name());
                     let (trust, recall) = figures(&rows, layout, k, metric)?;
-                    let got = measure::trustworthiness(&rows, layout, k, n, metric)?;
+                    let of = TrueDistances::Rows(&rows, metric);
+                    let got = measure::trustworthiness(of, layout, k, n)?;
                     assert!((got - trust).abs() < FOUR_DIGITS, "{what}: trustworthiness {got} for {trust}");
-                    let got = measure::knn_recall(&rows, layout, k, metric)?;
+                    let got = measure::knn_recall(of, layout, k)?;
                     // The search takes 1 less the cosine in f64: of angles of 1e-6, which are
                     // 1e-13, three digits are left, and neighbours that are nearer to each other
                     // than that may change places.
@@ -184,7 +185,14 @@ fn a_sample_is_measured_as_those_rows_are_with_its_error() -> Result<()> {
             }
             let of = |sample| {
                 let metric = Metric::Euclidean;
-                Measures::of_sample(&rows, Some(&labels), layout, metric, None, sample, &mut |_| {})
+                Measures::of_sample(
+                    TrueDistances::Rows(&rows, metric),
+                    Some(&labels),
+                    layout,
+                    None,
+                    sample,
+                    &mut |_| {},
+                )
             };
             let got = of(m)?;
             let near = nearest(&f64s(layout)?, 10);
@@ -315,17 +323,16 @@ fn what_a_run_found_measures_as_another_search_does() -> Result<()> {
             };
             let run = TsneTrainer::new(config, Philox::new(71, 7), &rows)?;
             let (layout, labels) = (noise(n, 2, 8)?, (0..n as u32).map(|i| i % 3).collect::<Vec<_>>());
-            let of = |nearest| Measures::of(&rows, Some(&labels), &layout, metric, nearest, &mut |_| {});
+            let truth = TrueDistances::Rows(&rows, metric);
+            let of = |nearest| Measures::of(truth, Some(&labels), &layout, nearest, &mut |_| {});
             let (got, want) = (of(run.nearest())?, of(None)?);
             let what = format!("{name}, {}", metric.name());
             assert_eq!(run.nearest().map(|found| found.indices.dims().to_vec()), Some(vec![n, 11]), "{what}");
             assert_eq!(got, want, "{what}");
             // One search of points gives what a search for each measure gives.
             let alone = Measures {
-                trustworthiness: Some(Estimate::exact(measure::trustworthiness(
-                    &rows, &layout, 12, n, metric,
-                )?)),
-                knn_recall: Some(Estimate::exact(measure::knn_recall(&rows, &layout, 10, metric)?)),
+                trustworthiness: Some(Estimate::exact(measure::trustworthiness(truth, &layout, 12, n)?)),
+                knn_recall: Some(Estimate::exact(measure::knn_recall(truth, &layout, 10)?)),
                 knn_label_accuracy: Some(Estimate::exact(measure::knn_label_accuracy(
                     &layout,
                     &Tensor::new(labels.clone(), &CPU)?,

@@ -1,11 +1,12 @@
 //! Rows, and what is near in their layout.
-use super::super::distances::{Distances, Rank};
-use super::super::neighbours::{in_unit, near, unit_of};
+use super::super::neighbours::{in_unit, unit_of};
+use super::super::ranks::Rank;
 use super::super::{Metric, Neighbours};
+use super::TrueDistances;
 use super::estimate::{Estimate, spaced};
-use candle::{Device, Result, Tensor};
+use super::truth::{OfRows, Source, nearest_others};
+use candle::{Result, Tensor};
 use chandlery_ops::arrays::gather_rows;
-use chandlery_ops::tsne::{knn, knn_of};
 use rayon::prelude::*;
 
 /// The nearest points of points of a layout.
@@ -47,51 +48,24 @@ impl NearestPoints {
     }
 }
 
-/// The `k` nearest others of the rows `own` of a matrix, nearest first.
-fn nearest_others(rows: &Tensor, own: &[u32], k: usize, metric: Metric) -> Result<Neighbours> {
-    if own.len() == rows.dim(0)? {
-        return knn(rows, k, metric);
-    }
-    let found = knn_of(&gather_rows(rows, own)?, rows, k + 1, metric)?;
-    let (indices, distances) = (found.indices.to_vec2::<u32>()?, found.distances.to_vec2::<f32>()?);
-    let (mut others, mut far) = (Vec::with_capacity(own.len() * k), Vec::with_capacity(own.len() * k));
-    for ((own, indices), distances) in own.iter().zip(indices).zip(distances) {
-        // Of more than `k` rows that equal it, others may stand in its place.
-        let place = indices.iter().position(|j| j == own).unwrap_or(k);
-        let is_other = |&e: &usize| e != place;
-        others.extend((0..=k).filter(is_other).map(|e| indices[e]));
-        far.extend((0..=k).filter(is_other).map(|e| distances[e]));
-    }
-    let matrix = (own.len(), k);
-    let indices = Tensor::from_vec(others, matrix, &Device::Cpu)?;
-    Ok(Neighbours { indices, distances: Tensor::from_vec(far, matrix, &Device::Cpu)? })
-}
-
 /// Rows whose distances are compared with what is near in their layout.
 pub(crate) struct Compared<'a> {
-    rows: &'a Tensor,
-    metric: Metric,
     points: NearestPoints,
-    distances: Distances,
+    of: Source<'a>,
 }
 
 impl<'a> Compared<'a> {
-    /// `rows` are f32 `[n, n_features]`, and a layout f32 `[n, n_dims]`, of which up to `k` nearest
-    /// points of `sample` points are looked at, or of all. `op` asks.
+    /// A layout, f32 `[n, n_dims]`, of which up to `k` nearest points of `sample` points are looked
+    /// at, or of all. `op` asks.
     pub(crate) fn new(
         op: &str,
-        rows: &'a Tensor,
+        of: TrueDistances<'a>,
         layout: &Tensor,
         k: usize,
-        metric: Metric,
         sample: usize,
     ) -> Result<Self> {
-        let (n, n_points) = (rows.dim(0)?, layout.dim(0)?);
-        if n_points != n {
-            candle::bail!("{op}: layout must have {n} points, as many as rows, got {n_points}")
-        }
-        let points = NearestPoints::of(layout, k, sample)?;
-        Ok(Self { rows, metric, points, distances: Distances::new(rows, metric)? })
+        let of = Source::new(op, of, layout.dim(0)?)?;
+        Ok(Self { points: NearestPoints::of(layout, k, sample)?, of })
     }
 
     /// What is near in the layout.
@@ -105,7 +79,7 @@ impl<'a> Compared<'a> {
         let NearestPoints { n, own, .. } = &self.points;
         let places = spaced(own.len(), sample);
         let rows: Vec<u32> = places.iter().map(|&at| own[at as usize]).collect();
-        let ranks = self.distances.ranks(&rows, |at| self.points.first(places[at] as usize, k))?;
+        let ranks = self.of.ranks(&rows, |at| self.points.first(places[at] as usize, k))?;
         let (n_rows, k) = (*n as f64, k as f64);
         let of_row = |ranks: &Vec<Rank>| {
             let excess: f64 = ranks.iter().map(|rank| (rank.mean() - k).max(0.)).sum();
@@ -117,8 +91,22 @@ impl<'a> Compared<'a> {
     /// See [`knn_recall`](super::knn_recall). `nearest` are the nearest rows of each row, as an exact
     /// search found them; without them, or with too few, there is another search.
     pub(crate) fn knn_recall(&self, k: usize, nearest: Option<&Neighbours>) -> Result<Estimate> {
+        let kept = match &self.of {
+            Source::Rows(rows) => self.kept(rows, k, nearest)?,
+            // A look at a line tells all ranks.
+            Source::Matrix(given) => {
+                let ranks = given.ranks(&self.points.own, |at| self.points.first(at, k));
+                ranks.iter().map(|ranks| ranks.iter().map(|rank| rank.among(k)).sum()).collect()
+            }
+        };
+        let kept: Vec<f64> = kept.into_iter().map(|kept| kept / k as f64).collect();
+        Ok(Estimate::of(&kept, self.points.n))
+    }
+
+    /// How many of the `k` nearest points of each that is looked at are among its nearest rows.
+    fn kept(&self, rows: &OfRows<'_>, k: usize, nearest: Option<&Neighbours>) -> Result<Vec<f64>> {
         let NearestPoints { n, own, .. } = &self.points;
-        let (n, m, distances) = (*n, own.len(), &self.distances);
+        let (n, m, distances) = (*n, own.len(), &rows.distances);
         // One more, which tells whether the last is as far as others.
         let more = if k + 1 < n { k + 1 } else { k };
         let found = match nearest {
@@ -127,10 +115,7 @@ impl<'a> Compared<'a> {
                 let of_own = |t: &Tensor| if m < n { gather_rows(t, own) } else { Ok(t.clone()) };
                 Neighbours { indices: of_own(&first.indices)?, distances: of_own(&first.distances)? }
             }
-            _ => {
-                let unit = unit_of(self.rows, self.metric)?;
-                nearest_others(&in_unit(&self.rows.contiguous()?, unit)?, own, more, self.metric)?
-            }
+            _ => rows.nearest(own, more)?,
         };
         let nearest = found.indices.flatten_all()?.to_vec1::<u32>()?;
         if nearest.len() != m * more || nearest.iter().any(|&j| j as usize >= n) {
@@ -142,7 +127,7 @@ impl<'a> Compared<'a> {
             true => vec![],
             false => {
                 let last = found.distances.narrow(1, k - 1, 2)?.to_vec2::<f32>()?;
-                (0..m).zip(&last).filter(|(_, last)| near(last, self.metric)).map(|(at, _)| at).collect()
+                (0..m).zip(&last).filter(|(_, last)| rows.may_be_one(last)).map(|(at, _)| at).collect()
             }
         };
         let is_tied = |&at: &usize| {
@@ -159,7 +144,7 @@ impl<'a> Compared<'a> {
         // Of rows that more than `k` others equal, those are the nearest, each as likely.
         let at_zero = |&at: &usize| distances.exact(own[at] as usize, of(at).1[k] as usize) == 0.;
         let (equal, mut others): (Vec<usize>, Vec<usize>) = tied.iter().partition(|&at| at_zero(at));
-        match self.equal_rows(&equal) {
+        match self.equal_rows(rows, &equal) {
             Some(as_far) => {
                 for (&at, as_far) in equal.iter().zip(as_far) {
                     let (own, _, points) = of(at);
@@ -171,19 +156,18 @@ impl<'a> Compared<'a> {
             None => others.clone_from(&tied),
         }
         if !others.is_empty() {
-            let rows: Vec<u32> = others.iter().map(|&at| own[at]).collect();
-            let ranks = distances.ranks(&rows, |e| of(others[e]).2)?;
+            let own: Vec<u32> = others.iter().map(|&at| own[at]).collect();
+            let ranks = distances.ranks(&own, |e| of(others[e]).2)?;
             for (&at, ranks) in others.iter().zip(ranks) {
                 kept[at] = ranks.iter().map(|rank| rank.among(k)).sum();
             }
         }
-        kept.iter_mut().for_each(|kept| *kept /= k as f64);
-        Ok(Estimate::of(&kept, n))
+        Ok(kept)
     }
 
     /// How many others equal the row at each of `places`, more than one of which others equal; none
     /// where a distance of 0 is that of an angle, not of equal rows.
-    fn equal_rows(&self, places: &[usize]) -> Option<Vec<u64>> {
+    fn equal_rows(&self, of: &OfRows<'_>, places: &[usize]) -> Option<Vec<u64>> {
         let NearestPoints { n, own, .. } = &self.points;
         if places.is_empty() {
             return Some(vec![]);
@@ -193,7 +177,7 @@ impl<'a> Compared<'a> {
             true => (places.iter().map(|&at| own[at]).collect(), &|e| e),
             false => ((0..*n as u32).collect(), &|e| own[places[e]] as usize),
         };
-        let firsts = self.distances.equals(&rows)?;
+        let firsts = of.distances.equals(&rows)?;
         let mut counts = vec![0u64; rows.len()];
         firsts.iter().for_each(|&first| counts[first as usize] += 1);
         Some((0..places.len()).map(|e| counts[firsts[place_of(e)] as usize] - 1).collect())

@@ -7,20 +7,21 @@
 //! | [`knn_recall`] | the share of a row's nearest rows that are its nearest points too |
 //! | [`knn_label_accuracy`] | how often the nearest points vote for a point's own label |
 //!
-//! Rows are compared by a [`Metric`], points by the Euclidean distance. What is taken from some of
+//! Rows are compared by [`TrueDistances`], points by the Euclidean distance. What is taken from some of
 //! the rows is an [`Estimate`] with its error.
 //!
 //! Venna and Kaski, "Neighborhood preservation in nonlinear projection methods", 2001.
 mod compared;
 mod divergence;
 mod estimate;
+mod truth;
 
 pub(crate) use compared::{Compared, NearestPoints};
 pub(super) use divergence::at_least_0;
 pub use divergence::{Searched, kl_estimate, kl_of_affinities, true_kl};
 pub use estimate::Estimate;
+pub use truth::TrueDistances;
 
-use super::Metric;
 use candle::{DType, Device, Result, Tensor};
 
 /// Trustworthiness over the `k` nearest points of each of `sample` evenly spaced rows (all where it
@@ -30,38 +31,31 @@ use candle::{DType, Device, Result, Tensor};
 /// 1 − 2 / (m k (2n − 3k − 1)) Σ_i Σ_{j of the k nearest points of i} max(0, rank_i(j) − k)
 /// ```
 ///
-/// `rank_i(j)` is 1 for the nearest row of row `i` by `metric`, and the mean of the ranks where
-/// several are as far. `rows` are f32 `[n, n_features]`, `layout` f32 `[n, n_dims]`, `m` the number
-/// of rows that are looked at. Ranks are those of distances in f64, whatever the scale of the rows.
+/// `rank_i(j)` is 1 for the nearest row of row `i`, and the mean of the ranks where several are as
+/// far. `layout` is f32 `[n, n_dims]`, `m` the number of rows that are looked at. Ranks are those of
+/// distances in f64, whatever the scale of the rows.
 ///
 /// Cost: `m n` distances of points, `2 m n n_features` FLOP, and a distance in f64 for
 /// each pair that f32 leaves in doubt: few, but for rows in groups that are much tighter than they
 /// are apart.
 ///
 /// # Errors
-/// When shapes do not fit, or `k` is not below `n / 2`.
-pub fn trustworthiness(
-    rows: &Tensor,
-    layout: &Tensor,
-    k: usize,
-    sample: usize,
-    metric: Metric,
-) -> Result<f64> {
-    let n = rows.dim(0)?;
+/// When shapes do not fit, a distance makes no sense, or `k` is not below `n / 2`.
+pub fn trustworthiness(of: TrueDistances<'_>, layout: &Tensor, k: usize, sample: usize) -> Result<f64> {
+    let n = of.n()?;
     if k == 0 || 2 * k >= n {
         candle::bail!("trustworthiness: k must be at least 1 and below n / 2 = {}, got {k}", n as f64 / 2.)
     }
-    Ok(Compared::new("trustworthiness", rows, layout, k, metric, sample)?.trustworthiness(k, sample)?.value)
+    Ok(Compared::new("trustworthiness", of, layout, k, sample)?.trustworthiness(k, sample)?.value)
 }
 
-/// The share of the `k` nearest rows of each row, by `metric`, that are among its `k` nearest
-/// points, in `[0, 1]`. Of rows that are equally far each counts by how likely it is among the
+/// The share of the `k` nearest rows of each row that are among its `k` nearest points, in `[0, 1]`. Of rows that are equally far each counts by how likely it is among the
 /// nearest if a draw decides between them.
 ///
 /// # Errors
-/// When shapes do not fit, or `k` is not below `n`.
-pub fn knn_recall(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> Result<f64> {
-    Ok(Compared::new("knn_recall", rows, layout, k, metric, usize::MAX)?.knn_recall(k, None)?.value)
+/// When shapes do not fit, a distance makes no sense, or `k` is not below `n`.
+pub fn knn_recall(of: TrueDistances<'_>, layout: &Tensor, k: usize) -> Result<f64> {
+    Ok(Compared::new("knn_recall", of, layout, k, usize::MAX)?.knn_recall(k, None)?.value)
 }
 
 /// How often the majority of a point's `k` nearest other points has its label, in `[0, 1]`; the

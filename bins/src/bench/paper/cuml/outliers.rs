@@ -6,7 +6,8 @@ use crate::bench::paper::{Cell, Paper};
 use anyhow::Result;
 use candle::{DType, Tensor};
 use chandlery::evaluation::layout::{NEIGHBOURS, SAMPLE, TRUST_NEIGHBOURS};
-use chandlery::tsne::{TsneConfig, TsneTrainer, measure};
+use chandlery::tsne::measure::{self, TrueDistances};
+use chandlery::tsne::{TsneConfig, TsneTrainer};
 use chandlery::{FullBatchTrainer, Philox};
 
 /// Factors on the usual learning rate.
@@ -40,7 +41,12 @@ fn outcome(config: TsneConfig, rows: &Tensor, labels: &Tensor) -> Result<Option<
     }
     let (layout, config) = (run.layout()?, run.config());
     let read = config.preparation.apply(rows)?.to_dtype(DType::F32)?.contiguous()?;
-    let trust = measure::trustworthiness(&read, &layout, TRUST_NEIGHBOURS, SAMPLE, config.metric)?;
+    let trust = measure::trustworthiness(
+        TrueDistances::Rows(&read, config.metric),
+        &layout,
+        TRUST_NEIGHBOURS,
+        SAMPLE,
+    )?;
     Ok(Some(Outcome {
         kl: measure::kl_of_affinities(run.affinities(), &layout, 1.)?,
         trustworthiness: trust,

@@ -9,7 +9,8 @@ use chandlery::evaluation::layout::{NEIGHBOURS, SAMPLE, TRUST_NEIGHBOURS};
 use chandlery::pictures::RgbImage;
 use chandlery::pictures::scatter::discs::{Points, draw};
 use chandlery::pictures::scatter::{Classes, thumbnails};
-use chandlery::tsne::{Method, TsneConfig, TsneTrainer, measure};
+use chandlery::tsne::measure::{self, TrueDistances};
+use chandlery::tsne::{Method, TsneConfig, TsneTrainer};
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_datasets::ImageShape;
 use image::imageops;
@@ -116,7 +117,8 @@ fn crowding(paper: &mut Paper) -> Result<()> {
         let Made { layout, positions, kl } = lay_out(config, &rows)?;
         let points = Points { positions: &positions, n_dims: 2, classes: &classes };
         imageops::replace(&mut picture, &draw(&points, name, SIDE)?, i64::from(k as u32 * SIDE), 0);
-        let trust = measure::trustworthiness(&read, &layout, TRUST_NEIGHBOURS, SAMPLE, metric)?;
+        let trust =
+            measure::trustworthiness(TrueDistances::Rows(&read, metric), &layout, TRUST_NEIGHBOURS, SAMPLE)?;
         lines.push(vec![
             Cell::text(name),
             Cell::number(degrees_of_freedom.into(), 0),

@@ -9,7 +9,8 @@ use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::evaluation::layout::{SAMPLE, TRUST_NEIGHBOURS};
 use chandlery::pictures::curves::{Curve, Panel};
-use chandlery::tsne::{Method, TsneConfig, TsneTrainer, measure};
+use chandlery::tsne::measure::{self, TrueDistances};
+use chandlery::tsne::{Method, TsneConfig, TsneTrainer};
 use chandlery::{FullBatchTrainer, Philox};
 use chandlery_datasets::Preparation;
 use std::time::Instant;
@@ -52,7 +53,7 @@ fn lay_out(device: &Device, rows: &Tensor, config: &TsneConfig, repeats: u32) ->
             let read = config.preparation.apply(&there)?.to_dtype(candle::DType::F32)?.contiguous()?;
             let layout = layout.to_device(device)?;
             let (k, metric) = (TRUST_NEIGHBOURS, config.metric);
-            Some(measure::trustworthiness(&read, &layout, k, SAMPLE, metric)?)
+            Some(measure::trustworthiness(TrueDistances::Rows(&read, metric), &layout, k, SAMPLE)?)
         }
         None => None,
     };
