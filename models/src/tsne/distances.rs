@@ -13,23 +13,20 @@
 //!
 //! The last terms of both are what numbers too small for f32 may lose. Whether a row is nearer than
 //! another is told by the bounds where they suffice, else from the differences of the rows in f64.
-use super::Metric;
-use super::ranks::{Query, Rank, Tolerance};
-use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::Precision;
-use chandlery_ops::arrays::gather_rows;
-use chandlery_ops::layers::{Factors, gemm_};
-use chandlery_ops::tsne::{Bound, RowsAboutMean, count_nearer, row_distances, rows_about_mean};
-use rayon::prelude::*;
-use std::collections::HashMap;
-use std::sync::OnceLock;
+//! The bounds of products hold about any point in place of the mean, and for any s that keeps
+//! squares within f32; of angles too, where g is half the square of x̂ again.
+mod again;
+mod bounds;
+mod unlike;
 
-/// Numbers in a block of products, about.
-const BLOCK: usize = 16 << 20;
-/// Rows of a block.
-const ROWS: std::ops::RangeInclusive<usize> = 16..=256;
-/// Rows in doubt of a query for which there is room at first.
-const ROOM: usize = 256;
+use super::Metric;
+use super::ranks::Tolerance;
+use bounds::Bounds;
+use candle::{DType, Device, Result, Tensor};
+use rayon::prelude::*;
+use std::sync::OnceLock;
+pub(super) use unlike::Unlike;
+
 /// Features between two looks at a sum that may be beyond its limit.
 const STRETCH: usize = 64;
 
@@ -45,12 +42,7 @@ pub(super) struct Distances {
     /// where there is none.
     angles: Vec<(f64, f64)>,
     bounds: OnceLock<Bounds>,
-}
-
-/// What bounds distances.
-enum Bounds {
-    Products { rows: Tensor, halves: Tensor, square_of_scale: f64 },
-    Distances,
+    unlike: OnceLock<Unlike>,
 }
 
 impl Distances {
@@ -73,7 +65,16 @@ impl Distances {
             d if is_angle => host.par_chunks(d).map(angle).collect(),
             _ => vec![],
         };
-        Ok(Self { metric, n, n_features, rows, host, angles, bounds: OnceLock::new() })
+        Ok(Self {
+            metric,
+            n,
+            n_features,
+            rows,
+            host,
+            angles,
+            bounds: OnceLock::new(),
+            unlike: OnceLock::new(),
+        })
     }
 
     fn row(&self, i: usize) -> &[f32] {
@@ -126,131 +127,22 @@ impl Distances {
         }
     }
 
+    /// The rows that differ, where comparing these alone saves much.
+    pub(super) fn unlike_if_few(&self) -> Option<&Unlike> {
+        let unlike = self.unlike();
+        (10 * unlike.firsts.len() <= 9 * self.n).then_some(unlike)
+    }
+
+    /// Whether rows at distance 0 are equal: not those at an angle of 0, and not all sets.
+    pub(super) fn equal_at_0(&self) -> bool {
+        self.angles.is_empty() && self.metric != Metric::Jaccard
+    }
+
     /// A number for each of `rows`, which equal ones share: the place of the first of them; none
     /// where a distance of 0 is that of an angle or of sets, not of equal rows.
     pub(super) fn equals(&self, rows: &[u32]) -> Option<Vec<u32>> {
-        if !self.angles.is_empty() || self.metric == Metric::Jaccard {
-            return None;
-        }
-        // -0 equals 0.
-        let content = |&i: &u32| self.row(i as usize).iter().map(|x| (x + 0.).to_bits()).collect::<Vec<_>>();
-        let contents: Vec<Vec<u32>> = rows.par_iter().map(content).collect();
-        let mut first = HashMap::<&[u32], u32>::new();
-        Some((0..).zip(&contents).map(|(place, content)| *first.entry(content).or_insert(place)).collect())
+        self.equal_at_0().then(|| self.firsts(rows))
     }
-
-    /// For each row of `own` the ranks of the rows that `of` gives for its place, as many for each,
-    /// among all others.
-    pub(super) fn ranks<'a>(
-        &self,
-        own: &[u32],
-        of: impl Fn(usize) -> &'a [u32] + Sync,
-    ) -> Result<Vec<Vec<Rank>>> {
-        let bounds = match self.bounds.get() {
-            Some(bounds) => bounds,
-            None => {
-                let bounds = self.bounds()?;
-                self.bounds.get_or_init(|| bounds)
-            }
-        };
-        let height = (BLOCK / self.n.max(1)).clamp(*ROWS.start(), *ROWS.end());
-        let mut all = Vec::with_capacity(own.len());
-        for (block, rows) in own.chunks(height).enumerate() {
-            let values = self.block(bounds, rows)?;
-            let query = |(at, &own): (usize, &u32)| {
-                let far = |&j: &u32| self.exact(own as usize, j as usize);
-                let each = of(block * height + at).iter().map(far).collect();
-                Query::new(own as usize, each, self.tolerance())
-            };
-            let queries: Vec<Query> = rows.par_iter().enumerate().map(query).collect();
-            let mut ranks = self.ranks_of(bounds, &values, &queries.iter().collect::<Vec<_>>(), ROOM)?;
-            let others: Vec<u32> = (0..).zip(&ranks).filter(|(_, r)| r.is_none()).map(|(at, _)| at).collect();
-            // All rows may be in doubt: few queries at a time.
-            for some in others.chunks((BLOCK / self.n.max(1)).max(1)) {
-                let again: Vec<&Query> = some.iter().map(|&at| &queries[at as usize]).collect();
-                let found = self.ranks_of(bounds, &gather_rows(&values, some)?, &again, self.n)?;
-                some.iter().zip(found).for_each(|(&at, found)| ranks[at as usize] = found);
-            }
-            all.extend(ranks.into_iter().flatten());
-        }
-        Ok(all)
-    }
-
-    /// The ranks of each query, from what bounds its distances from all, `[m, n]`; none where more
-    /// than `room` rows are in doubt.
-    fn ranks_of(
-        &self,
-        bounds: &Bounds,
-        values: &Tensor,
-        queries: &[&Query],
-        room: usize,
-    ) -> Result<Vec<Option<Vec<Rank>>>> {
-        let (m, device) = (queries.len(), values.device());
-        let own: Vec<u32> = queries.iter().map(|query| query.own as u32).collect();
-        let edges: Vec<f64> =
-            queries.iter().flat_map(|query| query.edges()).flat_map(|&(near, far)| [near, far]).collect();
-        let edges = Tensor::from_vec(edges, (m, (), 2), device)?;
-        let (halves, unit) = match bounds {
-            Bounds::Products { halves, square_of_scale, .. } => (Some(halves), 1. / square_of_scale),
-            Bounds::Distances => (None, 1.),
-        };
-        let lost = self.n_features as f64 * (-120f64).exp2();
-        let bound = Bound { share: share(self.n_features), lost, unit };
-        let counts = count_nearer(values, halves, &own, &edges, &bound, room)?;
-        let between = counts.between.to_vec2::<u32>()?;
-        let (doubtful, n_doubtful) = (counts.doubtful.to_vec2::<u32>()?, counts.n_doubtful.to_vec1::<u32>()?);
-        let ranks = |at: usize| {
-            let (query, doubtful) = (queries[at], doubtful[at].get(..n_doubtful[at] as usize)?);
-            let far = |&j: &u32| (self.up_to(query.own, j as usize, query.farthest()), 1);
-            Some(query.ranks(&between[at], doubtful.iter().map(far)))
-        };
-        Ok((0..m).into_par_iter().map(ranks).collect())
-    }
-
-    /// What bounds the distances of `rows` from all, `[m, n]`.
-    fn block(&self, bounds: &Bounds, rows: &[u32]) -> Result<Tensor> {
-        match bounds {
-            Bounds::Distances => row_distances(&gather_rows(&self.rows, rows)?, &self.rows, self.metric),
-            Bounds::Products { rows: all, .. } => {
-                let out = Tensor::zeros((rows.len(), self.n), DType::F32, all.device())?;
-                if self.n_features > 0 {
-                    gemm_(&out, &gather_rows(all, rows)?, &all.t()?, Factors::OVERWRITE, Precision::F32)?;
-                }
-                Ok(out)
-            }
-        }
-    }
-
-    fn bounds(&self) -> Result<Bounds> {
-        let d = self.n_features;
-        let upload = |values| Tensor::from_vec(values, (self.n, d), self.rows.device());
-        match self.metric {
-            Metric::Manhattan | Metric::Chebyshev | Metric::Hamming | Metric::Jaccard => {
-                Ok(Bounds::Distances)
-            }
-            Metric::Cosine | Metric::Correlation => {
-                let mut units = self.host.clone();
-                if d > 0 {
-                    units.par_chunks_mut(d).zip(&self.angles).for_each(|(row, &(mean, inverse))| {
-                        row.iter_mut().for_each(|x| *x = ((f64::from(*x) - mean) * inverse) as f32);
-                    });
-                }
-                let halves = Tensor::full(0.5f64, self.n, self.rows.device())?;
-                Ok(Bounds::Products { rows: upload(units)?, halves, square_of_scale: 1. })
-            }
-            Metric::Euclidean => {
-                let RowsAboutMean { rows, halves, scale } = rows_about_mean(&self.rows)?;
-                Ok(Bounds::Products { rows, halves, square_of_scale: scale * scale })
-            }
-        }
-    }
-}
-
-/// γ + 8 u for so many features; more than any distance needs where γ bounds nothing.
-fn share(n_features: usize) -> f64 {
-    let unit = f64::from(f32::EPSILON) / 2.;
-    let sum = (n_features + 1) as f64 * unit;
-    if sum < 0.5 { sum / (1. - sum) + 8. * unit } else { 1e30 }
 }
 
 /// `Σ term(a, b)` of terms that are not negative, or a part of it that is above `limit`.

@@ -2,6 +2,7 @@
 //! measures by hand.
 mod affinity;
 mod changes;
+mod doubt;
 mod line;
 mod measures;
 mod neighbours;

@@ -15,11 +15,11 @@ use std::ops::ControlFlow;
 /// The figures have four digits.
 const FOUR_DIGITS: f64 = 5e-5;
 
-fn f64s(rows: &Tensor) -> Result<Vec<Vec<f64>>> {
+pub(super) fn f64s(rows: &Tensor) -> Result<Vec<Vec<f64>>> {
     rows.to_dtype(DType::F64)?.to_vec2()
 }
 
-fn distance(a: &[f64], b: &[f64], metric: Metric) -> f64 {
+pub(super) fn distance(a: &[f64], b: &[f64], metric: Metric) -> f64 {
     let pairs = || a.iter().zip(b);
     match metric {
         Metric::Euclidean => pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt(),
@@ -68,7 +68,7 @@ fn rank(all: &[Vec<f64>], i: usize, j: usize, metric: Metric) -> (f64, f64) {
 }
 
 /// The nearest points of each.
-fn nearest(points: &[Vec<f64>], k: usize) -> Vec<Vec<usize>> {
+pub(super) fn nearest(points: &[Vec<f64>], own: &[usize], k: usize) -> Vec<Vec<usize>> {
     let of = |i: usize| {
         let mut others: Vec<usize> = (0..points.len()).filter(|&j| j != i).collect();
         let d = |j: usize| distance(&points[i], &points[j], Metric::Euclidean);
@@ -76,7 +76,7 @@ fn nearest(points: &[Vec<f64>], k: usize) -> Vec<Vec<usize>> {
         others.truncate(k);
         others
     };
-    (0..points.len()).map(of).collect()
+    own.iter().map(|&i| of(i)).collect()
 }
 
 /// What each row adds to trustworthiness and recall, which are the means of these.
@@ -92,7 +92,8 @@ fn of_rows(rows: &Tensor, layout: &Tensor, k: usize, metric: Metric) -> Result<V
         }
         [1. - 2. * excess / (size * (2. * n - 3. * size - 1.)), kept / size]
     };
-    Ok(nearest(&points, k).iter().enumerate().map(of_row).collect())
+    let all: Vec<usize> = (0..points.len()).collect();
+    Ok(nearest(&points, &all, k).iter().enumerate().map(of_row).collect())
 }
 
 /// Trustworthiness and recall.
@@ -195,7 +196,8 @@ fn a_sample_is_measured_as_those_rows_are_with_its_error() -> Result<()> {
                 )
             };
             let got = of(m)?;
-            let near = nearest(&f64s(layout)?, 10);
+            let all: Vec<usize> = (0..n).collect();
+            let near = nearest(&f64s(layout)?, &all, 10);
             let votes = near.iter().enumerate().map(|(i, near)| {
                 let votes = |label: u32| near.iter().filter(|&&j| labels[j] == label).count();
                 let most = (0..3).rev().max_by_key(|&label| votes(label));

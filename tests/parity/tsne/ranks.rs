@@ -31,23 +31,36 @@ fn rows_are_counted_as_plain_loops_do_on_every_device() -> Result<()> {
     for (m, n, k) in [(1, 1, 1), (3, 31, 2), (5, 257, 12), (7, 1000, 33), (2, 5000, 300)] {
         let own: Vec<u32> = (0..m as u32).map(|i| i * 7 % n as u32).collect();
         let edges = edges(m, k)?;
-        let halves = noise((1, n), 1)?.abs()?.to_dtype(DType::F64)?.squeeze(0)?;
+        let mut halves = noise((1, n), 1)?.abs()?.to_dtype(DType::F64)?.squeeze(0)?.to_vec1::<f64>()?;
+        // Of which nothing is known.
+        halves[n - 1] = if n > 1 { f64::INFINITY } else { halves[0] };
+        let halves = Tensor::from_vec(halves, n, &CPU)?;
         let mut distances = noise((m, n), 2)?.abs()?.to_vec2::<f32>()?;
         distances[0][n / 2] = f32::INFINITY;
         distances[m - 1][n - 1] = f32::NAN;
         let distances = Tensor::new(distances, &CPU)?;
         let products = (noise((m, n), 3)? * 0.5)?;
-        for (values, halves) in [(&products, Some(&halves)), (&distances, None)] {
+        // Some stand for one row, which a query may be itself.
+        let weights: Vec<u32> = (0..n as u32).map(|j| 1 + j * j % 5).collect();
+        let weights = Tensor::from_vec(weights, n, &CPU)?;
+        for (values, halves, weights) in [
+            (&products, Some(&halves), None),
+            (&distances, None, None),
+            (&products, Some(&halves), Some(&weights)),
+            (&distances, None, Some(&weights)),
+        ] {
             for share in [0., 1e-3, 10.] {
                 let bound = Bound { share, lost: 1e-12, unit: if halves.is_some() { 4. } else { 1. } };
-                let want = count_nearer_reference(values, halves, &own, &edges, &bound)?;
+                let want = count_nearer_reference(values, halves, weights, &own, &edges, &bound)?;
                 let (between, doubtful): (Vec<_>, Vec<_>) = want.into_iter().unzip();
                 for device in devices()? {
                     let what = format!("{m} of {n}, {k} ranked, share {share}, {:?}", device.location());
                     let there = |t: &Tensor| t.to_device(&device);
                     let halves = halves.map(there).transpose()?;
                     let (values, edges) = (there(values)?, there(&edges)?);
-                    let got = count_nearer(&values, halves.as_ref(), &own, &edges, &bound, ROOM)?;
+                    let weights = weights.map(there).transpose()?;
+                    let got =
+                        count_nearer(&values, halves.as_ref(), weights.as_ref(), &own, &edges, &bound, ROOM)?;
                     assert_eq!(got.between.to_vec2::<u32>()?, between, "{what}");
                     let counts = got.n_doubtful.to_vec1::<u32>()?;
                     for (i, want) in doubtful.iter().enumerate() {

@@ -168,19 +168,12 @@ impl<'a> Compared<'a> {
     /// How many others equal the row at each of `places`, more than one of which others equal; none
     /// where a distance of 0 is that of an angle, not of equal rows.
     fn equal_rows(&self, of: &OfRows<'_>, places: &[usize]) -> Option<Vec<u64>> {
-        let NearestPoints { n, own, .. } = &self.points;
         if places.is_empty() {
             return Some(vec![]);
         }
-        // The others are among those rows, or anywhere if not all were looked at.
-        let (rows, place_of): (Vec<u32>, &dyn Fn(usize) -> usize) = match own.len() == *n {
-            true => (places.iter().map(|&at| own[at]).collect(), &|e| e),
-            false => ((0..*n as u32).collect(), &|e| own[places[e]] as usize),
-        };
-        let firsts = of.distances.equals(&rows)?;
-        let mut counts = vec![0u64; rows.len()];
-        firsts.iter().for_each(|&first| counts[first as usize] += 1);
-        Some((0..places.len()).map(|e| counts[firsts[place_of(e)] as usize] - 1).collect())
+        let unlike = of.distances.equal_at_0().then(|| of.distances.unlike())?;
+        let place = |&at: &usize| unlike.places[self.points.own[at] as usize];
+        Some(places.iter().map(|at| u64::from(unlike.counts[place(at) as usize]) - 1).collect())
     }
 }
 

@@ -1,5 +1,5 @@
 //! What a layout is compared with.
-use super::super::distances::Distances;
+use super::super::distances::{Distances, Unlike};
 use super::super::matrix::GivenDistances;
 use super::super::neighbours::{in_unit, near, unit_of};
 use super::super::ranks::Rank;
@@ -93,8 +93,11 @@ impl<'a> Source<'a> {
 impl OfRows<'_> {
     /// The `k` nearest others of the rows `own`, nearest first.
     pub(super) fn nearest(&self, own: &[u32], k: usize) -> Result<Neighbours> {
-        let unit = unit_of(self.rows, self.metric)?;
-        nearest_others(&in_unit(&self.rows.contiguous()?, unit)?, own, k, self.metric)
+        let rows = in_unit(&self.rows.contiguous()?, unit_of(self.rows, self.metric)?)?;
+        match self.distances.unlike_if_few() {
+            Some(unlike) => nearest_of_unlike(&rows, unlike, own, k, self.metric),
+            None => nearest_others(&rows, own, k, self.metric),
+        }
     }
 
     /// Whether the last two of some distances, ascending, may be one but for rounding.
@@ -117,6 +120,38 @@ pub(super) fn nearest_others(rows: &Tensor, own: &[u32], k: usize, metric: Metri
         let is_other = |&e: &usize| e != place;
         others.extend((0..=k).filter(is_other).map(|e| indices[e]));
         far.extend((0..=k).filter(is_other).map(|e| distances[e]));
+    }
+    let matrix = (own.len(), k);
+    let indices = Tensor::from_vec(others, matrix, &Device::Cpu)?;
+    Ok(Neighbours { indices, distances: Tensor::from_vec(far, matrix, &Device::Cpu)? })
+}
+
+/// The same by a search among the rows that differ: equal rows are found once, and follow each
+/// other.
+fn nearest_of_unlike(
+    rows: &Tensor,
+    unlike: &Unlike,
+    own: &[u32],
+    k: usize,
+    metric: Metric,
+) -> Result<Neighbours> {
+    let members = unlike.members();
+    let mut asked: Vec<u32> = own.iter().map(|&row| unlike.places[row as usize]).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    let differ = gather_rows(rows, &unlike.firsts)?;
+    let some = (k + 1).min(unlike.firsts.len());
+    let found = knn_of(&gather_rows(&differ, &asked)?, &differ, some, metric)?;
+    let (indices, distances) = (found.indices.to_vec2::<u32>()?, found.distances.to_vec2::<f32>()?);
+    let (mut others, mut far) = (Vec::with_capacity(own.len() * k), Vec::with_capacity(own.len() * k));
+    for &row in own {
+        let at = asked.partition_point(|&place| place < unlike.places[row as usize]);
+        let equal = |(&place, &d): (&u32, &f32)| members.of(place).iter().map(move |&j| (j, d));
+        let nearest = indices[at].iter().zip(&distances[at]).flat_map(equal).filter(|&(j, _)| j != row);
+        for (j, d) in nearest.take(k) {
+            others.push(j);
+            far.push(d);
+        }
     }
     let matrix = (own.len(), k);
     let indices = Tensor::from_vec(others, matrix, &Device::Cpu)?;

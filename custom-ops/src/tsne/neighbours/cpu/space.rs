@@ -95,7 +95,7 @@ impl Space {
 
     fn with([rows, queries]: [&[f32]; 2], n: usize, n_features: usize, partial: bool) -> Self {
         let none = Coordinates { all: vec![], more: vec![], rests: vec![], halves: vec![] };
-        let mean: Vec<f32> = column_means(rows, n_features).into_iter().map(|mean| mean as f32).collect();
+        let mean: Vec<f32> = centre(rows, n_features).into_iter().map(|mean| mean as f32).collect();
         let scale = scale_of([rows, queries], &mean);
         let order: Vec<u32> = (0..n as u32).collect();
         let (basis, places) = (vec![], order.clone());
@@ -208,6 +208,32 @@ impl Space {
         let rests = all.chunks_exact(COORDINATES).map(|row| row[COORDINATES - 1]).collect();
         Coordinates { all, more, rests, halves }
     }
+}
+
+/// The means of the columns, or their medians over some rows where the means are far from most of
+/// these: few rows that are far from all others move a mean away from them, and bounds with it.
+fn centre(rows: &[f32], d: usize) -> Vec<f64> {
+    const SAMPLE: usize = 1024;
+    /// In lengths of the median row.
+    const FAR: f64 = 4.;
+    let mean = column_means(rows, d);
+    if d == 0 || rows.is_empty() {
+        return mean;
+    }
+    let step = (rows.len() / d).div_ceil(SAMPLE);
+    let some: Vec<&[f32]> = rows.chunks_exact(d).step_by(step).collect();
+    let median = |mut x: Vec<f64>| {
+        let middle = x.len() / 2;
+        *x.select_nth_unstable_by(middle, f64::total_cmp).1
+    };
+    let column = |c: usize| median(some.iter().map(|row| row[c].into()).collect());
+    let medians: Vec<f64> = (0..d).into_par_iter().map(column).collect();
+    let square = |(x, m): (f64, f64)| (x - m) * (x - m);
+    let from_medians =
+        |row: &&[f32]| row.iter().map(|&x| x.into()).zip(medians.iter().copied()).map(square).sum();
+    let usual = median(some.iter().map(from_medians).collect());
+    let moved: f64 = mean.iter().copied().zip(medians.iter().copied()).map(square).sum();
+    if moved <= FAR * FAR * usual { mean } else { medians }
 }
 
 fn scale_of([rows, queries]: [&[f32]; 2], mean: &[f32]) -> f32 {
