@@ -162,7 +162,8 @@ fn header(path: &Path) -> Result<([usize; 2], Npy)> {
     }
 }
 
-/// The values of a file of `T` as `U`, each as it is read, or the file again if it holds another type.
+/// The values of a file of `T` as `U`, each as it is read, or the file again if it holds another
+/// type.
 fn of_type<T: Deserialize + Into<U>, U>(npy: Npy) -> Result<Result<Vec<U>, Npy>> {
     match npy.try_data::<T>() {
         Ok(data) => {

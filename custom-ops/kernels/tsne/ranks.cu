@@ -10,8 +10,8 @@
 //   own[i], which is the query itself.
 //
 // arrays   between: [m, k], doubtful: [m, room], n_doubtful: [m] unsigned; values: [m, n] float;
-//          halves: [n] double or null; weights: [n] unsigned, at least 1, or null; own: [m] unsigned, below n; edges: [m, k, 2] double,
-//          ascending; not overlapping
+//          halves: [n] double or null; weights: [n] unsigned, at least 1, or null; own: [m]
+//          unsigned, below n; edges: [m, k, 2] double, ascending; not overlapping
 // scalars  k at least 1; n below 2^32
 // launch   a block of any number of threads for each query
 // shared   16 k bytes of edges, and k + 1 counts of 4

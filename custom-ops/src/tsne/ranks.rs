@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Rows beyond `far` of the last edge are no matter, and the query itself, one of the rows at the
-//! place `own[i]`, counts nowhere. So rank e of a query is the sum of `between` up to e, and of the doubtful rows those that are
-//! nearer.
+//! place `own[i]`, counts nowhere. So rank e of a query is the sum of `between` up to e, and of the
+//! doubtful rows those that are nearer.
 //!
 //! ```
 //! use candle::{Device::Cpu, Tensor};
@@ -234,8 +234,8 @@ impl Kernel for CountNearer {
         let shared = self.k * 16 + (self.k + 1) * 4;
         // SAFETY: (3 × unsigned*, const float*, const double* or null, const unsigned* or null,
         // const unsigned*, const double*, size_t, 2 × unsigned, 3 × double): values are [m, n],
-        // halves and weights [n], own [m], edges [m, k, 2], between [m, k], doubtful [m, room], n_doubtful [m]; a block for each
-        // query. Numbers of `own` are below n.
+        // halves and weights [n], own [m], edges [m, k, 2], between [m, k], doubtful [m, room],
+        // n_doubtful [m]; a block for each query. Numbers of `own` are below n.
         unsafe { launch.blocks(self.m, THREADS).shared(shared).go() }
     }
 }

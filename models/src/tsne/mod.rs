@@ -74,6 +74,7 @@ mod neighbours;
 mod order;
 mod ranks;
 mod run;
+mod run_of_matrix;
 mod schedule;
 mod spectral;
 mod start;

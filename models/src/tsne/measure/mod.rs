@@ -7,8 +7,8 @@
 //! | [`knn_recall`] | the share of a row's nearest rows that are its nearest points too |
 //! | [`knn_label_accuracy`] | how often the nearest points vote for a point's own label |
 //!
-//! Rows are compared by [`TrueDistances`], points by the Euclidean distance. What is taken from some of
-//! the rows is an [`Estimate`] with its error.
+//! Rows are compared by [`TrueDistances`], points by the Euclidean distance. What is taken from some
+//! of the rows is an [`Estimate`] with its error.
 //!
 //! Venna and Kaski, "Neighborhood preservation in nonlinear projection methods", 2001.
 mod compared;
@@ -35,9 +35,10 @@ use candle::{DType, Device, Result, Tensor};
 /// far. `layout` is f32 `[n, n_dims]`, `m` the number of rows that are looked at. Ranks are those of
 /// distances in f64, whatever the scale of the rows.
 ///
-/// Cost: `m n` distances of points, `2 m n n_features` FLOP, and a distance in f64 for
-/// each pair that f32 leaves in doubt: few, but for rows in groups that are much tighter than they
-/// are apart.
+/// Cost: `m n` distances of points, `2 m n n_features` FLOP, and a distance in f64 for each pair
+/// that f32 leaves in doubt, which are few. Where rows are far from all others, in tight groups, or there
+/// many times, products are made once more, and take another copy of the rows. A matrix is read
+/// twice.
 ///
 /// # Errors
 /// When shapes do not fit, a distance makes no sense, or `k` is not below `n / 2`.
@@ -49,8 +50,9 @@ pub fn trustworthiness(of: TrueDistances<'_>, layout: &Tensor, k: usize, sample:
     Ok(Compared::new("trustworthiness", of, layout, k, sample)?.trustworthiness(k, sample)?.value)
 }
 
-/// The share of the `k` nearest rows of each row that are among its `k` nearest points, in `[0, 1]`. Of rows that are equally far each counts by how likely it is among the
-/// nearest if a draw decides between them.
+/// The share of the `k` nearest rows of each row that are among its `k` nearest points, in
+/// `[0, 1]`. Of rows that are equally far each counts by how likely it is among the nearest if a
+/// draw decides between them.
 ///
 /// # Errors
 /// When shapes do not fit, a distance makes no sense, or `k` is not below `n`.
