@@ -248,7 +248,11 @@ fn exchanges(args: &GroupArgs, devices: &[Device], report: &Report) -> Result<Ve
 fn steps(args: &GroupArgs, cases: &[&Case], devices: &[Device], report: &Report) -> Result<Vec<Steps>> {
     let world = devices.len();
     let mut table = Table::new(report, STEPS)?;
-    for Case { family, size, rows, is_weak, seconds, .. } in cases {
+    for Case { family, size, rows, is_weak, most_ranks, seconds, .. } in cases {
+        if world > *most_ranks {
+            report.note(&format!("{family} {size}: left out, since it has parts for {most_ranks} ranks"));
+            continue;
+        }
         let mut alone = None;
         let of_all = if *is_weak { rows * world } else { *rows };
         for (devices, batch) in [(&devices[..1], *rows), (devices, of_all)] {

@@ -12,6 +12,9 @@ const COORDINATES: usize = 96;
 const MORE: usize = 128;
 /// Features and rows from which on a basis is worth its time.
 const LEAST: (usize, usize) = (320, 2048);
+/// What sums of products may lose, and their halves, where they are so small that f32 has few digits
+/// for them: of rows a 1e18th as long as the longest.
+const LOST: f64 = 128. * f32::MIN_POSITIVE as f64;
 /// Share of the squares that the coordinates of the products must hold.
 const SHARE: f64 = 0.6;
 
@@ -177,7 +180,7 @@ impl Space {
         let shrink = 0.5 * (1. - self.slack());
         let lengths: Vec<f64> = centred.par_chunks(d).map(|row| dot_in_f64(row, row)).collect();
         if !self.is_partial() {
-            let halves = lengths.iter().map(|square| (shrink * square) as f32).collect();
+            let halves = lengths.iter().map(|square| (shrink * square - LOST) as f32).collect();
             return Coordinates { all: centred, more: vec![], rests: vec![], halves };
         }
         let (n, count) = (lengths.len(), self.basis.len() / d);
@@ -202,7 +205,7 @@ impl Space {
                 all[COORDINATES - 1] = rest.sqrt() as f32;
                 more[MORE - 1] = (rest - dot_in_f64(others, others)).max(0.).sqrt() as f32;
                 // Leading coordinates and the rest are as long as the row.
-                *half = (dot_in_f64(all, all) * 0.5 - self.slack() * 0.5 * square) as f32;
+                *half = (dot_in_f64(all, all) * 0.5 - self.slack() * 0.5 * square - LOST) as f32;
             },
         );
         let rests = all.chunks_exact(COORDINATES).map(|row| row[COORDINATES - 1]).collect();
