@@ -165,6 +165,41 @@ fn ranks_share_patches_and_maps_and_a_run_goes_on_with_another_number() {
 }
 
 #[test]
+fn up_down_by_two_processes_is_that_of_one_and_its_chains_go_on_with_three() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    let base = ["train", "--hidden", "24,20", "--epochs", "1", "--max-rows", "414", "--out", "base"];
+    DBN_ON_CPU.succeed(at, &base);
+    let run = |out: &'static str, more: &[&'static str]| {
+        // 394 rows: 13 chains, and a last minibatch of 4 rows, of which one process has none.
+        let size = ["--max-rows", "414", "--batch", "13", "--top-epochs", "2", "--epochs", "2"];
+        [&["up-down", "base", "--out", out][..], &size, more].concat()
+    };
+    DBN_ON_CPU.succeed(at, &run("one", &[]));
+    let said = succeed(two(at, &run("two", &[])));
+    assert_eq!(said.matches("epoch 2/2").count(), 2, "{said}");
+    DBN_ON_CPU.succeed(at, &run("again", &["--gpus", "2"]));
+    assert!(weights(&at.join("again")) == weights(&at.join("two")), "another run of two: other bits");
+    // Stopped in the second stage, and in the middle of an epoch of it.
+    let stopped = run("on", &["--gpus", "2", "--stop-after-steps", "80"]);
+    let Output { status, stderr, .. } = spawn(at, &stopped, &[]).wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(130), "{}", String::from_utf8_lossy(&stderr));
+    DBN_ON_CPU.succeed(at, &["up-down", "--resume", "on", "--gpus", "3"]);
+    let one = metrics(&at.join("one"));
+    for name in ["two", "on"] {
+        let of_run = metrics(&at.join(name));
+        assert_eq!(of_run.len(), one.len(), "{name}");
+        for (field, (a, b)) in ["reconstruction_error", "top_error", "label_error"]
+            .into_iter()
+            .flat_map(|field| one.iter().zip(&of_run).map(move |lines| (field, lines)))
+        {
+            let [a, b] = [a, b].map(|line| number(line, field));
+            assert!((a - b).abs() < 1e-2 * a, "{name} {field}: {b}, and {a} of one rank");
+        }
+    }
+}
+
+#[test]
 fn a_signal_to_one_rank_ends_all_with_one_checkpoint_that_resumes() {
     let folder = base();
     let at = folder.path();

@@ -5,10 +5,12 @@ use super::two_gpus::{both, each, in_turn};
 use candle::{DType, Device, Result, Tensor};
 use chandlery::conv_rbm::ConvGrid;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
+use chandlery::dbn::{Dbn, DbnConfig};
 use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineDictionaryTrainConfig,
     OnlineDictionaryTrainer, UpdateRule,
 };
+use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer, Stage};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::likelihood::{Ais, AisConfig};
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
@@ -28,6 +30,8 @@ use chandlery_tests::{assert_close, assert_same_bits};
 /// Rows of a minibatch and their width.
 const BATCH: usize = 100;
 const WIDTH: usize = 50;
+/// Of their labels.
+const CLASSES: u32 = 5;
 
 /// Parameters of a model, on the CPU.
 fn parameters<M: Model>(model: &M) -> Result<Vec<Tensor>> {
@@ -52,7 +56,10 @@ where
     for i in 0..20 {
         let n = [BATCH, BATCH, BATCH, 37, 3][i % 5];
         let rows = uniform((n, width), trainer.device(), Philox::new(2, i as u64))?;
-        trainer.step(&rows, None)?;
+        // Models without labels ignore them.
+        let labels =
+            Tensor::from_iter((0..n as u32).map(|j| (7 * j + i as u32) % CLASSES), trainer.device())?;
+        trainer.step(&rows, Some(&labels))?;
     }
     trainer.check()?;
     trainer.metrics()?;
@@ -165,6 +172,36 @@ fn two_gpus_learn_the_rbms_of_one() -> Result<()> {
                     trained_on(trainer, WIDTH + 2)
                 })?;
             }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn two_gpus_learn_by_the_up_down_algorithm_as_one() -> Result<()> {
+    for (precision, most) in [(Precision::F32, 1e-4), (Precision::Tf32, 2e-3)] {
+        for (what, stage, persistent) in [
+            ("chains from the data", Stage::UpDown, false),
+            ("persistent chains", Stage::UpDown, true),
+            ("the top alone", Stage::Top, true),
+        ] {
+            held(&format!("up-down in {precision:?}, {what}"), most, |group, device| {
+                let dbn = Dbn::init(DbnConfig::new(&[WIDTH, 29, 23, 31]), Philox::new(1, 0), device)?;
+                let dbn = LabelledDbn::from_dbn(&dbn, CLASSES as usize)?;
+                let config = LabelledDbnTrainConfig {
+                    stage,
+                    batch: BATCH,
+                    persistent,
+                    precision,
+                    learning_rate: 0.02.into(),
+                    label_rate: 1.,
+                    momentum: 0.5.into(),
+                    l2: 1e-3,
+                    ..LabelledDbnTrainConfig::default()
+                };
+                trained(LabelledDbnTrainer::new(&dbn, config, Philox::new(1, 1))?.in_group(group)?)
+            })?;
         }
     }
     Ok(())

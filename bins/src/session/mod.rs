@@ -349,6 +349,7 @@ impl<R: Run> Asked<R> {
             watch: Watch::start(spent, args.checkpoint_every, args.stop_after_steps, ranks),
             trainer,
             place,
+            group,
             earlier: before,
         })
     }
@@ -403,11 +404,22 @@ pub struct Session<R: Run> {
     /// The data set, as the user named it.
     data: String,
     watch: Watch,
+    /// Of the ranks that train.
+    group: Group,
     /// Seconds of the processes before this one.
     earlier: f64,
 }
 
 impl<R: Run> Session<R> {
+    /// Goes on with another trainer, which comes into the group.
+    ///
+    /// # Errors
+    /// When a rank is gone, or memory is short.
+    pub fn go_on_with(&mut self, trainer: R::Trainer) -> Result<()> {
+        self.trainer = trainer.in_group(&self.group)?;
+        Ok(())
+    }
+
     /// Says what is trained on what, where, and into which folder.
     ///
     /// # Errors

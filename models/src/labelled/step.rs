@@ -3,17 +3,23 @@
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that
 //! memory, so that it can be recorded as a CUDA graph. For the equations see
 //! [`LabelledDbnTrainer`](super::LabelledDbnTrainer).
+mod ranks;
+mod rates;
+
 use super::{LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig, LabelledRbm, Stage};
 use crate::model::Model;
-use candle::{DType, Device, Result, Tensor};
+use crate::share::Share;
+use candle::{DType, Result, Tensor};
 use candle_nn::Linear;
 use chandlery_ops::arrays::scale_into_;
-use chandlery_ops::core::{Draws, set_scalars_};
+use chandlery_ops::core::Draws;
 use chandlery_ops::layers::{
     BiasGradients, BiasStep, CdOperands, CdUpdate, Factors, Phases, Unit, UnitPlanes, WeightStep, bias_step_,
     cd_update_, gemm_, softmax_units_, units_, weight_step_,
 };
-use chandlery_ops::{Philox, Precision};
+use chandlery_ops::{Group, Philox, Precision};
+use ranks::Sums;
+use rates::Rates;
 
 /// Planes of the states of a layer, `[2, batch, n]`. Below the top the negative plane holds what
 /// the other direction predicts of the positive one; the layer that the top RBM reads holds its two
@@ -27,33 +33,6 @@ pub(super) const H_DRAWN: usize = 2;
 
 /// No plane; the base of the ones below.
 const NONE: UnitPlanes = UnitPlanes { mean: None, mean_scale: 1., sample: None, low: None };
-
-/// The numbers that change from epoch to epoch.
-#[derive(Clone)]
-pub(super) struct Rates {
-    /// `[ε/B, μ, ε]`
-    first: Tensor,
-    /// `[−ε/B, 1]`: what a second product adds to the velocity that the first has begun.
-    second: Tensor,
-    /// `first` with the rates of the labels.
-    label: Tensor,
-}
-
-impl Rates {
-    fn new(device: &Device) -> Result<Self> {
-        let zeros = |n: usize| Tensor::zeros(n, DType::F32, device);
-        Ok(Self { first: zeros(3)?, second: zeros(2)?, label: zeros(3)? })
-    }
-
-    pub(super) fn set(&self, config: &LabelledDbnTrainConfig, epochs: f64) -> Result<()> {
-        let (rate, momentum) = (config.learning_rate.within(epochs), config.momentum.within(epochs) as f32);
-        let of_row = rate / config.batch as f64;
-        let scalars = |factor: f64| [(factor * of_row) as f32, momentum, (factor * rate) as f32];
-        set_scalars_(&self.first, &scalars(1.))?;
-        set_scalars_(&self.second, &[-of_row as f32, 1.])?;
-        set_scalars_(&self.label, &scalars(config.label_rate))
-    }
-}
 
 /// A layer of one direction.
 #[derive(Clone)]
@@ -80,6 +59,10 @@ impl Directed {
         })
     }
 
+    fn n_out(&self) -> Result<usize> {
+        self.state.dim(1)
+    }
+
     /// The layer whose parameters are these buffers.
     fn linear(&self) -> Result<Linear> {
         Ok(Linear::new(self.params.get(0)?, Some(self.state.get(0)?)))
@@ -95,7 +78,7 @@ impl Directed {
         precision: Precision,
     ) -> Result<()> {
         let weight = self.params.get(0)?;
-        gemm_(&self.pre, &below.get(POS)?, &weight.t()?, Factors::OVERWRITE, precision)?;
+        product_(&self.pre, &below.get(POS)?, &weight.t()?, Factors::OVERWRITE, precision)?;
         units_(planes, &self.pre, &self.state.get(0)?, Unit::Bernoulli, out, draws, None)
     }
 
@@ -108,13 +91,24 @@ impl Directed {
         rates: &Rates,
         config: &LabelledDbnTrainConfig,
     ) -> Result<()> {
-        let (velocity, below) = (self.params.get(1)?, below.get(POS)?);
-        for (plane, factors) in [(POS, &rates.first), (NEG, &rates.second)] {
-            let states = planes.get(plane)?;
+        let velocity = self.params.get(1)?;
+        for (states, below, factors) in Self::products(below, planes, rates)? {
             gemm_(&velocity, &states.t()?, &below, Factors::Tensor(factors), config.precision)?;
         }
         weight_step_(&self.params, &rates.first, WeightStep { l1: 0., l2: config.l2 as f32 })?;
         bias_step_(&self.state, planes, &rates.first, SEEN)
+    }
+
+    /// `a`, `b` and the factors of the products `aᵀ b` of the delta rule, in the order in which they
+    /// go to the velocity.
+    fn products<'a>(
+        below: &Tensor,
+        planes: &Tensor,
+        rates: &'a Rates,
+    ) -> Result<[(Tensor, Tensor, &'a Tensor); 2]> {
+        let below = below.get(POS)?;
+        let first = (planes.get(POS)?, below.clone(), &rates.product);
+        Ok([first, (planes.get(NEG)?, below, &rates.second)])
     }
 }
 
@@ -190,20 +184,19 @@ impl Top {
         )?;
         for j in 1..=k {
             let hidden = self.hidden.get(H_DRAWN)?;
-            gemm_(&self.visible_pre, &hidden, &self.params.get(0)?, Factors::OVERWRITE, config.precision)?;
+            product_(&self.visible_pre, &hidden, &self.params.get(0)?, Factors::OVERWRITE, config.precision)?;
             let out = UnitPlanes { sample: Some(NEG), ..NONE };
-            let place = draws.take(&self.visible_pre);
+            let place = draws.take(self.visible_state.dim(1)?);
             let bias = self.visible_state.get(0)?;
             units_(visible, &self.visible_pre, &bias, Unit::Bernoulli, out, place, None)?;
-            gemm_(
+            product_(
                 &self.label_pre,
                 &hidden,
                 &self.label_params.get(0)?,
                 Factors::OVERWRITE,
                 config.precision,
             )?;
-            // A draw for each row is used; places are counted for each element.
-            let place = draws.take(&self.label_pre);
+            let place = draws.take_of_rows(self.label_state.dim(1)?);
             softmax_units_(&self.labels, &self.label_pre, &self.label_state.get(0)?, out, place)?;
             let last = j == k;
             let out = UnitPlanes {
@@ -229,10 +222,10 @@ impl Top {
         const ADD: Factors<'static> = Factors::Host { alpha: 1., beta: 1. };
         let (weight, label_weight) = (self.params.get(0)?, self.label_params.get(0)?);
         let (x, y) = (visible.get(from)?, self.labels.get(from)?);
-        gemm_(&self.hidden_pre, &x, &weight.t()?, Factors::OVERWRITE, config.precision)?;
-        gemm_(&self.hidden_pre, &y, &label_weight.t()?, ADD, config.precision)?;
+        product_(&self.hidden_pre, &x, &weight.t()?, Factors::OVERWRITE, config.precision)?;
+        product_(&self.hidden_pre, &y, &label_weight.t()?, ADD, config.precision)?;
         let place = match out.sample {
-            Some(_) => draws.take(&self.hidden_pre),
+            Some(_) => draws.take(self.hidden_state.dim(1)?),
             None => Draws::Mode,
         };
         let bias = self.hidden_state.get(0)?;
@@ -282,17 +275,34 @@ impl Top {
     }
 }
 
-/// Places in the random sequence of a step, one after the other.
+/// `c ← alpha · a b + beta · c`, and nothing where this rank has no rows.
+fn product_(c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>, precision: Precision) -> Result<()> {
+    if a.dim(0)? == 0 { Ok(()) } else { gemm_(c, a, b, factors, precision) }
+}
+
+/// Places in the random sequence of a step, one after the other: those of all rows, of which this
+/// rank's have some.
 struct Sequence<'a> {
     at: Philox,
     counter: &'a Tensor,
+    share: &'a Share,
 }
 
 impl<'a> Sequence<'a> {
-    /// The place of the draws of a tensor like this one.
-    fn take(&mut self, like: &Tensor) -> Draws<'a> {
-        let philox = self.at;
-        self.at = self.at.advanced(like.elem_count());
+    /// The place of the draws of so many units in each row.
+    fn take(&mut self, n_units: usize) -> Draws<'a> {
+        self.next(n_units, self.share.rows().start * n_units)
+    }
+
+    /// The same where a draw for each row is used; places are counted for each element.
+    fn take_of_rows(&mut self, n_units: usize) -> Draws<'a> {
+        self.next(n_units, self.share.rows().start)
+    }
+
+    fn next(&mut self, n_units: usize, first: usize) -> Draws<'a> {
+        // Rows of a rank begin with a block of draws.
+        let philox = self.at.advanced(first);
+        self.at = self.at.advanced(self.share.of() * n_units);
         Draws::Counter { philox, counter: self.counter }
     }
 }
@@ -312,21 +322,16 @@ pub(super) struct Buffers {
     /// latter when all learn.
     pub(super) wake: Vec<Tensor>,
     pub(super) sleep: Vec<Tensor>,
+    /// This rank's rows of a minibatch.
+    pub(super) share: Share,
+    /// Where there are several ranks.
+    sums: Option<Sums>,
 }
 
 impl Buffers {
     pub(super) fn new(dbn: &LabelledDbn, config: &LabelledDbnTrainConfig, philox: Philox) -> Result<Self> {
-        let (device, batch) = (dbn.device(), config.batch);
-        let layers =
-            |of: &[Linear]| of.iter().map(|layer| Directed::new(layer, batch)).collect::<Result<_>>();
-        let states = || {
-            let lower = &dbn.config().sizes[..=dbn.config().n_lower()];
-            lower
-                .iter()
-                .map(|&n| Tensor::zeros((2, batch, n), DType::F32, device))
-                .collect::<Result<Vec<_>>>()
-        };
-        let top = Top::new(dbn.top(), batch)?;
+        let buffers = Self::on(dbn, config, philox, Share::new(&Group::single(), config.batch))?;
+        let top = &buffers.top;
         let mut counted = Philox { offset: 0, ..philox };
         if config.persistent {
             // Chains begin with fair coins.
@@ -335,25 +340,45 @@ impl Buffers {
             units_(&top.hidden, &top.hidden_pre, &no_bias, Unit::Bernoulli, out, Draws::At(philox), None)?;
             counted = counted.advanced(top.hidden_pre.elem_count());
         }
-        Ok(Self {
+        let counter = Tensor::new(&[counted.offset as i64], dbn.device())?;
+        Ok(Self { counter, ..buffers })
+    }
+
+    /// Buffers for a rank's rows of minibatches, `config.batch` of all ranks.
+    fn on(dbn: &LabelledDbn, config: &LabelledDbnTrainConfig, philox: Philox, share: Share) -> Result<Self> {
+        let (device, rows) = (dbn.device(), share.rows().len());
+        let layers = |of: &[Linear]| of.iter().map(|layer| Directed::new(layer, rows)).collect::<Result<_>>();
+        let states = || {
+            let lower = &dbn.config().sizes[..=dbn.config().n_lower()];
+            lower.iter().map(|&n| Tensor::zeros((2, rows, n), DType::F32, device)).collect::<Result<Vec<_>>>()
+        };
+        let buffers = Self {
             config: config.clone(),
             philox,
-            counter: Tensor::new(&[counted.offset as i64], device)?,
-            rates: Rates::new(device)?,
+            counter: Tensor::new(&[0i64], device)?,
+            rates: Rates::new(share.group(), device)?,
             recognition: layers(dbn.recognition())?,
             generative: layers(dbn.generative())?,
-            top,
+            top: Top::new(dbn.top(), rows)?,
             wake: states()?,
             sleep: if config.stage == Stage::UpDown { states()? } else { Vec::new() },
-        })
+            share,
+            sums: None,
+        };
+        Ok(Self { sums: Sums::of(&buffers)?, ..buffers })
     }
 
     /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters, velocities
     /// and counter; `dbn` is the network that these buffers are for. Rates are their own, since the
     /// mean of a gradient is over the rows.
     pub(super) fn of_fewer(&self, dbn: &LabelledDbn, rows: usize) -> Result<Self> {
-        let own =
-            Self::new(dbn, &LabelledDbnTrainConfig { batch: rows, ..self.config.clone() }, self.philox)?;
+        self.with(dbn, Share::new(self.share.group(), rows))
+    }
+
+    /// Buffers for another share, on the same parameters, velocities and counter.
+    fn with(&self, dbn: &LabelledDbn, share: Share) -> Result<Self> {
+        let config = LabelledDbnTrainConfig { batch: share.of(), ..self.config.clone() };
+        let own = Self::on(dbn, &config, self.philox, share)?;
         let shared = |layers: &[Directed], own: Vec<Directed>| {
             let of = |(layer, own): (&Directed, Directed)| Directed {
                 params: layer.params.clone(),
@@ -386,13 +411,13 @@ impl Buffers {
         LabelledDbn::from_parts(config.clone(), recognition, generative, self.top.rbm()?)
     }
 
-    /// One step with `k` Gibbs steps on top, from the rows in plane [`POS`] of `wake[0]` and of the
-    /// labels.
+    /// One step with `k` Gibbs steps on top, from this rank's rows in plane [`POS`] of `wake[0]` and
+    /// of the labels.
     pub(super) fn run(&self, k: usize) -> Result<()> {
         let Self { config, rates, recognition, generative, top, wake, sleep, .. } = self;
         let (m, precision) = (recognition.len(), config.precision);
         let whole = config.stage == Stage::UpDown;
-        let mut draws = Sequence { at: self.philox, counter: &self.counter };
+        let mut draws = Sequence { at: self.philox, counter: &self.counter, share: &self.share };
         let sample = UnitPlanes { sample: Some(POS), ..NONE };
         let mean = |plane| UnitPlanes { mean: Some(plane), ..NONE };
 
@@ -400,7 +425,7 @@ impl Buffers {
         // above?
         for l in 1..=m {
             let (out, place) = match whole {
-                true => (sample, draws.take(&recognition[l - 1].pre)),
+                true => (sample, draws.take(recognition[l - 1].n_out()?)),
                 false => (mean(POS), Draws::Mode),
             };
             recognition[l - 1].infer(&wake[l - 1], &wake[l], out, place, precision)?;
@@ -416,20 +441,34 @@ impl Buffers {
             for l in (1..=m).rev() {
                 let (out, place) = match l {
                     1 => (mean(POS), Draws::Mode),
-                    _ => (sample, draws.take(&generative[l - 1].pre)),
+                    _ => (sample, draws.take(generative[l - 1].n_out()?)),
                 };
                 generative[l - 1].infer(&sleep[l], &sleep[l - 1], out, place, precision)?;
             }
             for l in 1..=m {
                 recognition[l - 1].infer(&sleep[l - 1], &sleep[l], mean(NEG), Draws::Mode, precision)?;
             }
-            for l in 1..=m {
-                generative[l - 1].learn(&wake[l], &wake[l - 1], rates, config)?;
-                recognition[l - 1].learn(&sleep[l - 1], &sleep[l], rates, config)?;
-            }
         }
         let used = draws.at.offset.wrapping_sub(self.philox.offset) as i64;
+        if let Some(sums) = &self.sums {
+            return self.learn_together(sums, used);
+        }
+        for (layer, below, planes) in self.directed() {
+            layer.learn(below, planes, rates, config)?;
+        }
         top.learn(&wake[m], rates, config, &self.counter, used)
+    }
+
+    /// The layers of one direction that learn, each with what it reads and with the planes of what
+    /// it predicts.
+    fn directed(&self) -> Vec<(&Directed, &Tensor, &Tensor)> {
+        // Without fantasies none of them learns.
+        let wake = self.generative.iter().zip(self.wake.windows(2));
+        let sleep = self.recognition.iter().zip(self.sleep.windows(2));
+        let both = wake
+            .zip(sleep)
+            .flat_map(|((down, wake), (up, sleep))| [(down, &wake[1], &wake[0]), (up, &sleep[0], &sleep[1])]);
+        both.collect()
     }
 }
 

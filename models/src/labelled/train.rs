@@ -1,17 +1,18 @@
 //! Training a network with labels, and the checkpoint that resumes it.
-use super::step::{Buffers, Directed, H_DRAWN, POS};
+use super::step::{Buffers, Directed, POS};
 use super::{LabelledDbn, LabelledDbnConfig, LabelledDbnTrainConfig};
 use crate::check::{LabelsSeen, all_finite, at_least_one};
 use crate::checkpoint::{self, Checkpoint};
 use crate::model::Model;
 use crate::prepare::to_load;
+use crate::share::Share;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
 use candle_nn::VarBuilder;
-use chandlery_ops::Philox;
 use chandlery_ops::arrays::{gather_rows_by, scale_into_};
 use chandlery_ops::core::Replay;
+use chandlery_ops::{Group, Philox};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -71,6 +72,8 @@ pub struct LabelledDbnTrainer {
     /// For a minibatch that is not full, once there was one: launched step by step, since an epoch
     /// has one.
     partial: Option<(Buffers, Replay)>,
+    /// The Gibbs chains of all ranks, where no step was made since they were gathered.
+    chains: Option<Tensor>,
     /// Epochs that are done, whole ones and a part.
     epochs: f64,
     steps: u64,
@@ -114,6 +117,7 @@ impl LabelledDbnTrainer {
             labels: LabelsSeen::new(dbn.config().n_classes, dbn.device())?,
             buffers,
             partial: None,
+            chains: None,
             epochs: 0.,
             steps: 0,
             gathered: 0,
@@ -157,7 +161,7 @@ impl LabelledDbnTrainer {
             ("hidden_state".to_owned(), top.hidden_state.clone()),
             ("visible_state".to_owned(), top.visible_state.clone()),
             ("label_state".to_owned(), top.label_state.clone()),
-            ("chain".to_owned(), top.hidden.get(H_DRAWN)?),
+            (CHAIN.to_owned(), b.chains()?),
             ("counter".to_owned(), b.counter.clone()),
         ];
         for (direction, layers) in [("recognition", &b.recognition), ("generative", &b.generative)] {
@@ -242,6 +246,8 @@ impl LabelledDbnTrainer {
 
 /// The name of the trainer in its checkpoints.
 const NAME: &str = "labelled-deep-belief-network";
+/// Of its state, the Gibbs chains: the only part of it that ranks divide.
+const CHAIN: &str = "chain";
 
 impl Trainer for LabelledDbnTrainer {
     type Model = LabelledDbn;
@@ -267,6 +273,40 @@ impl Trainer for LabelledDbnTrainer {
         self.steps
     }
 
+    /// Trains with the other ranks of a group: each infers, draws and dreams its own rows of every
+    /// minibatch, [`Group::rows`], with its own of the persistent chains, and all make the step of
+    /// the gradient of all rows, so that all have the same parameters to the bit. They are those of
+    /// one rank up to the order of sums, draws included.
+    ///
+    /// All ranks begin with the state of rank 0, and make the same calls of
+    /// [`step`](MinibatchTrainer::step), each with all rows and labels of the minibatch, of `check`
+    /// and of `metrics`, which are of all rows. Cost: an all-reduce of 4 bytes a parameter each step,
+    /// a matrix at a time beside the products of the next one, and for a minibatch that is not full
+    /// two all-gathers of persistent chains.
+    ///
+    /// # Errors
+    /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
+    fn in_group(mut self, group: &Group) -> Result<Self> {
+        if group.is_single() {
+            return Ok(self);
+        }
+        Share::check("LabelledDbnTrainer", group, "batch", self.config().batch)?;
+        self.state()?.iter().try_for_each(|(_, t)| group.broadcast_(t, 0))?;
+        self.buffers = self.buffers.in_group(&self.buffers.dbn(&self.model)?, group)?;
+        self.replay = replay(&self.buffers, self.k, self.device());
+        (self.partial, self.chains) = (None, None);
+        self.range.in_group(group);
+        self.buffers.rates.set(self.config(), self.epochs)?;
+        Ok(self)
+    }
+
+    fn gather(&mut self) -> Result<()> {
+        if !self.buffers.share.group().is_single() {
+            self.chains = Some(self.buffers.chains_of_all()?);
+        }
+        Ok(())
+    }
+
     fn model(&self) -> Result<LabelledDbn> {
         self.buffers.dbn(&self.model)?.to(DType::F32, self.device())
     }
@@ -285,7 +325,14 @@ impl Trainer for LabelledDbnTrainer {
         let network = self.buffers.dbn(&self.model)?.tensors().into_iter();
         let counts = [self.steps, self.gathered, self.gathered_rows].map(|n| n as i64);
         let counts = Tensor::new(&counts, &Device::Cpu)?;
-        let state = self.state()?.into_iter().chain([("counts".to_owned(), counts)]);
+        let mut state = self.state()?;
+        if !self.buffers.share.group().is_single() {
+            let Some(chains) = &self.chains else {
+                candle::bail!("LabelledDbnTrainer::save: all ranks must call gather after the last step")
+            };
+            state.iter_mut().filter(|(name, _)| name == CHAIN).for_each(|(_, t)| *t = chains.clone());
+        }
+        let state = state.into_iter().chain([("counts".to_owned(), counts)]);
         let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
         checkpoint::save(path, NAME, network.chain(state), &notes, &self.model.preparation)
     }
@@ -330,21 +377,24 @@ impl MinibatchTrainer for LabelledDbnTrainer {
             Some((buffers, replay)) if !full => (&*buffers, replay),
             _ => (&self.buffers, &mut self.replay),
         };
-        let classes = gather_rows_by(&self.one_hot, &labels.contiguous()?)?;
-        let (rows, scale) = to_load("LabelledDbnTrainer", &self.model.preparation, rows)?;
-        self.range.see(&rows, scale)?;
-        scale_into_(&buffers.wake[0].get(POS)?, &rows, scale)?;
-        scale_into_(&buffers.top.labels.get(POS)?, &classes, 1.)?;
+        if !buffers.share.rows().is_empty() {
+            let (rows, labels) = (buffers.share.own(rows)?, buffers.share.own(labels)?);
+            let classes = gather_rows_by(&self.one_hot, &labels.contiguous()?)?;
+            let (rows, scale) = to_load("LabelledDbnTrainer", &self.model.preparation, &rows)?;
+            self.range.see(&rows, scale)?;
+            scale_into_(&buffers.wake[0].get(POS)?, &rows, scale)?;
+            scale_into_(&buffers.top.labels.get(POS)?, &classes, 1.)?;
+        }
         let persistent = buffers.config.persistent && !full;
-        let chains = (self.buffers.top.hidden.get(H_DRAWN)?, buffers.top.hidden.get(H_DRAWN)?);
         // As many of the persistent chains take a step as there are rows, the first.
         if persistent {
-            chains.1.slice_set(&chains.0.narrow(0, 0, n)?, 0, 0)?;
+            self.buffers.lend_chains(buffers)?;
         }
         replay.run()?;
         if persistent {
-            chains.0.slice_set(&chains.1, 0, 0)?;
+            self.buffers.take_chains(buffers)?;
         }
+        self.chains = None;
         self.steps += 1;
         self.gathered += 1;
         self.gathered_rows += n as u64;

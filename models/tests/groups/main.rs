@@ -6,6 +6,7 @@ mod dictionaries;
 mod feedforward;
 mod filters;
 mod inference;
+mod labelled;
 mod latents;
 mod patches;
 mod rbm;

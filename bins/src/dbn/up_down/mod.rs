@@ -115,8 +115,8 @@ pub fn up_down(args: &UpDownArgs) -> Result<Outcome> {
         }
         session.place.extra.stage += 1;
         session.place.begin_stage();
-        session.trainer =
-            plan::trainer(&session.trainer.model()?, &session.info.settings, session.place.extra.stage)?;
+        let next = session.place.extra.stage;
+        session.go_on_with(plan::trainer(&session.trainer.model()?, &session.info.settings, next)?)?;
         session.save()?;
     }
     finish(session, &data)
