@@ -40,7 +40,7 @@ pub(super) fn minibatches(page: &str, size: &str) -> Result<Vec<Panel>> {
                 curves.push(Ok(if place == 0 { line } else { line.dashed() }));
             }
         }
-        panel(&format!("{size} on one H100: {family}"), "rows of a minibatch", "microseconds a step", curves)
+        panel(&format!("{size} on one H200: {family}"), "rows of a minibatch", "microseconds a step", curves)
     };
     Ok(vec![panel("CD")?, panel("autoencoder")?])
 }
