@@ -72,6 +72,8 @@ pub struct ApproximateNeighbours {
 /// `2048 · n · n_features` for the sample, where [`knn`] takes `2 · n² · n_features`; memory as
 /// [`knn`].
 ///
+/// [`knn`]: super::knn
+///
 /// # Errors
 /// As [`knn`], and when `recall` is out of its range.
 pub fn knn_approximate(
