@@ -1,12 +1,13 @@
 // binarize.cu: binary states drawn from probabilities.
 //
-//   out[e] = u(word) < p[e] ? 1 : 0                    word e % 4 of block offset + counter + e / 4, or where the entries are some columns
-//                                                      of more, of block offset + counter + by row + e / 4 % (width / 4)
+//   out[e] = u(word) < p[e] ? 1 : 0     word e % 4 of block offset + counter + e / 4; where the entries
+//                                       are some columns of more, of block offset + counter + by row
+//                                       + e / 4 % (width / 4)
 //
 // arrays   p: [n] f32; out: [n] f32, bf16 or f16; contiguous, not overlapping; counter: [1] i64 or
 //          null
-// scalars  seed, stream, offset: any values; width, a multiple of 4, and by: columns, and blocks from
-//          one row to the next, 0 and 0 where the entries follow each other
+// scalars  seed, stream, offset: any values; width, a multiple of 4, and by: columns, and blocks
+//          from one row to the next, 0 and 0 where the entries follow each other
 // launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and
 //          strides over the grid. The draws do not depend on the launch
 // cost     reads 4n bytes, writes 4n or 2n; bandwidth-bound

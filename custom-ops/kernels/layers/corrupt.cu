@@ -5,8 +5,9 @@
 //   flip              out = u < p ? 1 - x : x
 //   gaussian          out = x + p z
 //
-// arrays   x: [runs, n] f32, contiguous; out: the same, or runs of [n] bf16 or f16, or two parts of runs
-//          of [n] f16, parts `part` and runs `apart` entries apart; not overlapping; counter: [1] i64 or null
+// arrays   x: [runs, n] f32, contiguous; out: the same, or runs of [n] bf16 or f16, or two parts of
+//          runs of [n] f16, parts `part` and runs `apart` entries apart; not overlapping; counter:
+//          [1] i64 or null
 // scalars  n, first: entry i is element first + i, which takes word e % 4 of block offset + counter
 //          + e / 4; p: a share in [0, 1], or for gaussian a standard deviation of at least 0; seed,
 //          stream, offset: any values

@@ -13,8 +13,8 @@
 // scalars  n_units >= 1; rate in [0, 1), 0 draws nothing; seed, stream, offset: any values
 // launch   1-D grid of 1-D blocks, any size: a thread takes four elements (one block of Philox) and
 //          strides over the grid. The result does not depend on the launch
-// cost     forward reads and writes 4n bytes, backward reads 8n and writes 4n (bf16: 6n and 2n); at the sizes of a
-//          minibatch launch-bound
+// cost     forward reads and writes 4n bytes, backward reads 8n and writes 4n (bf16: 6n and 2n);
+//          at the sizes of a minibatch launch-bound
 // NaN      propagates, unless its element is dropped
 // same     the same bits as the CPU twin, by philox.cuh and math.cuh
 // truth    layer_forward_reference and layer_backward_reference in src/layers/layer.rs

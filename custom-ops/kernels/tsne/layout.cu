@@ -4,8 +4,9 @@
 //   total)
 //   gain       = gradient * velocity > 0 ? 0.8 gain : gain + 0.2, kept in its range
 //   velocity   = momentum velocity - rate gain gradient, shortened to the largest step
-//   room       = y + velocity                                  layout_move, of the rows `begin` .. `end`, with sums over
-//                                                              those of a block in `work`; 0 beyond the blocks
+//   room       = y + velocity                                  layout_move, of rows `begin` .. `end`, with
+//                                                              sums over those of a block in `work`;
+//                                                              0 beyond the blocks
 //   y          = room - mean(room)                             layout_centre; |y| beyond `most`: y = most with its
 //                                                              sign, velocity = 0, gain = 1
 //

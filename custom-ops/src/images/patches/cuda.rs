@@ -354,8 +354,8 @@ impl<'a> Units<'a> {
                 };
                 let launch = launch.grid(tile.blocks(sizes), (tile.shape.threads(), 1, 1));
                 let launch = launch.shared(tile.shared_bytes()).clusters_of(tile.shape.cluster as u32);
-                // SAFETY: (T* or float*, const float* or null, const long long* or null, 2 × TensorMap, Numbers, and
-                // Order down). As below; the maps are those of the operands, whose addresses are
+                // SAFETY: (T* or float*, const float* or null, const long long* or null, 2 × TensorMap,
+                // Numbers, and Order down). As below; the maps are those of the operands, whose addresses are
                 // alive, in the blocks that the kernel takes, and `WarpgroupTile::of` saw that
                 // windows are boxes.
                 return unsafe { launch.overlapped().go() };
@@ -369,9 +369,9 @@ impl<'a> Units<'a> {
             launch.write(&mut planes).read(&x).read(&weight).maybe(&bias).maybe(&counter).num(numbers);
         let grid = [groups * across.div_ceil(shape.across), sizes.batch.div_ceil(shape.rows), 1];
         // SAFETY: (T* or float*, 2 × const T*, const float* or null, const long long* or null,
-        // Numbers). `fits` or `of_sums` checked shapes, types, layouts and that operands, lines and parts begin on 16 bytes; the
-        // spans end with the last part, the planes lie within their tensor by `check_planes`, and
-        // shared memory is the shape's `SHARED`.
+        // Numbers). `fits` or `of_sums` checked shapes, types, layouts and that operands, lines and
+        // parts begin on 16 bytes; the spans end with the last part, the planes lie within their
+        // tensor by `check_planes`, and shared memory is the shape's `SHARED`.
         unsafe { launch.grid(grid, (shape.threads(), 1, 1)).shared(shape.shared_bytes()).overlapped().go() }
     }
 }
