@@ -69,8 +69,7 @@ fn layers_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
                         let (a, d) = (pre.to_device(device)?.copy()?, delta.to_device(device)?.copy()?);
                         layer_forward_(&a, Some(&bias.to_device(device)?), activation, dropout)?;
                         layer_backward_(&d, &a, activation, dropout)?;
-                        let (a, d) = (a.to_device(&CPU)?, d.to_device(&CPU)?);
-                        Ok((a, d))
+                        Ok((a.to_device(&CPU)?, d.to_device(&CPU)?))
                     };
                     let rounded = |device: &Device| -> Result<(Tensor, Tensor)> {
                         let (a, d) = (pre.to_device(device)?, delta.to_device(device)?);

@@ -83,6 +83,14 @@ impl<'a> Operands<'a> {
         self
     }
 
+    /// A tensor that the kernel writes, if there is one: otherwise it has one fewer to write.
+    pub(crate) fn maybe_write(self, name: &'static str, tensor: Option<&'a Tensor>) -> Self {
+        match tensor {
+            Some(tensor) => self.write(name, tensor),
+            None => self,
+        }
+    }
+
     /// A tensor that the kernel reads.
     pub(crate) fn read(self, name: &'static str, tensor: &'a Tensor) -> Self {
         self.maybe(name, Some(tensor))

@@ -130,11 +130,7 @@ pub fn bias_step_(state: &Tensor, planes: &Tensor, scalars: &Tensor, step: BiasS
     }
     let stretches = step.sums.map(|_| batch.div_ceil(STRETCH));
     let op = ApplyBiasStep { rule: BiasRule::from(step), dtype: planes.dtype(), batch, units, stretches };
-    let io = operands(OP).write("state", state);
-    let io = match step.sums {
-        Some(sums) => io.write("sums", sums),
-        None => io,
-    };
+    let io = operands(OP).write("state", state).maybe_write("sums", step.sums);
     io.read("planes", planes).read("scalars", scalars).maybe("scale", step.scale).run(&op)
 }
 

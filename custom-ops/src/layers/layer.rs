@@ -43,6 +43,7 @@ use crate::core::philox::{Philox, TILE};
 use crate::layers::activation::{Activation, activate, through, with_activation};
 use candle::{CpuStorage, DType, Result, Tensor};
 use half::bf16;
+use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -287,10 +288,6 @@ fn in_chunks<T: Send>(to: &mut [T], part: impl Fn(usize, &mut [T]) + Sync) {
     }
 }
 
-fn round(to: &mut [bf16], from: &[f32]) {
-    to.iter_mut().zip(from).for_each(|(to, &from)| *to = bf16::from_f32(from));
-}
-
 /// Computes elements `first..` of a whole; `first` is a multiple of [`TILE`].
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn forward_tiles<const F: u8>(
@@ -363,10 +360,10 @@ impl Kernel for Forward<'_> {
         };
         match a.maybe::<f32>()? {
             None => in_chunks(out.elements()?, part),
-            Some(a) => in_chunks(out.elements()?, |first, out| {
+            Some(a) => in_chunks(out.elements::<bf16>()?, |first, out| {
                 let mut wide = a[first..first + out.len()].to_vec();
                 part(first, &mut wide);
-                round(out, &wide);
+                out.convert_from_f32_slice(&wide);
             }),
         }
         Ok(())
@@ -410,9 +407,8 @@ impl Kernel for Backward<'_> {
             }),
             true => in_chunks(to.elements::<bf16>()?, |first, output| {
                 let mut delta = from[first..first + output.len()].to_vec();
-                let a: Vec<f32> = output.iter().map(|y| y.to_f32()).collect();
-                part(first, &mut delta, &a);
-                round(output, &delta);
+                part(first, &mut delta, &output.to_f32_vec());
+                output.convert_from_f32_slice(&delta);
             }),
         }
         Ok(())

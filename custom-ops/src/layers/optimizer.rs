@@ -34,6 +34,7 @@ use crate::core::check::{expect, expect_layout};
 use crate::core::op::{In, Io, Kernel, Out, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
 use half::bf16;
+use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -70,12 +71,9 @@ pub fn adam_step_(
         candle::bail!("{OP}: steps must be one i64, got {:?} {:?}", steps.dtype(), steps.dims())
     }
     let rule = step.rule(OP)?;
-    let io = operands(OP).write("state", state).read("scalars", scalars).read("steps", steps);
+    let io = operands(OP).write("state", state).maybe_write("copy", copy);
     let op = Adam { rule, n, decayed, copies: copy.is_some() };
-    match copy {
-        Some(copy) => io.write("copy", copy).run(&op),
-        None => io.run(&op),
-    }
+    io.read("scalars", scalars).read("steps", steps).run(&op)
 }
 
 /// One step of gradient descent with momentum over `state = [θ, g, v]`, `[3, n]` f32.
@@ -98,11 +96,7 @@ pub fn sgd_step_(
         candle::bail!("{OP}: weight_decay must be at least 0, got {}", step.weight_decay)
     }
     let op = Sgd { decay: step.weight_decay, n, decayed, copies: copy.is_some() };
-    let io = operands(OP).write("state", state).read("scalars", scalars);
-    match copy {
-        Some(copy) => io.write("copy", copy).run(&op),
-        None => io.run(&op),
-    }
+    operands(OP).write("state", state).maybe_write("copy", copy).read("scalars", scalars).run(&op)
 }
 
 /// [`adam_step_`] computed with candle's own ops in f64, for step `t` (1 is the first); returns a
@@ -228,10 +222,6 @@ fn copies(copy: Option<Out<'_, CpuStorage>>, n: usize) -> Result<Vec<&mut [bf16]
     Ok(out)
 }
 
-fn round(copy: &mut [bf16], w: &[f32]) {
-    copy.iter_mut().zip(w).for_each(|(copy, &w)| *copy = bf16::from_f32(w));
-}
-
 /// `decay` is that of these weights.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn sgd_chunk([w, v]: [&mut [f32]; 2], g: &[f32], decay: Option<f32>, (rate, momentum): (f32, f32)) {
@@ -254,7 +244,7 @@ impl Kernel for Adam {
             let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
             w[..decayed].iter_mut().for_each(|w| *w *= kept);
             at.step(w, g, m, v);
-            round(copy, w);
+            copy.convert_from_f32_slice(&w[..copy.len()]);
         });
         Ok(())
     }
@@ -293,7 +283,7 @@ impl Kernel for Sgd {
             let (g, g_rest) = g.split_at(decayed);
             sgd_chunk([w, v], g, Some(self.decay), (rate, momentum));
             sgd_chunk([w_rest, v_rest], g_rest, None, (rate, momentum));
-            round(copy, whole);
+            copy.convert_from_f32_slice(&whole[..copy.len()]);
         });
         Ok(())
     }

@@ -113,12 +113,12 @@ impl LayerStep {
         };
         Ok(Self {
             activation: layer.activation.into(),
-            rounded: match rounded {
-                Some(weight) => {
-                    Some(Rounded { weight, output: zeros(layer.n_outputs)?.to_dtype(DType::BF16)? })
-                }
-                None => None,
-            },
+            rounded: rounded
+                .map(|weight| {
+                    let output = Tensor::zeros((batch, layer.n_outputs), DType::BF16, device)?;
+                    Ok::<_, candle::Error>(Rounded { weight, output })
+                })
+                .transpose()?,
             output: zeros(layer.n_outputs)?,
             input_delta: (!is_lowest).then(|| zeros(layer.n_inputs)).transpose()?,
             sums: n_units.map(|n| Tensor::zeros(n, DType::F32, device)).transpose()?,

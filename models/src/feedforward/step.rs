@@ -60,10 +60,9 @@ pub(super) struct Buffers {
     /// `[n_weights]` bf16, where products read such numbers.
     rounded: Option<Tensor>,
     layers: Vec<LayerBuffers>,
-    /// Where the rank's rows are loaded to, `[rows, n_inputs]`.
+    /// Where the rank's rows are loaded to, `[rows, n_inputs]`: f32, or bf16 where only products read
+    /// them.
     rows: Tensor,
-    /// Whether they need not be kept in f32: then they are loaded to the `input` at once.
-    only_input: bool,
     /// The filters of the lowest layer, for which the channels of a pixel lie together in `rows`.
     lowest: Option<ConvGrid>,
     /// Biases of 0 for the loss, where the outputs have biases that several share.
@@ -154,9 +153,7 @@ impl Buffers {
     ) -> Result<Self> {
         let Shared { params, rounded, scalars, steps, counter } = shared;
         let (batch, device) = (share.rows().len(), network.device());
-        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
         let (places, n_weights, _) = places(network.config());
-        let rows = zeros(&[batch, network.config().layers[0].n_inputs])?;
         let rate = |layer: usize| config.dropout.get(layer).copied().filter(|&rate| rate > 0.);
         let mut at = philox;
         let mut layers = Vec::with_capacity(places.len());
@@ -182,11 +179,6 @@ impl Buffers {
             let step = LayerStep::new(layer, own, copy.transpose()?, batch, config.precision, i == 0)?;
             layers.push(LayerBuffers { step, first_weight: place.weight, dropout });
         }
-        let input = match (&rounded, rate(0)) {
-            (Some(_), _) => rows.to_dtype(DType::BF16)?,
-            (None, Some(_)) => rows.zeros_like()?,
-            (None, None) => rows.clone(),
-        };
         let outputs = layers.last().map_or(Activation::Identity, |layer| layer.step.activation);
         let shared = layers.last().filter(|top| top.step.shares_biases());
         let no_bias = shared.map(|top| top.step.output.get(0)?.zeros_like()).transpose()?;
@@ -195,10 +187,14 @@ impl Buffers {
             (_, ReconstructionLoss::SquaredError) => (Some(OutputLoss::SquaredError(outputs)), None),
             (_, ReconstructionLoss::CrossEntropy) => (Some(OutputLoss::CrossEntropy), None),
         };
+        let zeros = |dtype| Tensor::zeros((batch, network.config().n_inputs()), dtype, device);
+        let of_products = if rounded.is_some() { DType::BF16 } else { DType::F32 };
+        let drops = rate(0).is_some();
+        let rows = zeros(if drops || loss.is_some() { DType::F32 } else { of_products })?;
+        let input = if drops || rows.dtype() != of_products { zeros(of_products)? } else { rows.clone() };
         Ok(Self {
             config: config.clone(),
             share,
-            only_input: rounded.is_some() && rate(0).is_none() && loss.is_none(),
             loss,
             params,
             n_weights,
@@ -273,7 +269,6 @@ impl Buffers {
     pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
         match &self.lowest {
             Some(grid) => scale_into_(&self.rows, &grid.channels_last(rows)?, scale),
-            None if self.only_input => scale_into_(&self.input, rows, scale),
             None => scale_into_(&self.rows, rows, scale),
         }
     }
@@ -311,7 +306,7 @@ impl Buffers {
     /// Up to the loss, whose derivative is left in the top layer's output.
     fn forward(&self) -> Result<()> {
         let dropout = self.layers.first().and_then(|lowest| self.dropout(lowest));
-        if self.rounded.is_some() && !self.only_input {
+        if self.input.dtype() != self.rows.dtype() {
             layer_forward_into_(&self.input, &self.rows, None, Activation::Identity, dropout)?;
         } else if dropout.is_some() {
             scale_into_(&self.input, &self.rows, 1.)?;

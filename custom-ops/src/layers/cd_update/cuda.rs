@@ -105,10 +105,7 @@ pub(crate) fn run(
     let halves = to.params.dtype() == DType::I16;
     let chunk = chunk_of(to, hidden, visible, sizes);
     let kernel = Fused { op, step, sizes, patches, dtype: hidden.dtype(), halves, chunk };
-    match to.velocity {
-        Some(velocity) => io.write("velocity", velocity).run(&kernel),
-        None => io.run(&kernel),
-    }
+    io.maybe_write("velocity", to.velocity).run(&kernel)
 }
 
 /// The update in one kernel.
