@@ -207,6 +207,13 @@ fn any_scale_is_searched() -> Result<()> {
 }
 
 #[test]
+fn rows_far_shorter_than_the_longest_are_searched() -> Result<()> {
+    // As shares of the longest rows, squares of the others are numbers that f32 has few digits for.
+    let rows = Tensor::cat(&[&(gaussian(2, 10, 8)? * 1e30)?, &(gaussian(2000, 10, 9)? * 1e8)?], 0)?;
+    check("short rows", None, &rows, 5, Metric::Euclidean)
+}
+
+#[test]
 fn results_do_not_depend_on_threads_or_runs() -> Result<()> {
     let rows = low_rank(2300, 330, 20, 70)?;
     for metric in Metric::ALL {
