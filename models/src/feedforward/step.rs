@@ -187,7 +187,8 @@ impl Buffers {
             (_, ReconstructionLoss::SquaredError) => (Some(OutputLoss::SquaredError(outputs)), None),
             (_, ReconstructionLoss::CrossEntropy) => (Some(OutputLoss::CrossEntropy), None),
         };
-        let zeros = |dtype| Tensor::zeros((batch, network.config().n_inputs()), dtype, device);
+        let n_inputs = network.config().layers[0].n_inputs;
+        let zeros = |dtype| Tensor::zeros((batch, n_inputs), dtype, device);
         let of_products = if rounded.is_some() { DType::BF16 } else { DType::F32 };
         let drops = rate(0).is_some();
         let rows = zeros(if drops || loss.is_some() { DType::F32 } else { of_products })?;
