@@ -26,6 +26,7 @@ use std::path::Path;
 /// | [`SaeTrainer`](crate::sparse_autoencoder::sae::SaeTrainer) | a sparse autoencoder with latents | minibatches |
 /// | [`SparseCodingTrainer`](crate::sparse_coding::SparseCodingTrainer) | a basis | minibatches |
 /// | [`TsneTrainer`](crate::tsne::TsneTrainer) | a layout | all rows |
+/// | [`TransformTrainer`](crate::tsne::TransformTrainer) | places of new rows in a layout | all new rows |
 ///
 /// Each has a configuration of the same name, `RbmTrainConfig` for `RbmTrainer`, stacks one for
 /// each layer, and takes a copy of the model that it begins with; t-SNE begins with rows. The trait

@@ -5,7 +5,9 @@ use crate::model::Model;
 use crate::models::AnyModel;
 use crate::tensors::{array_like, tensor};
 use candle::{DType, Error, Tensor};
-use chandlery::tsne::{GivenNeighbours, Neighbours, Progress, TransformConfig, TsneConfig, TsneTrainer};
+use chandlery::tsne::{
+    GivenNeighbours, Neighbours, Progress, TransformConfig, TransformTrainer, TsneConfig, TsneTrainer,
+};
 use chandlery::{FullBatchTrainer, Philox, Trainer};
 use pyo3::prelude::*;
 use std::ops::ControlFlow;
@@ -135,11 +137,13 @@ pub fn tsne_transform<'py>(
 ) -> PyResult<Array<'py>> {
     let like = rows;
     let rows = tensor(rows)?;
-    let places = run(py, |_| {
+    let places = run(py, |python| {
         let AnyModel::Embedding(embedding) = &model.0 else { return model.0.lacks("layout") };
         let config: TransformConfig =
             serde_json::from_str(config).map_err(|e| Error::Msg(format!("TransformConfig: {e}")))?;
-        embedding.transform_with(&rows, &config)
+        let mut run = TransformTrainer::new(embedding, config, &rows)?;
+        run.fit_with(|_, _| python.check().map(|()| ControlFlow::Continue(())))?;
+        run.model()
     })?;
     array_like(like, &places)
 }

@@ -1,13 +1,14 @@
-// place.cu: new points in a layout that stays, all steps of each in one launch.
+// place.cu: new points in a layout that stays, many steps of each in one launch.
 //
-//   start     in each coordinate the median of the neighbours' places, weighted by p
+//   start     in each coordinate the median of the neighbours' places, weighted by p, or where they are
 //   gradient  4 (exaggeration sum_j p_j (y - y_j) / (1 + |y - y_j|^2/alpha) - force / total)
 //   velocity  momentum velocity - rate gradient, the gradient no longer than its largest norm
 //   force     and total: h (x V c_1 - V c_x), ... and W c_1, interpolated at y from the potentials
 //             of repulsion_grid.cu; or sum_j w near (y - y_j) and sum_j w over the layout
 //
-// arrays   points: [m, D] float; outside: [m] unsigned, 1 where a point left the grid, whose place
-//          is then not written; neighbours: [m, k] unsigned; p: [m, k] float; layout: [n, D] float;
+// arrays   points, velocities: [m, D] float, read but for the first steps; outside: [m] unsigned, 1
+//          where a point left the grid, whose place is then not written; one that is not 0 stays
+//          where it is; neighbours: [m, k] unsigned; p: [m, k] float; layout: [n, D] float;
 //          potentials: [G, G] float4; box: the middle and h
 // launch   place_on_grid: a thread for each point in blocks of 64; place_exact: a warp for each in
 //          blocks of 256
@@ -23,7 +24,7 @@
 
 struct Steps {
   float alpha, exaggeration, rate, momentum, largest;
-  unsigned iterations;
+  unsigned iterations, is_first;
 };
 
 template <int D>
@@ -54,6 +55,25 @@ __device__ Point<D> median(const float* layout, const unsigned* neighbours, cons
     out.x[c] = low <= high ? low + .5f * (high - low) : neighbour<D>(layout, neighbours, 0, n).x[c];
   }
   return out;
+}
+
+// A point where it is and as fast, or at its median and at rest.
+template <int D>
+__device__ __forceinline__ Point<D> start(float (&velocity)[D], const float* points, const float* velocities, const float* layout,
+                          const unsigned* neighbours, const float* p, size_t i, size_t n, unsigned k, const Steps& steps) {
+#pragma unroll
+  for (int c = 0; c < D; c++) velocity[c] = steps.is_first ? 0 : velocities[i * D + c];
+  if (steps.is_first) return median<D>(layout, neighbours, p, n, k);
+  Point<D> y;
+#pragma unroll
+  for (int c = 0; c < D; c++) y.x[c] = points[i * D + c];
+  return y;
+}
+
+template <int D>
+__device__ __forceinline__ void store(float* points, float* velocities, size_t i, const Point<D>& y, const float (&velocity)[D]) {
+#pragma unroll
+  for (int c = 0; c < D; c++) points[i * D + c] = y.x[c], velocities[i * D + c] = velocity[c];
 }
 
 // Moves a point by one step.
@@ -91,16 +111,16 @@ __device__ __forceinline__ void attract(float (&pull)[D], const Point<D>& y, con
 }
 
 extern "C" __global__ void __launch_bounds__(64)
-    place_on_grid(float* points, unsigned* outside, const unsigned* neighbours, const float* p, const float* layout,
-                  const float4* potentials, const float* box, const size_t m, const size_t n, const unsigned k,
-                  const unsigned G, const Steps steps) {
+    place_on_grid(float* points, float* velocities, unsigned* outside, const unsigned* neighbours, const float* p,
+                  const float* layout, const float4* potentials, const float* box, const size_t m, const size_t n,
+                  const unsigned k, const unsigned G, const Steps steps) {
   const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= m) return;
+  if (i >= m || outside[i]) return;
   neighbours += i * k, p += i * k;
-  Point<2> y = median<2>(layout, neighbours, p, n, k);
+  float velocity[2];
+  Point<2> y = start(velocity, points, velocities, layout, neighbours, p, i, n, k, steps);
   const float h = box[2], inverse_h = 1 / h, most = .5f * (float)(G - 3), inverse_alpha = 1 / steps.alpha;
   const float middle[2] = {box[0], box[1]};
-  float velocity[2] = {};
   for (unsigned t = 0; t < steps.iterations; t++) {
     const float u[2] = {(y.x[0] - middle[0]) * inverse_h, (y.x[1] - middle[1]) * inverse_h};
     if (!(fabsf(u[0]) <= most && fabsf(u[1]) <= most)) {
@@ -114,23 +134,22 @@ extern "C" __global__ void __launch_bounds__(64)
     // Where the layout is far from a node, rounding of the transforms may leave less than 0.
     step(y, velocity, pull, force, fmaxf(sum[0], 0.f), steps);
   }
-  outside[i] = 0;
-  points[2 * i] = y.x[0], points[2 * i + 1] = y.x[1];
+  store(points, velocities, i, y, velocity);
 }
 
 // Points of the layout whose pushes a lane adds in float; sums of these are in double.
 constexpr unsigned STRETCH = 64;
 
 template <int D, bool ONE>
-__device__ void place_exact(float* points, unsigned* outside, const unsigned* neighbours, const float* p,
+__device__ void place_exact(float* points, float* velocities, const unsigned* neighbours, const float* p,
                             const float* layout, size_t m, size_t n, unsigned k, const Steps& steps) {
   const unsigned lane = threadIdx.x % 32;
   const size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (i >= m) return;
   neighbours += i * k, p += i * k;
-  Point<D> y = median<D>(layout, neighbours, p, n, k);
+  float velocity[D];
+  Point<D> y = start(velocity, points, velocities, layout, neighbours, p, i, n, k, steps);
   const float inverse_alpha = 1 / steps.alpha;
-  float velocity[D] = {};
   for (unsigned t = 0; t < steps.iterations; t++) {
     double sums[D + 1] = {};
     for (size_t first = lane; first < n; first += 32 * STRETCH) {
@@ -149,21 +168,17 @@ __device__ void place_exact(float* points, unsigned* outside, const unsigned* ne
     for (int c = 0; c < D; c++) pull[c] = sum_of_warp(pull[c]), force[c] = (float)sum_of_warp(sums[c]);
     step(y, velocity, pull, force, (float)sum_of_warp(sums[D]), steps);
   }
-  if (lane == 0) {
-    outside[i] = 0;
-#pragma unroll
-    for (int c = 0; c < D; c++) points[i * D + c] = y.x[c];
-  }
+  if (lane == 0) store(points, velocities, i, y, velocity);
 }
 
 #define PLACE(D)                                                                                                       \
   extern "C" __global__ void __launch_bounds__(256)                                                                    \
-      place_exact_##D(float* points, unsigned* outside, const unsigned* neighbours, const float* p, const float* layout, \
+      place_exact_##D(float* points, float* velocities, const unsigned* neighbours, const float* p, const float* layout, \
                       const size_t m, const size_t n, const unsigned k, const Steps steps) {                           \
     if (steps.alpha == 1.f)                                                                                            \
-      place_exact<D, true>(points, outside, neighbours, p, layout, m, n, k, steps);                                    \
+      place_exact<D, true>(points, velocities, neighbours, p, layout, m, n, k, steps);                                 \
     else                                                                                                               \
-      place_exact<D, false>(points, outside, neighbours, p, layout, m, n, k, steps);                                   \
+      place_exact<D, false>(points, velocities, neighbours, p, layout, m, n, k, steps);                                \
   }
 PLACE(2)
 PLACE(3)

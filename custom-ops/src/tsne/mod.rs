@@ -22,7 +22,7 @@ pub use neighbours::{
     knn_approximate_in_group, knn_in_group, knn_of, knn_of_reference, knn_reference, row_distances,
     rows_about_mean,
 };
-pub use place::{PlaceSteps, place_points, place_points_reference};
+pub use place::{PlaceState, PlaceSteps, place_points, place_points_, place_points_reference};
 pub use ranks::{Bound, NearerCounts, count_nearer, count_nearer_reference};
 pub use repulsion::{
     PART, Repulsion, RepulsionField, RepulsionMethod, grid_sides, repulsion_at, repulsion_reference,

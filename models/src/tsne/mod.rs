@@ -80,6 +80,7 @@ mod spectral;
 mod start;
 mod transform;
 mod transform_config;
+mod transform_trainer;
 
 pub use affinity::Affinity;
 pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours, Recall};
@@ -92,6 +93,7 @@ pub use memory::MemoryNeeds;
 pub use run::{Progress, StageSeconds, TsneTrainer};
 pub use spectral::spectral_layout;
 pub use transform_config::TransformConfig;
+pub use transform_trainer::{TransformProgress, TransformTrainer};
 
 use crate::{FullBatchTrainer, Philox, Trainer};
 use candle::{Result, Tensor};

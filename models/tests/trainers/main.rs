@@ -31,7 +31,7 @@ use chandlery::sparse_autoencoder::{
 use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
-use chandlery::tsne::{TsneConfig, TsneTrainer};
+use chandlery::tsne::{Embedding, TransformConfig, TransformTrainer, TsneConfig, TsneTrainer};
 use chandlery::{Epochs, Event, MinibatchTrainer, Model, Philox, Preparation, Trainer};
 use chandlery_ops::Precision;
 use chandlery_ops::core::uniform;
@@ -387,6 +387,18 @@ fn every_trainer_keeps_the_contract() -> Result<()> {
             [60, 90],
             || TsneTrainer::new(tsne.clone(), Philox::new(13, 0), &rows),
             |embedding| flat([embedding.layout()]),
+        )?,
+        fit::of_all_rows(
+            "rows placed by t-SNE",
+            &rows,
+            [120, 150],
+            || {
+                let layout = (rows.narrow(1, 0, 2)?.contiguous()? * 20.)?;
+                let of = Embedding::from_tensors(tsne.clone(), layout, Some(rows.clone()))?;
+                let config = TransformConfig { iterations: 120, ..TransformConfig::default() };
+                TransformTrainer::new(&of, config, &rows)
+            },
+            |points| flat([points]),
         )?,
     ];
     // Of `chandlery::a::b::Name<chandlery::c::D>` the names without their paths.

@@ -1,5 +1,5 @@
-//! t-SNE as a model: what is refused, how it learns, how new rows find their places, and the
-//! measures by hand.
+//! t-SNE as a model: what is refused, how it learns, how new rows find their places (transform), and
+//! the measures by hand.
 mod affinity;
 mod changes;
 mod doubt;
@@ -7,11 +7,12 @@ mod line;
 mod measures;
 mod neighbours;
 mod spectral;
+mod transform;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::measure::{self, TrueDistances};
-use chandlery::tsne::{Embedding, Method, Metric, TransformConfig, Tsne, TsneConfig, TsneTrainer};
-use chandlery::{Encode, FullBatchTrainer, LoadOptions, Model, Philox, Trainer};
+use chandlery::tsne::{Embedding, Method, Metric, Tsne, TsneConfig, TsneTrainer};
+use chandlery::{FullBatchTrainer, LoadOptions, Model, Philox, Trainer};
 use chandlery_ops::core::{normal, uniform};
 
 const CPU: Device = Device::Cpu;
@@ -143,48 +144,6 @@ fn the_descent_ends_where_the_divergence_falls_too_little() -> Result<()> {
     assert_eq!(rest(&mut again)?.last(), Some(late[1]));
     let error = message(run(Some(0.)));
     assert!(error.contains("stop_below must be above 0"), "{error}");
-    Ok(())
-}
-
-#[test]
-fn new_rows_find_their_places_by_themselves() -> Result<()> {
-    let (rows, labels) = groups(60)?;
-    let embedding = tsne(short(Method::Exact)).fit(&rows)?;
-    // Rows of the embedding, a little moved, come to lie in their group.
-    let moved = (&rows + (normal((180, 8), &CPU, Philox::new(7, 8))? * 0.01)?)?;
-    let places = embedding.encode(&moved)?;
-    let both = Tensor::cat(&[embedding.layout(), &places], 0)?;
-    let twice = Tensor::cat(&[&labels, &labels], 0)?;
-    let accuracy = measure::knn_label_accuracy(&both, &twice, 7)?;
-    assert!(accuracy > 0.97, "{accuracy} of the rows and their copies lie in their group");
-    // One by one they come to the same places.
-    let alone = embedding.transform(&moved.narrow(0, 17, 1)?)?.to_vec2::<f32>()?;
-    let together = places.get(17)?.to_vec1::<f32>()?;
-    let near = alone[0].iter().zip(&together).all(|(a, b)| (a - b).abs() < 1e-2);
-    assert!(near, "{alone:?} and {together:?}");
-    assert_eq!(embedding.transform(&rows.narrow(0, 0, 0)?)?.dims(), [0, 2]);
-    let config = TransformConfig { perplexity: 0.5, ..TransformConfig::default() };
-    let error = message(embedding.transform_with(&rows, &config));
-    assert!(error.contains("perplexity must be at least 1, got 0.5"), "{error}");
-    let bare = Embedding::from_tensors(embedding.config().clone(), embedding.layout().clone(), None)?;
-    assert!(message(bare.transform(&rows)).contains("has no rows to compare with"));
-    Ok(())
-}
-
-#[test]
-fn new_rows_come_to_the_same_places_by_a_grid_as_by_every_pair() -> Result<()> {
-    let (rows, _) = groups(60)?;
-    let exact = tsne(short(Method::Exact)).fit(&rows)?;
-    let config = TsneConfig { method: Some(Method::Fft), ..exact.config().clone() };
-    let on_grid = Embedding::from_tensors(config, exact.layout().clone(), Some(rows.clone()))?;
-    let moved = (&rows + (normal((180, 8), &CPU, Philox::new(7, 8))? * 0.3)?)?;
-    let (a, b) = (exact.transform(&moved)?, on_grid.transform(&moved)?);
-    assert_ne!(a.to_vec2::<f32>()?, b.to_vec2::<f32>()?, "both are of one method: the test says nothing");
-    let mut apart = (a - &b)?.sqr()?.sum(1)?.sqrt()?.to_vec1::<f32>()?;
-    apart.sort_by(f32::total_cmp);
-    // A few may lie between two groups, where little decides.
-    assert!(apart[170] < 0.05, "{:?}", &apart[160..]);
-    assert_eq!(b.to_vec2::<f32>()?, on_grid.transform(&moved)?.to_vec2::<f32>()?);
     Ok(())
 }
 

@@ -2,7 +2,9 @@
 use candle::{Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
-use chandlery_ops::tsne::{PlaceSteps, RepulsionField, place_points, place_points_reference};
+use chandlery_ops::tsne::{
+    PlaceState, PlaceSteps, RepulsionField, place_points, place_points_, place_points_reference,
+};
 use chandlery_tests::devices;
 
 const STEPS: PlaceSteps = PlaceSteps {
@@ -131,6 +133,18 @@ fn points_that_leave_the_grid_go_on_with_exact_sums_and_others_do_not_feel_it() 
                 assert_eq!(a, b, "{:?}: point {i} left, and is where exact sums put it", device.location());
             }
         }
+        // In parts they come to the same bits, on the grid and off it.
+        for (field, whole) in [(Some(&narrow), &placed_on), (None, &exact_at)] {
+            let mut state = PlaceState::new(40, 2, &device)?;
+            for iterations in [0, 30, 1, 0, 69] {
+                let part = PlaceSteps { iterations, ..steps };
+                place_points_(&mut state, &neighbours, &p, &y, field, &part)?;
+            }
+            assert_eq!((state.made, &state.points.to_vec2::<f32>()?), (100, whole));
+            let exactly = state.outside.to_vec1::<u32>()?;
+            let exactly = exactly.iter().filter(|&&outside| outside == PlaceState::EXACTLY).count();
+            assert_eq!(exactly >= left, field.is_some(), "{exactly} go with exact sums, {left} left");
+        }
         // Each by itself comes to the same bits.
         for i in [0, 7, 39] {
             let part = |t: &Tensor| t.narrow(0, i, 1);
@@ -162,6 +176,9 @@ fn layouts_of_one_place_have_fields_and_what_makes_no_sense_is_refused() -> Resu
         );
         assert!(RepulsionField::new(&none, 1., 1., 1.).is_err());
         let far = Tensor::full(300u32, (20, 5), &device)?;
+        let of_others = &mut PlaceState::new(19, 2, &device)?;
+        let error = place_points_(of_others, &neighbours, &p, &y, None, &STEPS).expect_err("placed");
+        assert!(error.to_string().contains("points must have shape [20, 2], got [19, 2]"), "{error}");
         let error = message(place_points(&far, &p, &y, Some(&field), &STEPS));
         assert!(error.contains("neighbours must be below 300, got 300"), "{error}");
         let other = PlaceSteps { degrees_of_freedom: 2., ..STEPS };

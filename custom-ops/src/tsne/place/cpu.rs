@@ -1,7 +1,7 @@
 //! The descent of new points on the CPU: each by itself on the grid, groups with exact sums.
 #![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use super::super::repulsion::{LANES, interactions, place};
-use super::{Place, PlaceSteps};
+use super::{Place, PlaceState, PlaceSteps};
 use crate::core::fused::{fma, fused};
 use crate::core::op::Io;
 use candle::{CpuStorage, Result};
@@ -32,6 +32,12 @@ struct Moving<const D: usize> {
     velocity: [f32; D],
 }
 
+impl<const D: usize> Default for Moving<D> {
+    fn default() -> Self {
+        Self { point: [0.; D], velocity: [0.; D] }
+    }
+}
+
 impl Place {
     pub(super) fn place(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         match self.n_dims {
@@ -41,8 +47,9 @@ impl Place {
     }
 
     fn place_in<const D: usize>(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([points, outside], [neighbours, p, layout, potentials, at]) = io.parts()?;
+        let ([points, velocities, outside], [neighbours, p, layout, potentials, at]) = io.parts()?;
         let points = points.elements::<f32>()?.as_chunks_mut::<D>().0;
+        let velocities = velocities.elements::<f32>()?.as_chunks_mut::<D>().0;
         let outside = outside.elements::<u32>()?;
         let (neighbours, p) = (neighbours.elements::<u32>()?, p.elements::<f32>()?);
         let layout = layout.elements::<f32>()?.as_chunks::<D>().0;
@@ -55,26 +62,34 @@ impl Place {
             }),
             _ => None,
         };
-        let groups = points.par_chunks_mut(LANES).zip(outside.par_chunks_mut(LANES));
+        let groups = points.par_chunks_mut(LANES).zip(velocities.par_chunks_mut(LANES));
+        let groups = groups.zip(outside.par_chunks_mut(LANES));
         let of_groups = neighbours.par_chunks(LANES * self.k).zip(p.par_chunks(LANES * self.k));
         groups.zip(of_groups).for_each_init(
-            || (0..LANES).map(|_| Edges::default()).collect::<Vec<Edges<D>>>(),
-            |edges, ((points, outside), (neighbours, p))| {
+            || (0..LANES).map(|_| (Edges::default(), Moving::default())).collect::<Vec<_>>(),
+            |all, (((points, velocities), outside), (neighbours, p))| {
                 let each = neighbours.chunks(self.k).zip(p.chunks(self.k));
-                for ((edges, (neighbours, p)), point) in edges.iter_mut().zip(each).zip(points.iter_mut()) {
+                let each = each.zip(points.iter().zip(&*velocities));
+                for ((edges, moving), ((neighbours, p), (&point, &velocity))) in all.iter_mut().zip(each) {
                     edges.set(layout, neighbours, p);
-                    *point = edges.median();
+                    *moving = match self.is_first {
+                        true => Moving { point: edges.median(), velocity: [0.; D] },
+                        false => Moving { point, velocity },
+                    };
                 }
+                let all = &mut all[..points.len()];
                 match &field {
                     Some(field) => {
-                        for ((point, outside), edges) in points.iter_mut().zip(outside).zip(&*edges) {
-                            *outside = u32::from(!descend(point, edges, field, &self.steps));
+                        for ((edges, moving), outside) in all.iter_mut().zip(&mut *outside) {
+                            if *outside == 0 && !descend(moving, edges, field, &self.steps) {
+                                *outside = PlaceState::LEFT;
+                            }
                         }
                     }
-                    None => {
-                        outside.fill(0);
-                        self.exact(points, edges, layout);
-                    }
+                    None => self.exact(all, layout),
+                }
+                for ((point, velocity), (_, moving)) in points.iter_mut().zip(velocities).zip(&*all) {
+                    (*point, *velocity) = (moving.point, moving.velocity);
                 }
             },
         );
@@ -82,15 +97,15 @@ impl Place {
     }
 
     /// A group of points with sums over all of the layout.
-    fn exact<const D: usize>(&self, points: &mut [[f32; D]], edges: &[Edges<D>], layout: &[[f32; D]]) {
-        let mut velocities = [[0f32; D]; LANES];
+    fn exact<const D: usize>(&self, all: &mut [(Edges<D>, Moving<D>)], layout: &[[f32; D]]) {
         for _ in 0..self.steps.iterations {
+            let mut points = [[0f32; D]; LANES];
+            points.iter_mut().zip(&*all).for_each(|(point, (_, moving))| *point = moving.point);
+            let points = &points[..all.len()];
             let (forces, totals) = interactions(points, layout, None, self.steps.degrees_of_freedom);
-            for (l, (point, velocity)) in points.iter_mut().zip(&mut velocities).enumerate() {
-                let mut moving = Moving { point: *point, velocity: *velocity };
+            for (l, (edges, moving)) in all.iter_mut().enumerate() {
                 let force = std::array::from_fn(|k| forces[k][l] as f32);
-                step(&mut moving, &edges[l], force, totals[l] as f32, &self.steps);
-                (*point, *velocity) = (moving.point, moving.velocity);
+                step(moving, edges, force, totals[l] as f32, &self.steps);
             }
         }
     }
@@ -187,13 +202,12 @@ fn step<const D: usize>(
 /// All steps of a point of the plane on the grid; false where it leaves the box.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn descend<const D: usize>(
-    point: &mut [f32; D],
+    moving: &mut Moving<D>,
     edges: &Edges<D>,
     field: &Field<'_>,
     steps: &PlaceSteps,
 ) -> bool {
     const FUSED: bool = fused!();
-    let mut moving = Moving { point: *point, velocity: [0.; D] };
     let inverse = 1. / field.distance;
     // From the first node that has another one before it to the last that has one after it.
     let most = 0.5 * (field.nodes - 3) as f32;
@@ -218,8 +232,7 @@ fn descend<const D: usize>(
         let in_nodes = [x * gathered[1] - gathered[2], y * gathered[1] - gathered[3]];
         let force = std::array::from_fn(|k| field.distance * in_nodes[k]);
         // Where the layout is far from a node, rounding of the transforms may leave less than 0.
-        moved::<D, FUSED>(&mut moving, edges, force, gathered[0].max(0.), steps);
+        moved::<D, FUSED>(moving, edges, force, gathered[0].max(0.), steps);
     }
-    *point = moving.point;
     true
 }

@@ -10,7 +10,7 @@
 //! The sums of the attraction are over the neighbours, those of the repulsion over the whole
 //! layout, with `w_ij = (1 + |y_i − y_j|²/α)^−α`. As the layout stays, so does what it does to a
 //! point at any place: a [`RepulsionField`] is made once, and a point interpolates it. A new point
-//! feels no other one, so each goes its way of all iterations by itself, in one launch on a GPU.
+//! feels no other one, so each goes its way of many iterations by itself, in one launch on a GPU.
 //!
 //! Poličar, Stražar and Zupan, "Embedding to reference t-SNE space addresses batch effects in
 //! single-cell classification", 2021.
@@ -23,8 +23,8 @@ use super::repulsion::RepulsionField;
 use crate::arrays::elementwise::contiguous;
 use crate::arrays::{gather_rows, gather_rows_by};
 use crate::core::check::{aligned_points, expect, matrix};
-use crate::core::op::{Io, Kernel, new_tensor, not_recording, operands, same_device};
-use candle::{CpuStorage, DType, Result, Tensor};
+use crate::core::op::{Io, Kernel, not_recording, operands, same_device};
+use candle::{CpuStorage, DType, Device, Result, Tensor};
 pub use reference::place_points_reference;
 
 const OP: &str = "place_points";
@@ -44,6 +44,59 @@ pub struct PlaceSteps {
     pub momentum: f32,
     /// The gradient of a point is shortened to this norm, above 0.
     pub largest_gradient: f32,
+}
+
+/// New points on their way.
+#[derive(Debug, Clone)]
+pub struct PlaceState {
+    /// f32 `[m, n_dims]`
+    pub points: Tensor,
+    /// f32 `[m, n_dims]`
+    pub velocity: Tensor,
+    /// u32 `[m]`: [`EXACTLY`](Self::EXACTLY) where a point left the box of the field, 0 elsewhere.
+    pub outside: Tensor,
+    /// Steps made; before the first points have no place yet.
+    pub made: usize,
+}
+
+impl PlaceState {
+    /// Of a point that goes its way with exact sums.
+    pub const EXACTLY: u32 = 2;
+    /// Of a point that has left the box just now.
+    const LEFT: u32 = 1;
+
+    /// That of `m` points before the first step.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn new(m: usize, n_dims: usize, device: &Device) -> Result<Self> {
+        let zeros = || Tensor::zeros((m, n_dims), DType::F32, device);
+        let outside = Tensor::zeros(m, DType::U32, device)?;
+        Ok(Self { points: zeros()?, velocity: zeros()?, outside, made: 0 })
+    }
+
+    /// Some points of it.
+    fn of(&self, rows: &[u32]) -> Result<Self> {
+        let each = |t: &Tensor| gather_rows(t, rows);
+        let (points, velocity) = (each(&self.points)?, each(&self.velocity)?);
+        Ok(Self { points, velocity, outside: each(&self.outside)?, made: self.made })
+    }
+
+    /// The same with other points, each in the place of one of `rows`.
+    fn with(&self, rows: &[u32], others: &Self) -> Result<Self> {
+        let m = self.points.dim(0)? as u32;
+        let mut from: Vec<u32> = (0..m).collect();
+        rows.iter().zip(m..).for_each(|(&row, at)| from[row as usize] = at);
+        let from = Tensor::new(from, self.points.device())?;
+        let put =
+            |all: &Tensor, some: &Tensor| gather_rows_by(&contiguous(&Tensor::cat(&[all, some], 0)?)?, &from);
+        Ok(Self {
+            points: put(&self.points, &others.points)?,
+            velocity: put(&self.velocity, &others.velocity)?,
+            outside: put(&self.outside, &others.outside)?,
+            made: others.made,
+        })
+    }
 }
 
 /// The places, f32 `[m, n_dims]`, of points with these `neighbours` in `layout`, u32 `[m, k]`, and
@@ -67,9 +120,32 @@ pub fn place_points(
     field: Option<&RepulsionField>,
     steps: &PlaceSteps,
 ) -> Result<Tensor> {
+    let (m, _) = matrix(OP, "neighbours", "[m, k]", neighbours, &[DType::U32])?;
+    let (_, n_dims) = matrix(OP, "layout", "[n, n_dims]", layout, &[DType::F32])?;
+    let mut state = PlaceState::new(m, n_dims, layout.device())?;
+    place_points_(&mut state, neighbours, p, layout, field, steps)?;
+    Ok(state.points)
+}
+
+/// So many steps more from where points have come to. Steps that are made in several calls come to
+/// the same bits as all of them in one.
+///
+/// # Errors
+/// As [`place_points`], and when the state is of other points.
+pub fn place_points_(
+    state: &mut PlaceState,
+    neighbours: &Tensor,
+    p: &Tensor,
+    layout: &Tensor,
+    field: Option<&RepulsionField>,
+    steps: &PlaceSteps,
+) -> Result<()> {
     let (n, n_dims) = matrix(OP, "layout", "[n, n_dims]", layout, &[DType::F32])?;
     let (m, k) = matrix(OP, "neighbours", "[m, k]", neighbours, &[DType::U32])?;
     expect(OP, "p", p, &[DType::F32], &[m, k])?;
+    expect(OP, "points", &state.points, &[DType::F32], &[m, n_dims])?;
+    expect(OP, "velocity", &state.velocity, &[DType::F32], &[m, n_dims])?;
+    expect(OP, "outside", &state.outside, &[DType::U32], &[m])?;
     if !(2..=3).contains(&n_dims) {
         candle::bail!("{OP}: layout must have 2 or 3 dimensions, got {n_dims}")
     }
@@ -80,7 +156,7 @@ pub fn place_points(
             candle::bail!("{OP}: {name} must be above 0, got {x}")
         }
     }
-    for (name, tensor) in [("neighbours", neighbours), ("p", p)] {
+    for (name, tensor) in [("neighbours", neighbours), ("p", p), ("points", &state.points)] {
         same_device(OP, name, tensor, layout.device())?;
     }
     if let Some(field) = field {
@@ -98,32 +174,42 @@ pub fn place_points(
         if m > 0 {
             candle::bail!("{OP}: a point must have a neighbour, got {k} of {n} points")
         }
-        return new_tensor(OP, (m, n_dims), DType::F32, layout.device());
+        state.made += steps.iterations;
+        return Ok(());
     }
     let largest = neighbours.max(1)?.max(0)?.to_scalar::<u32>()?;
     if largest as usize >= n {
         candle::bail!("{OP}: neighbours must be below {n}, got {largest}")
     }
     let layout = &aligned_points(layout)?;
-    let place = Place { m, k, n, n_dims, nodes: 0, steps: *steps };
-    let Some(field) = field else { return place.exactly(neighbours, p, layout) };
-    let points = new_tensor(OP, (m, n_dims), DType::F32, layout.device())?;
-    let outside = new_tensor(OP, m, DType::U32, layout.device())?;
-    let io = operands(OP).write("points", &points).write("outside", &outside);
-    let io = io.read("neighbours", neighbours).read("p", p).read("layout", layout);
-    let io = io.maybe("potentials", Some(&field.potentials)).maybe("place", Some(&field.place));
-    io.run(&Place { nodes: field.nodes, ..place })?;
-    let outside = outside.to_vec1::<u32>()?;
-    let rows: Vec<u32> = (0..).zip(&outside).filter(|(_, left)| **left != 0).map(|(i, _)| i).collect();
-    if rows.is_empty() {
-        return Ok(points);
+    let place = Place { m, k, n, n_dims, nodes: 0, is_first: state.made == 0, steps: *steps };
+    let Some(field) = field else {
+        place.run(state, neighbours, p, layout, None)?;
+        state.made += steps.iterations;
+        return Ok(());
+    };
+    let begun = state.made;
+    Place { nodes: field.nodes, ..place }.run(state, neighbours, p, layout, Some(field))?;
+    let outside = state.outside.to_vec1::<u32>()?;
+    let rows = |what: u32| -> Vec<u32> {
+        (0..).zip(&outside).filter(|(_, outside)| **outside == what).map(|(i, _)| i).collect()
+    };
+    // Those that left just now go their way again from the start, the others from where they are.
+    for (what, made) in [(PlaceState::LEFT, 0), (PlaceState::EXACTLY, begun)] {
+        let rows = rows(what);
+        if rows.is_empty() {
+            continue;
+        }
+        let iterations = begun - made + steps.iterations;
+        let steps = PlaceSteps { iterations, ..*steps };
+        let some = Place { m: rows.len(), is_first: made == 0, steps, ..place };
+        let exactly = Tensor::full(PlaceState::EXACTLY, rows.len(), layout.device())?;
+        let part = PlaceState { outside: exactly, ..state.of(&rows)? };
+        some.run(&part, &gather_rows(neighbours, &rows)?, &gather_rows(p, &rows)?, layout, None)?;
+        *state = state.with(&rows, &part)?;
     }
-    let some = Place { m: rows.len(), ..place };
-    let exact = some.exactly(&gather_rows(neighbours, &rows)?, &gather_rows(p, &rows)?, layout)?;
-    let mut from: Vec<u32> = (0..m as u32).collect();
-    rows.iter().zip(m as u32..).for_each(|(&row, at)| from[row as usize] = at);
-    let all = contiguous(&Tensor::cat(&[points, exact], 0)?)?;
-    gather_rows_by(&all, &Tensor::new(from, layout.device())?)
+    state.made = begun + steps.iterations;
+    Ok(())
 }
 
 /// A checked call.
@@ -135,18 +221,25 @@ struct Place {
     n_dims: usize,
     /// Of a side of the field; 0 without one.
     nodes: usize,
+    /// Whether points begin at their medians.
+    is_first: bool,
     steps: PlaceSteps,
 }
 
 impl Place {
-    /// All points with sums over all pairs.
-    fn exactly(&self, neighbours: &Tensor, p: &Tensor, layout: &Tensor) -> Result<Tensor> {
-        let points = new_tensor(OP, (self.m, self.n_dims), DType::F32, layout.device())?;
-        let outside = new_tensor(OP, self.m, DType::U32, layout.device())?;
-        let io = operands(OP).write("points", &points).write("outside", &outside);
-        let io = io.read("neighbours", neighbours).read("p", p).read("layout", layout);
-        io.maybe("potentials", None).maybe("place", None).run(self)?;
-        Ok(points)
+    /// Moves all points but those that have left a field.
+    fn run(
+        &self,
+        state: &PlaceState,
+        neighbours: &Tensor,
+        p: &Tensor,
+        layout: &Tensor,
+        field: Option<&RepulsionField>,
+    ) -> Result<()> {
+        let io = operands(OP).write("points", &state.points).write("velocity", &state.velocity);
+        let io = io.write("outside", &state.outside).read("neighbours", neighbours).read("p", p);
+        let io = io.read("layout", layout).maybe("potentials", field.map(|field| &field.potentials));
+        io.maybe("place", field.map(|field| &field.place)).run(self)
     }
 }
 
