@@ -19,8 +19,8 @@ pub use layout::{
 };
 pub use neighbours::{
     ApproximateNeighbours, Metric, Neighbours, Recall, RowsAboutMean, knn, knn_approximate,
-    knn_approximate_in_group, knn_in_group, knn_of, knn_of_reference, knn_reference, row_distances,
-    rows_about_mean,
+    knn_approximate_in_group, knn_in_group, knn_of, knn_of_approximate, knn_of_reference, knn_reference,
+    row_distances, rows_about_mean,
 };
 pub use place::{PlaceState, PlaceSteps, place_points, place_points_, place_points_reference};
 pub use ranks::{Bound, NearerCounts, count_nearer, count_nearer_reference};

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
 mod affinities;
 mod approximate;
+mod approximate_of;
 mod groups;
 mod inputs;
 mod layout;

@@ -42,7 +42,9 @@ use crate::core::check::matrix;
 use crate::core::op::{Io, Kernel, new_tensor, operands, same_device};
 use crate::group::Group;
 pub use about_mean::{RowsAboutMean, rows_about_mean};
-pub use approximate::{ApproximateNeighbours, Recall, knn_approximate, knn_approximate_in_group};
+pub use approximate::{
+    ApproximateNeighbours, Recall, knn_approximate, knn_approximate_in_group, knn_of_approximate,
+};
 use candle::{CpuStorage, DType, Device, Result, Tensor};
 use centred::centred;
 use divided::find_in_group;
@@ -140,6 +142,12 @@ pub struct Neighbours {
 impl Neighbours {
     fn to_device(&self, device: &Device) -> Result<Self> {
         Ok(Self { indices: self.indices.to_device(device)?, distances: self.distances.to_device(device)? })
+    }
+
+    /// Those of some queries.
+    fn of_rows(&self, rows: std::ops::Range<usize>) -> Result<Self> {
+        let narrow = |t: &Tensor| contiguous(&t.narrow(0, rows.start, rows.len())?);
+        Ok(Self { indices: narrow(&self.indices)?, distances: narrow(&self.distances)? })
     }
 
     /// The `k` nearest of them, or all where they are fewer.

@@ -21,7 +21,8 @@ mod sample;
 mod scores;
 mod units;
 
-use super::{Knn, LeftOut, Metric, Neighbours, OP as SEARCH, centred, knn_in_group};
+use super::{Knn, LeftOut, Metric, Neighbours, OP as SEARCH, centred, checked, knn_in_group, knn_of};
+use crate::arrays::elementwise::contiguous;
 use crate::core::check::matrix;
 use crate::core::op::not_recording;
 use crate::core::philox::Philox;
@@ -43,6 +44,8 @@ const FEWEST: usize = 8;
 const SAMPLE: usize = 512;
 /// The most cells of a row on a GPU, where their search keeps them in shared memory.
 const MOST_CELLS_ON_GPU: usize = 2048;
+/// Queries below which the exact search takes no longer than the cells.
+const FEWEST_QUERIES: usize = 4096;
 /// Above this share of rows that are looked at, the exact search is as fast.
 const MOST_LOOKED_AT: f64 = 0.7;
 
@@ -101,33 +104,87 @@ pub fn knn_approximate_in_group(
     recall: f64,
     philox: Philox,
 ) -> Result<ApproximateNeighbours> {
+    find_approximate(group, None, rows, k, metric, recall, philox)
+}
+
+/// The nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`, of
+/// which a share of `recall` are found, as [`knn_approximate`] says. A row that equals the query
+/// counts.
+///
+/// The search is exact, too, where queries are so few that the cells take longer: below some 4,000,
+/// or a 64th of the rows.
+///
+/// Cost: `2 · n_queries · n · n_features · looked_at` FLOP and that of the cells; memory for copies
+/// of rows and queries.
+///
+/// # Errors
+/// As [`knn_approximate`]; `k` may be `n` here.
+pub fn knn_of_approximate(
+    queries: &Tensor,
+    rows: &Tensor,
+    k: usize,
+    metric: Metric,
+    recall: f64,
+    philox: Philox,
+) -> Result<ApproximateNeighbours> {
+    checked(queries, rows, k, LeftOut::None)?;
+    find_approximate(&Group::single(), Some(queries), rows, k, metric, recall, philox)
+}
+
+/// The nearest of `rows` for all of them, or for `queries`.
+fn find_approximate(
+    group: &Group,
+    queries: Option<&Tensor>,
+    rows: &Tensor,
+    k: usize,
+    metric: Metric,
+    recall: f64,
+    philox: Philox,
+) -> Result<ApproximateNeighbours> {
     if !(recall > 0. && recall <= 1.) {
         candle::bail!("{OP}: recall must be above 0 and at most 1, got {recall}")
     }
     let (n, n_features) = matrix(SEARCH, "rows", "[n, n_features]", rows, &[DType::F32])?;
     not_recording(OP, rows.device())?;
     let cell = if rows.device().is_cuda() { CELL_ON_GPU } else { CELL }.max(2 * k);
-    if recall == 1. || n_features == 0 || n / cell < FEWEST {
-        return exact(group, rows, k, metric);
+    let n_queries = queries.map_or(Ok(n), |queries| queries.dim(0))?;
+    let are_few = queries.is_some() && n_queries < FEWEST_QUERIES.max(n / 64);
+    if recall == 1. || n_features == 0 || n / cell < FEWEST || are_few {
+        return exact(group, queries, rows, k, metric);
     }
     if metric.is_of_host() && !rows.device().is_cpu() {
         // On the host of each rank: ranks exchange what is on their GPUs.
-        let found = knn_approximate(&rows.to_device(&Device::Cpu)?, k, metric, recall, philox)?;
+        let to_host = |t: &Tensor| t.to_device(&Device::Cpu);
+        let (on_host, single) = (queries.map(to_host).transpose()?, Group::single());
+        let on_host = on_host.as_ref();
+        let found = find_approximate(&single, on_host, &to_host(rows)?, k, metric, recall, philox)?;
         let neighbours = found.neighbours.to_device(rows.device())?;
         return Ok(ApproximateNeighbours { neighbours, ..found });
     }
     if metric == Metric::Correlation {
-        return knn_approximate_in_group(group, &centred(rows)?, k, Metric::Cosine, recall, philox);
+        let queries = queries.map(centred).transpose()?;
+        return find_approximate(group, queries.as_ref(), &centred(rows)?, k, Metric::Cosine, recall, philox);
     }
-    let sample = Sample::new(group, rows, philox.sample(n, 2 * SAMPLE), k, metric)?;
+    if let Some(queries) = queries {
+        // The searches below see some of them only: this one refuses what is not finite.
+        knn_of(queries, &rows.narrow(0, 0, 1)?, 1, metric)?;
+    }
+    let sample = Sample::new(group, rows, queries, philox.sample(n_queries, 2 * SAMPLE), k, metric)?;
     let [chosen_by, held_out] = sample.halves();
-    let points = match metric {
-        Metric::Cosine => unit_rows(rows)?,
-        Metric::Jaccard => rows.ne(0f64)?.to_dtype(DType::F32)?,
-        _ => rows.clone(),
+    let points_of = |rows: &Tensor| match metric {
+        Metric::Cosine => unit_rows(rows),
+        Metric::Jaccard => rows.ne(0f64)?.to_dtype(DType::F32),
+        _ => Ok(rows.clone()),
     };
+    let (mut all, mut points) = (rows.clone(), points_of(rows)?);
     let least = (cell / 8).max(k + 1);
-    let partition = Partition::new(group, &points, cell, least, philox.skipped(1 << 24))?;
+    let mut partition = Partition::new(group, &points, cell, least, philox.skipped(1 << 24))?;
+    if let Some(queries) = queries {
+        let points_of_queries = points_of(queries)?;
+        partition = partition.with_queries(group, &points_of_queries)?;
+        all = contiguous(&Tensor::cat(&[rows, queries], 0)?)?;
+        points = contiguous(&Tensor::cat(&[&points, &points_of_queries], 0)?)?;
+    }
     let needs = chosen_by.needs(&points, &partition, metric)?;
     let mut n_cells = needs.cells_for(recall);
     loop {
@@ -135,13 +192,18 @@ pub fn knn_approximate_in_group(
         // Of cells that are not seen whole, all of them may be too few.
         let most = if rows.device().is_cuda() { MOST_CELLS_ON_GPU } else { usize::MAX };
         if looked_at > MOST_LOOKED_AT || n_cells > most.min(partition.n_cells()) {
-            return exact(group, rows, k, metric);
+            return exact(group, queries, rows, k, metric);
         }
+        // A query that is no row is none of what it is compared with either.
         let (left_out, entries) = (LeftOut::Same, super::Entries::Finite);
-        let knn = Knn { n, n_features, k, metric, left_out, entries };
-        let neighbours = knn.visit(group, rows, &points, &partition, n_cells)?;
+        let knn = Knn { n: all.dim(0)?, n_features, k, metric, left_out, entries };
+        let neighbours = knn.visit(group, &all, &points, &partition, n_cells)?;
         let reached = held_out.recall(&neighbours)?;
         if reached.mean >= recall {
+            let neighbours = match queries {
+                Some(_) => neighbours.of_rows(n..n + n_queries)?,
+                None => neighbours,
+            };
             return Ok(ApproximateNeighbours { neighbours, recall: reached, looked_at });
         }
         n_cells += (n_cells / 2).max(1);
@@ -149,7 +211,17 @@ pub fn knn_approximate_in_group(
 }
 
 /// All rows looked at.
-fn exact(group: &Group, rows: &Tensor, k: usize, metric: Metric) -> Result<ApproximateNeighbours> {
-    let recall = Recall::exact(rows.dim(0)?);
-    Ok(ApproximateNeighbours { neighbours: knn_in_group(group, rows, k, metric)?, recall, looked_at: 1. })
+fn exact(
+    group: &Group,
+    queries: Option<&Tensor>,
+    rows: &Tensor,
+    k: usize,
+    metric: Metric,
+) -> Result<ApproximateNeighbours> {
+    let neighbours = match queries {
+        Some(queries) => knn_of(queries, rows, k, metric)?,
+        None => knn_in_group(group, rows, k, metric)?,
+    };
+    let recall = Recall::exact(queries.unwrap_or(rows).dim(0)?);
+    Ok(ApproximateNeighbours { neighbours, recall, looked_at: 1. })
 }

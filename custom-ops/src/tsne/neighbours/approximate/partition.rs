@@ -17,17 +17,20 @@ const SAMPLE: usize = 64;
 /// Rounds of Lloyd's algorithm.
 const ROUNDS: usize = 6;
 
-/// Rows by cell.
+/// Rows by cell, and queries beside them.
 pub(in super::super) struct Partition {
     /// `[n_cells, n_features]`
     pub centres: Tensor,
-    /// Rows by cell, ascending within one.
+    /// Rows by cell, ascending within one; then queries that are no rows by the cell of the nearest
+    /// centre, ascending within one, counted on from the rows.
     pub order: Vec<u32>,
     /// Where each part of a cell begins in `order`, and the end of the last. A cell has one part,
     /// or several equal ones where it could not be divided: as a rule its rows are equal then.
     pub parts: Vec<usize>,
     /// The first part of each cell, and the number of parts.
     pub first_parts: Vec<usize>,
+    /// The cell of each query that is no row, ascending.
+    query_cells: Vec<u32>,
 }
 
 /// Rows that are searched together.
@@ -72,7 +75,29 @@ impl Partition {
         }
         first_parts.push(parts.len());
         parts.push(order.len());
-        Ok(Self { centres, order, parts, first_parts })
+        Ok(Self { centres, order, parts, first_parts, query_cells: vec![] })
+    }
+
+    /// The same, of which these queries are searched in place of the rows.
+    pub(super) fn with_queries(mut self, group: &Group, queries: &Tensor) -> Result<Self> {
+        let n = self.order.len() as u32;
+        let sorted = sort_by_key(&nearest(group, queries, &self.centres)?, self.n_cells())?;
+        let (offsets, order) = (sorted.offsets.to_vec1::<u32>()?, sorted.order.to_vec1::<u32>()?);
+        self.order.extend(order.into_iter().map(|query| n + query));
+        for (cell, at) in (0..).zip(offsets.windows(2)) {
+            self.query_cells.extend(std::iter::repeat_n(cell, (at[1] - at[0]) as usize));
+        }
+        Ok(self)
+    }
+
+    /// Rows, without queries that are none.
+    pub(in super::super) fn n_rows(&self) -> usize {
+        self.order.len() - self.query_cells.len()
+    }
+
+    /// The places of what is searched.
+    pub(in super::super) fn searched(&self) -> Range<usize> {
+        if self.query_cells.is_empty() { 0..self.order.len() } else { self.n_rows()..self.order.len() }
     }
 
     /// The rows of each cell, ascending, and its centre.
@@ -119,15 +144,35 @@ impl Partition {
 
     /// The cell of each place.
     pub(in super::super) fn cell_of_places(&self) -> Vec<u32> {
-        let mut cells = vec![0; self.order.len()];
+        let mut cells = vec![0; self.n_rows()];
         (0..self.n_cells()).for_each(|cell| cells[self.cell(cell)].fill(cell as u32));
+        cells.extend(&self.query_cells);
         cells
     }
 
-    /// All rows, at most `height` together. Those of a cell that could not be divided see a part of
-    /// it each: the cost does not grow with their square.
+    /// For each place the part of its own cell that it sees.
+    #[cfg(feature = "cuda")]
+    pub(in super::super) fn part_of_places(&self) -> Vec<u32> {
+        let mut parts = vec![0; self.n_rows()];
+        (0..self.parts.len() - 1).for_each(|part| parts[self.part(part)].fill(part as u32));
+        parts.extend(self.query_cells.iter().map(|&cell| self.first_parts[cell as usize] as u32));
+        parts
+    }
+
+    /// All that is searched, at most `height` together. Rows of a cell that could not be divided
+    /// see a part of it each: the cost does not grow with their square.
     pub(in super::super) fn tiles(&self, height: usize) -> Vec<Tile> {
         let mut tiles = vec![];
+        let mut place = self.n_rows();
+        for queries in self.query_cells.chunk_by(|a, b| a == b) {
+            let (cell, places) = (queries[0] as usize, place..place + queries.len());
+            place = places.end;
+            let queries = shares(places, height);
+            tiles.extend(queries.map(|queries| Tile { cell, queries, own: self.visible(cell) }));
+        }
+        if !tiles.is_empty() {
+            return tiles;
+        }
         for cell in 0..self.n_cells() {
             for own in (self.first_parts[cell]..self.first_parts[cell + 1]).map(|part| self.part(part)) {
                 let queries = shares(own.clone(), height);

@@ -42,8 +42,9 @@ fn mean_and_error(shares: &[f64]) -> (f64, f64) {
     (mean, (squares / (n - 1.).max(1.) / n).sqrt())
 }
 
-/// Some rows and their nearest.
+/// Some queries and their nearest.
 pub(super) struct Sample {
+    /// Their numbers among all rows, or after these.
     rows: Vec<u32>,
     k: usize,
     /// `[rows, k]`
@@ -52,18 +53,23 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// The nearest of `rows` for these rows among them. Refuses entries that are not finite.
+    /// The nearest of `rows` for these rows among them, or for these of other `queries`. Refuses
+    /// entries that are not finite.
     pub(super) fn new(
         group: &Group,
         rows: &Tensor,
+        queries: Option<&Tensor>,
         picks: Vec<u32>,
         k: usize,
         metric: Metric,
     ) -> Result<Self> {
-        let (queries, left_out) = (gather_rows(rows, &picks)?, LeftOut::Rows(&picks));
-        let found = find_in_group(group, &queries, rows, k, metric, left_out, Entries::Unknown)?;
+        let picked = gather_rows(queries.unwrap_or(rows), &picks)?;
+        let left_out = if queries.is_some() { LeftOut::None } else { LeftOut::Rows(&picks) };
+        let found = find_in_group(group, &picked, rows, k, metric, left_out, Entries::Unknown)?;
         let nearest = found.indices.flatten_all()?.to_vec1::<u32>()?;
-        Ok(Self { rows: picks, k, nearest, distances: found.distances.flatten_all()?.to_vec1()? })
+        let distances = found.distances.flatten_all()?.to_vec1()?;
+        let first = if queries.is_some() { rows.dim(0)? as u32 } else { 0 };
+        Ok(Self { rows: picks.into_iter().map(|pick| first + pick).collect(), k, nearest, distances })
     }
 
     /// The first half of the rows, and the other.
@@ -118,7 +124,7 @@ impl Sample {
                 (ranks_of_nearest, sums.collect())
             },
         );
-        Ok(Needs { of_rows: of_rows.collect(), n: partition.order.len(), n_cells })
+        Ok(Needs { of_rows: of_rows.collect(), n: partition.n_rows(), n_cells })
     }
 }
 

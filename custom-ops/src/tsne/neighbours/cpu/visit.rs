@@ -35,8 +35,9 @@ const CHUNK: usize = 32;
 const TILES: usize = 8;
 
 impl Knn<'_> {
-    /// The neighbours of each of `rows` in the `n_cells` cells nearest to it; `points` are the rows
-    /// that have cells. Each rank of a group searches for its part of them.
+    /// The neighbours of each of `rows` in the `n_cells` cells nearest to it, or of each of the
+    /// queries that follow the rows; `points` are what has cells. Each rank of a group searches for
+    /// its part of them.
     pub(in super::super) fn visit(
         &self,
         group: &Group,
@@ -195,7 +196,7 @@ impl<'a> Search<'a> {
             };
         });
         let is_zero = |row: &u32| lengths.get(*row as usize) == Some(&0.);
-        let zeros = (0..knn.n as u32).filter(is_zero).take(knn.k + 1).collect();
+        let zeros = (0..partition.n_rows() as u32).filter(is_zero).take(knn.k + 1).collect();
         let pair = Pair {
             is_cosine,
             n_features: d,
@@ -321,7 +322,7 @@ impl<'a> Search<'a> {
     fn rank(&self, list: &mut List, query: &mut Query, row: u32, indices: &mut [u32], distances: &mut [f32]) {
         let (i, d) = (row as usize, self.knn.n_features);
         if self.pair.is_zero(i) {
-            let others = (0..self.knn.n as u32).filter(|&j| j != row);
+            let others = (0..self.partition.n_rows() as u32).filter(|&j| j != row);
             indices.iter_mut().zip(others).for_each(|(index, j)| *index = j);
             distances.fill(1.);
             return;

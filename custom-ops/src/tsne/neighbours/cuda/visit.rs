@@ -47,7 +47,7 @@ struct Visit<'a> {
     keys: Keys,
     scale: f32,
     lists: Lists,
-    /// The row at each place, its cell and its part: u32 `[n]`.
+    /// The row at each place, its cell and the part of this that it sees: u32 `[n]`.
     order: Tensor,
     cells: Tensor,
     parts: Tensor,
@@ -66,8 +66,8 @@ struct Points {
 }
 
 impl Knn<'_> {
-    /// The neighbours of each of `rows` in the `n_cells` cells nearest to it. Each rank of a group
-    /// searches for a stretch of the rows by cell.
+    /// The neighbours of each of `rows` in the `n_cells` cells nearest to it, or of each of the
+    /// queries that follow the rows. Each rank of a group searches for a stretch of them by cell.
     pub(in crate::tsne::neighbours) fn visit_on_gpu(
         &self,
         group: &Group,
@@ -84,8 +84,11 @@ impl Knn<'_> {
         };
         let visit = Visit::new(self, rows, points, partition, n_cells.min(partition.n_cells()))?;
         let by_cell = visit.about(&visit.order, Some(&visit.cells), 0)?;
-        let height = (PAIRS / (visit.n_cells + 1)).min(visit.lists.held_in(LIST_BYTES)).clamp(1, self.n);
-        let own = group.part(self.n);
+        let searched = partition.searched();
+        let height = (PAIRS / (visit.n_cells + 1)).min(visit.lists.held_in(LIST_BYTES));
+        let height = height.clamp(1, searched.len().max(1));
+        let part = group.part(searched.len());
+        let own = searched.start + part.start..searched.start + part.end;
         for first in own.clone().step_by(height) {
             let count = height.min(own.end - first);
             let candidates = visit.candidates(&by_cell, first, count)?;
@@ -132,9 +135,6 @@ impl<'a> Visit<'a> {
         };
         let extra = lengths.as_ref().map(of_zero).transpose()?;
         let u32s = |all: &[u32]| Tensor::from_slice(all, all.len(), device);
-        let n_parts = partition.parts.len() - 1;
-        let mut parts = vec![0u32; knn.n];
-        (0..n_parts).for_each(|part| parts[partition.part(part)].fill(part as u32));
         let first_parts = &partition.first_parts[..partition.n_cells()];
         let first_parts: Vec<u32> = first_parts.iter().map(|&part| part as u32).collect();
         let order = u32s(&partition.order)?;
@@ -151,7 +151,7 @@ impl<'a> Visit<'a> {
             lists: Lists::of(knn.k)?,
             order,
             cells,
-            parts: u32s(&parts)?,
+            parts: u32s(&partition.part_of_places())?,
             first_parts: u32s(&first_parts)?,
             lengths,
             extra,
