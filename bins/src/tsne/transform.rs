@@ -1,6 +1,6 @@
 //! The command `transform`: new rows in a saved layout.
 use super::args::TransformArgs;
-use super::figures::words_of_list;
+use super::figures::{words_of_list, words_of_recall};
 use super::rows::{centred, prepared};
 use crate::arrays::{self, Format};
 use crate::features::report_beside;
@@ -9,8 +9,8 @@ use crate::report::{Outcome, named, of_data, seconds};
 use crate::rows::Rows;
 use crate::session::info::check_finished;
 use anyhow::{Result, ensure};
-use chandlery::tsne::Embedding;
-use chandlery::{LoadOptions, Model};
+use chandlery::tsne::{Embedding, TransformTrainer};
+use chandlery::{LoadOptions, Model, Trainer};
 use chandlery_datasets::{Centre, count};
 use serde_json::json;
 use std::time::Instant;
@@ -43,12 +43,19 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
     }
     let started = Instant::now();
     let spinner = Spinner::new("placing rows");
-    let placed = match split.rows.is_sparse() {
-        true => embedding
-            .transform_prepared(&prepared(&split, &embedding.config().preparation, &device)?, &config),
-        false => embedding.transform_with(&centred(&split, data.read.centre.as_ref(), &device)?, &config),
+    let run = match split.rows.is_sparse() {
+        true => {
+            let rows = prepared(&split, &embedding.config().preparation, &device)?;
+            TransformTrainer::of_prepared(&embedding, config, &rows)
+        }
+        false => {
+            let rows = centred(&split, data.read.centre.as_ref(), &device)?;
+            TransformTrainer::new(&embedding, config, &rows)
+        }
     };
-    let points = of_data(&name, placed.map_err(Into::into))?;
+    let mut run = of_data(&name, run.map_err(Into::into))?;
+    run.finish()?;
+    let (points, recall) = (run.model()?, run.recall());
     drop(spinner);
     let took = started.elapsed().as_secs_f64();
     let shape = points.dims2()?;
@@ -61,12 +68,16 @@ pub fn transform(args: &TransformArgs) -> Result<Outcome> {
         named(&args.out),
         seconds(took)
     ))?;
+    if let Some(recall) = recall.filter(|recall| recall.interval[0] < 1.) {
+        report.line(&format!("nearest training rows found: {}", words_of_recall(&recall)))?;
+    }
     report.finish(json!({
         "model": args.of.model.model,
         "data": name,
         "out": args.out,
         "n_samples": shape.0,
         "n_dims": shape.1,
+        "search_recall": recall,
         "labels": split.labels.is_some() && Format::of(&args.out)?.has_labels(),
         "seconds": took,
     }))?;

@@ -117,8 +117,9 @@ impl Embedding {
     /// Where new raw rows, `[m, n_inputs]`, belong in the layout, f32 `[m, n_dims]`; the points of
     /// the layout stay.
     ///
-    /// Each new point stands for itself: what it gets does not depend on the others. See
-    /// [`TransformConfig`] for the method.
+    /// Each new point stands for itself: what it gets does not depend on the others, but that an
+    /// approximate search ([`TransformTrainer::new`](super::TransformTrainer::new)) may find other
+    /// neighbours of it. See [`TransformConfig`] for the method.
     ///
     /// # Errors
     /// When the embedding has no rows, or the new ones do not fit them.

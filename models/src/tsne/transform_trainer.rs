@@ -2,14 +2,17 @@
 use super::line::{dims_of_ops, for_ops, from_ops};
 use super::neighbours::{in_unit, unit_of};
 use super::transform_config::{OP, TransformConfig};
-use super::{Embedding, Method, Neighbours, TsneConfig};
+use super::{Draw, Embedding, Method, Recall, TsneConfig};
+use crate::Philox;
 use crate::check::at_least_one;
 use crate::checkpoint::{self, Checkpoint};
 use crate::model::Model;
 use crate::trainer::{FullBatchTrainer, Trainer};
 use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::arrays::elementwise::contiguous;
-use chandlery_ops::tsne::{PlaceState, PlaceSteps, RepulsionField, knn_of, perplexity_search, place_points_};
+use chandlery_ops::tsne::{
+    PlaceState, PlaceSteps, RepulsionField, knn_of, knn_of_approximate, perplexity_search, place_points_,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -61,6 +64,7 @@ pub struct TransformTrainer {
     field: Option<RepulsionField>,
     state: PlaceState,
     last: Option<TransformProgress>,
+    recall: Option<Recall>,
 }
 
 /// What a checkpoint notes.
@@ -70,13 +74,16 @@ struct Notes {
     of: TsneConfig,
     iteration: usize,
     last: Option<TransformProgress>,
+    recall: Option<Recall>,
     progress: Value,
 }
 
 impl TransformTrainer {
     /// New raw `rows`, `[m, n_inputs]`, at the medians of their neighbours.
     ///
-    /// Cost: a search among all training rows. An iteration: `m` places on a grid; `m · n` pairs
+    /// Cost: a search among the training rows: all of them, or as many as
+    /// [`recall`](TsneConfig::recall) takes where those of the layout were searched so
+    /// ([`TsneConfig::approximate`]) and new ones are 4,096 or more. An iteration: `m` places on a grid; `m · n` pairs
     /// where the layout has 1 or 3 dimensions or few points ([`TsneConfig::method`]), and of new
     /// points that leave the grid.
     ///
@@ -106,19 +113,24 @@ impl TransformTrainer {
         let (n, m, device) = (embedding.layout.dim(0)?, rows.dim(0)?, embedding.layout.device());
         let config = config.lowered(n);
         let k = ((3. * config.perplexity).ceil() as usize).clamp(1, n);
-        let near = match m {
-            0 => Neighbours {
-                indices: Tensor::zeros((0, k), DType::U32, device)?,
-                distances: Tensor::zeros((0, k), DType::F32, device)?,
-            },
-            _ => {
-                let unit = unit_of(&training, embedding.config.metric)?;
-                let (rows, training) = (in_unit(&rows.to_device(device)?, unit)?, in_unit(&training, unit)?);
-                knn_of(&rows, &training, k, embedding.config.metric)?
-            }
+        if m == 0 {
+            let none = |dtype| Tensor::zeros((0, k), dtype, device);
+            let (neighbours, p) = (none(DType::U32)?, none(DType::F32)?);
+            return Self::at(config, embedding.config.clone(), neighbours, p, &embedding.layout);
+        }
+        let metric = embedding.config.metric;
+        let unit = unit_of(&training, metric)?;
+        let (rows, training) = (in_unit(&rows.to_device(device)?, unit)?, in_unit(&training, unit)?);
+        let (near, recall) = if embedding.config.is_approximate(n) {
+            let (recall, philox) = (embedding.config.recall, Draw::Cells.of(Philox::new(0, 0)));
+            let found = knn_of_approximate(&rows, &training, k, metric, recall, philox)?;
+            (found.neighbours, found.recall)
+        } else {
+            (knn_of(&rows, &training, k, metric)?, Recall::exact(m))
         };
         let p = perplexity_search(&near.distances, &[config.perplexity.min(k as f64)])?;
-        Self::at(config, embedding.config.clone(), near.indices, p, &embedding.layout)
+        let placed = Self::at(config, embedding.config.clone(), near.indices, p, &embedding.layout)?;
+        Ok(Self { recall: Some(recall), ..placed })
     }
 
     fn at(
@@ -131,7 +143,7 @@ impl TransformTrainer {
         let field = field_of(&of, layout)?;
         let layout = for_ops(layout)?;
         let state = PlaceState::new(neighbours.dim(0)?, dims_of_ops(of.n_dims), layout.device())?;
-        let mut placed = Self { config, of, neighbours, p, layout, field, state, last: None };
+        let mut placed = Self { config, of, neighbours, p, layout, field, state, last: None, recall: None };
         placed.advance(0)?;
         Ok(placed)
     }
@@ -157,6 +169,11 @@ impl TransformTrainer {
     /// When memory is short, or the device fails.
     pub fn finish(&mut self) -> Result<()> {
         self.advance(self.config.iterations.saturating_sub(self.state.made))
+    }
+
+    /// How many of the nearest training rows the search found; none where there are no new rows.
+    pub fn recall(&self) -> Option<Recall> {
+        self.recall
     }
 
     /// The training rows that pull each point, nearest first, u32 `[m, k]`, and how strongly they
@@ -232,6 +249,7 @@ impl Trainer for TransformTrainer {
             of: self.of.clone(),
             iteration: *made,
             last: self.last,
+            recall: self.recall,
             progress: progress.clone(),
         };
         checkpoint::save(path, NAME, tensors, &notes, &self.of.preparation)
@@ -285,7 +303,7 @@ impl FullBatchTrainer for TransformTrainer {
         let mut placed = Self::at(notes.config, notes.of, neighbours, p?, &layout).map_err(refused)?;
         let state =
             PlaceState { points: points?, velocity: velocity?, outside: outside?, made: notes.iteration };
-        (placed.state, placed.last) = (state, notes.last);
+        (placed.state, placed.last, placed.recall) = (state, notes.last, notes.recall);
         // Refuses a state that does not fit.
         placed.advance(0).map_err(refused)?;
         Ok((placed, notes.progress))

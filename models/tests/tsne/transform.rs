@@ -124,3 +124,27 @@ fn new_rows_have_affinities_to_the_rows_they_are_near_to() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn many_new_rows_are_searched_as_those_of_the_layout_were() -> Result<()> {
+    let rows = normal((10_000, 8), &CPU, Philox::new(7, 9))?;
+    let (trained, new) = (rows.narrow(0, 0, 5000)?.contiguous()?, rows.narrow(0, 5000, 5000)?.contiguous()?);
+    let of = |approximate, recall| -> Result<TransformTrainer> {
+        let config = TsneConfig { approximate: Some(approximate), recall, ..TsneConfig::default() };
+        let layout = (trained.narrow(1, 0, 2)?.contiguous()? * 5.)?;
+        let embedding = Embedding::from_tensors(config, layout, Some(trained.clone()))?;
+        let mut run = TransformTrainer::new(&embedding, TransformConfig::default(), &new)?;
+        run.finish()?;
+        Ok(run)
+    };
+    let (exact, some) = (of(false, 0.8)?, of(true, 0.8)?);
+    let told = some.recall().map_or(0., |recall| recall.mean);
+    assert_eq!(exact.recall().map(|recall| recall.interval), Some([1., 1.]));
+    assert!((0.8..1.).contains(&told), "{told}");
+    let [exact, some] = [exact, some].map(|run| run.affinities().0.to_vec2::<u32>());
+    let (exact, some) = (exact?, some?);
+    let same = exact.iter().zip(&some).map(|(a, b)| b.iter().filter(|j| a.contains(j)).count());
+    let share = same.sum::<usize>() as f64 / (15 * 5000) as f64;
+    assert!((share - told).abs() < 0.03, "{share} of the neighbours were found, {told} told");
+    Ok(())
+}
