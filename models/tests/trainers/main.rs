@@ -1,26 +1,25 @@
 //! What holds for every trainer.
 #![allow(clippy::expect_used)]
+mod checkpoints;
+mod few_rows;
 mod fit;
+mod schedules;
+mod stack;
 
 use candle::{DType, Device, Result, Tensor};
-use chandlery::checkpoint::verify;
 use chandlery::dae::{
     Dae, DaeConfig, DaeTrainConfig, DaeTrainer, StackedDae, StackedDaeConfig, StackedDaeTrainer,
 };
-use chandlery::datasets::preparation::StepConfig;
 use chandlery::datasets::{Feed, FeedConfig, ImageShape, Split};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::dictionary::{
     Dictionary, DictionaryConfig, DictionaryTrainConfig, DictionaryTrainer, OnlineDictionaryTrainConfig,
     OnlineDictionaryTrainer,
 };
-use chandlery::feedforward::{
-    Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer, Optimizer,
-};
+use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
 use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
 use chandlery::patch_rbm::PatchGrid;
-use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, VisibleUnit};
-use chandlery::schedule::Schedule;
+use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
 use chandlery::sparse_autoencoder::sae::{
     Kind, LossConfig, PairTrainer, Sae, SaeConfig, SaeTrainConfig, SaeTrainer,
 };
@@ -32,11 +31,9 @@ use chandlery::sparse_coding::{
     SparseCoding, SparseCodingConfig, SparseCodingTrainConfig, SparseCodingTrainer,
 };
 use chandlery::tsne::{Embedding, TransformConfig, TransformTrainer, TsneConfig, TsneTrainer};
-use chandlery::{Epochs, Event, MinibatchTrainer, Model, Philox, Preparation, Trainer};
-use chandlery_ops::Precision;
+use chandlery::{MinibatchTrainer, Model, Philox, Preparation, Trainer};
 use chandlery_ops::core::uniform;
 use std::borrow::Borrow;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 const CPU: Device = Device::Cpu;
@@ -116,101 +113,6 @@ fn steps<T: MinibatchTrainer>(trainer: &mut T, steps: std::ops::Range<usize>) ->
         trainer.step(&rows.narrow(0, at, n)?, Some(&labels.narrow(0, at, n)?))?;
     }
     Ok(())
-}
-
-/// Two steps on `FEW` rows by a trainer of minibatches of [`BATCH`] rows and by one of minibatches
-/// of `FEW`: the same bits and figures.
-fn fewer_rows_are_a_smaller_minibatch<T: MinibatchTrainer>(
-    name: &str,
-    new: impl Fn(usize) -> Result<T>,
-    values: impl Fn(&T::Model) -> Result<Vec<f32>>,
-) -> Result<()> {
-    const FEW: usize = 7;
-    let rows = uniform((2 * FEW, N), &CPU, Philox::new(10, 0))?;
-    let labels = Tensor::from_iter((0..2 * FEW as u32).map(|i| i % 3), &CPU)?;
-    let learned = |batch: usize| {
-        let mut trainer = new(batch)?;
-        trainer.begin_epoch(0)?;
-        for at in [0, FEW] {
-            trainer.step(&rows.narrow(0, at, FEW)?, Some(&labels.narrow(0, at, FEW)?))?;
-        }
-        let metrics = serde_json::to_value(trainer.metrics()?).expect("numbers");
-        Ok::<_, candle::Error>((values(&trainer.model()?)?, metrics))
-    };
-    let ((got, figures), (want, wanted)) = (learned(BATCH)?, learned(FEW)?);
-    assert!(got == want, "{name}: other values");
-    for (field, want) in wanted.as_object().expect("fields") {
-        let close = match (figures[field].as_f64(), want.as_f64()) {
-            (Some(got), Some(want)) => (got - want).abs() <= 1e-12 * want.abs(),
-            (got, want) => got == want,
-        };
-        assert!(close, "{name}: {field} is {}, not {want}", figures[field]);
-    }
-    let error = new(BATCH)?.step(&uniform((BATCH + 1, N), &CPU, Philox::new(0, 0))?, Some(&labels)).err();
-    assert!(error.is_some_and(|e| first_line(e).contains("or fewer rows")), "{name}");
-    Ok(())
-}
-
-#[test]
-fn a_minibatch_that_is_not_full_is_one_of_its_own_size() -> Result<()> {
-    let of_rbm = |model: &Rbm| flat([model.weight(), model.bias(), model.visible_bias()]);
-    for k in [1, 2] {
-        let cd = |batch| RbmTrainConfig {
-            batch,
-            k,
-            persistent: false,
-            momentum: 0.9.into(),
-            ..RbmTrainConfig::default()
-        };
-        let plain = |batch| {
-            let lower = [Rbm::init(RbmConfig::new(N, 5), Philox::new(1, 0), &CPU)?];
-            let rbm = Rbm::init(RbmConfig::new(5, 4), Philox::new(1, 1), &CPU)?;
-            RbmTrainer::above(&lower, &rbm, &half()?, cd(batch), Philox::new(1, 2))
-        };
-        fewer_rows_are_a_smaller_minibatch("rbm", plain, of_rbm)?;
-        let patches = |batch| {
-            let config = RbmConfig::patches(PatchGrid::of_image(ImageShape::grey(2, 3), 2, 1), 4)?;
-            RbmTrainer::new(&Rbm::init(config, Philox::new(8, 0), &CPU)?, cd(batch), Philox::new(8, 1))
-        };
-        fewer_rows_are_a_smaller_minibatch("patches", patches, of_rbm)?;
-        let learned = |batch| {
-            let config = RbmConfig { visible: VisibleUnit::GaussianLearned, ..RbmConfig::new(N, 4) };
-            RbmTrainer::new(&Rbm::init(config, Philox::new(8, 0), &CPU)?, cd(batch), Philox::new(8, 1))
-        };
-        fewer_rows_are_a_smaller_minibatch("learned variances", learned, of_rbm)?;
-    }
-    for optimizer in [Optimizer::Adam, Optimizer::Sgd] {
-        let feedforward = |batch| {
-            let network =
-                Feedforward::init(FeedforwardConfig::classifier(&[N, 5, 3]), Philox::new(3, 0), &CPU)?;
-            let config = FeedforwardTrainConfig {
-                batch,
-                optimizer,
-                dropout: vec![0.2, 0.5],
-                ..FeedforwardTrainConfig::default()
-            };
-            FeedforwardTrainer::new(&network, config, Philox::new(3, 1))
-        };
-        let values = |model: &Feedforward| flat(model.layers().iter().flat_map(|(w, b)| [w, b]));
-        fewer_rows_are_a_smaller_minibatch("feedforward", feedforward, values)?;
-    }
-    let of_dae = |model: &Dae| flat(model.tensors().into_iter().map(|(_, t)| t));
-    for (tied, momentum) in [(true, 0.), (true, 0.5), (false, 0.5)] {
-        let dae = |batch| {
-            let lower = [Dae::init(DaeConfig::new(N, 5), Philox::new(6, 0), &CPU)?];
-            let dae = Dae::init(DaeConfig { tied, ..DaeConfig::new(5, 4) }, Philox::new(6, 1), &CPU)?;
-            let config = DaeTrainConfig { batch, momentum: momentum.into(), ..DaeTrainConfig::default() };
-            DaeTrainer::above(&lower, &dae, &half()?, config, Philox::new(6, 2))
-        };
-        fewer_rows_are_a_smaller_minibatch("dae", dae, of_dae)?;
-    }
-    let labelled = |batch| {
-        let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(4, 0), &CPU)?;
-        let config = LabelledDbnTrainConfig { batch, persistent: false, ..LabelledDbnTrainConfig::default() };
-        LabelledDbnTrainer::new(&LabelledDbn::from_dbn(&dbn, 3)?, config, Philox::new(4, 1))
-    };
-    let values = |model: &LabelledDbn| flat(model.top().tensors().into_iter().map(|(_, t)| t));
-    fewer_rows_are_a_smaller_minibatch("labelled", labelled, values)
 }
 
 fn first_line(error: candle::Error) -> String {
@@ -422,102 +324,6 @@ fn every_trainer_keeps_the_contract() -> Result<()> {
 }
 
 #[test]
-fn a_stack_is_fitted_layer_by_layer() -> Result<()> {
-    let rows = Split::from_tensors(&uniform((34, N), &CPU, Philox::new(9, 0))?, None)
-        .map_err(candle::Error::wrap)?;
-    let mut feed = Feed::new(&rows, &CPU, FeedConfig::new(BATCH, 5)).map_err(candle::Error::wrap)?;
-    let new = || {
-        let config = DbnConfig { preparation: half()?, ..DbnConfig::new(&[N, 5, 4]) };
-        let dbn = Dbn::init(config, Philox::new(2, 0), &CPU)?;
-        DbnTrainer::new(&dbn, vec![cd(), cd()], Philox::new(2, 1))
-    };
-    let values = |trainer: &DbnTrainer| {
-        let dbn = trainer.model()?;
-        flat(dbn.layers().iter().flat_map(|rbm| rbm.tensors().into_iter().map(|(_, t)| t)))
-    };
-    let (mut fitted, mut looped, mut raw) = (new()?, new()?, new()?);
-    let metrics = fitted.fit(&mut feed, &[2, 3])?;
-    assert_eq!(metrics.iter().map(Vec::len).collect::<Vec<_>>(), [2, 3]);
-    for (layer, epochs) in [2, 3].into_iter().enumerate() {
-        // Each epoch has an order of its own.
-        let of_layer = || Epochs { earlier: 2 * layer, ..epochs.into() };
-        let mut made = looped.feed_of_layer(&feed)?;
-        assert_eq!(made.as_ref().map(Feed::n_features), (layer == 1).then_some(5));
-        MinibatchTrainer::fit(&mut looped, made.as_mut().unwrap_or(&mut feed), of_layer())?;
-        assert_eq!(looped.next_layer()?, layer == 0);
-        MinibatchTrainer::fit(&mut raw, &mut feed, of_layer())?;
-        assert_eq!(raw.next_layer()?, layer == 0);
-    }
-    assert!(values(&fitted)? == values(&looped)?);
-    // What the lower layer makes is the same for each minibatch, up to rounding.
-    let far = values(&fitted)?.into_iter().zip(values(&raw)?).map(|(a, b)| (a - b).abs()).fold(0., f32::max);
-    assert!(far < 1e-5, "{far}");
-    // One that is broken off goes on with the layer under way.
-    let mut broken = new()?;
-    let made = broken.fit_with(&mut feed, &[2, 3], |event| {
-        let ends = matches!(event, Event::Epoch { epoch: 0, trainer, .. } if trainer.layer() == 1);
-        Ok(if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    assert_eq!((made.iter().map(Vec::len).collect::<Vec<_>>(), broken.layer()), (vec![2, 1], 1));
-    let path = std::env::temp_dir().join(format!("chandlery-stack-{}.safetensors", std::process::id()));
-    broken.save(&path, &serde_json::Value::Null)?;
-    let (mut broken, _) = DbnTrainer::load(&path, &CPU)?;
-    std::fs::remove_file(&path)?;
-    let Some(mut made) = broken.feed_of_layer(&feed)? else { candle::bail!("rows are on the device") };
-    MinibatchTrainer::fit(&mut broken, &mut made, Epochs { earlier: 2, ..(1..3).into() })?;
-    assert!(values(&broken)? == values(&fitted)?);
-    // The same of rows that stream.
-    let streamed = FeedConfig { resident_bytes: None, ..FeedConfig::new(BATCH, 5) };
-    let mut streamed = Feed::new(&rows, &CPU, streamed).map_err(candle::Error::wrap)?;
-    let mut from_stream = new()?;
-    from_stream.fit(&mut streamed, &[2, 3])?;
-    assert!(values(&from_stream)? == values(&fitted)?);
-    // What reads states that are drawn anew is made anew in each step.
-    let drawn = RbmTrainConfig { binarize: true, ..cd() };
-    let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(2, 0), &CPU)?;
-    let mut drawn = DbnTrainer::new(&dbn, vec![drawn; 2], Philox::new(2, 1))?;
-    assert!(drawn.next_layer()? && drawn.feed_of_layer(&feed)?.is_none());
-    let error = first_line(new()?.fit(&mut feed, &[2]).expect_err("fitted"));
-    assert_eq!(error, "DbnTrainer::fit: epochs must have one number for each of 2 layers, got 1");
-    Ok(())
-}
-
-#[test]
-fn a_schedule_is_followed_from_step_to_step_where_that_is_asked_for() -> Result<()> {
-    let rows = Split::from_tensors(&uniform((34, N), &CPU, Philox::new(9, 0))?, None)
-        .map_err(candle::Error::wrap)?;
-    let mut feed = Feed::new(&rows, &CPU, FeedConfig::new(BATCH, 5)).map_err(candle::Error::wrap)?;
-    let new = || {
-        let config = RbmTrainConfig { learning_rate: Schedule::linear(0.4, 0., 2), ..cd() };
-        RbmTrainer::new(&Rbm::init(RbmConfig::new(N, 4), Philox::new(1, 0), &CPU)?, config, Philox::new(1, 1))
-    };
-    let values = |trainer: &RbmTrainer| flat(trainer.model()?.tensors().into_iter().map(|(_, t)| t));
-    let by_step = |range| Epochs { by_step: true, ..Epochs::from(range) };
-    let (mut fitted, mut looped, mut by_epoch) = (new()?, new()?, new()?);
-    fitted.fit(&mut feed, by_step(0..2))?;
-    by_epoch.fit(&mut feed, 2)?;
-    for epoch in 0..2u32 {
-        feed.start_epoch(epoch.into(), 0).map_err(candle::Error::wrap)?;
-        for step in 0..4u32 {
-            let minibatch = feed.next().map_err(candle::Error::wrap)?.expect("a minibatch");
-            looped.follow(f64::from(epoch) + f64::from(step) / 4.)?;
-            looped.step(&minibatch.rows, None)?;
-        }
-    }
-    assert!(values(&fitted)? == values(&looped)?);
-    assert!(values(&fitted)? != values(&by_epoch)?);
-    // From within an epoch on, too.
-    let mut broken = new()?;
-    broken.fit_with(&mut feed, by_step(0..2), |event| {
-        let ends = matches!(event, Event::Steps { epoch: 1, minibatches: 3, .. });
-        Ok(if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    broken.fit(&mut feed, Epochs { minibatches: 3, ..by_step(1..2) })?;
-    assert!(values(&broken)? == values(&fitted)?);
-    Ok(())
-}
-
-#[test]
 fn a_network_stops_by_the_error_of_held_out_rows_and_gives_its_best() -> Result<()> {
     let split = |n: u32, seed| {
         let rows = Split::from_tensors(&uniform((n as usize, N), &CPU, Philox::new(seed, 0))?, None);
@@ -564,175 +370,6 @@ fn a_dictionary_keeps_its_pursuit_unless_training_is_told_another() -> Result<()
         let name = folder.path().display().to_string();
         assert_eq!(Dictionary::from_pretrained(&name, &chandlery::LoadOptions::default())?.config(), &config);
     }
-    Ok(())
-}
-
-/// Training in which the schedules come before epoch 1 is training that had them from the start.
-/// `new` takes the momentum.
-fn follows_the_schedules_of_a_longer_run<T: MinibatchTrainer>(
-    name: &str,
-    new: impl Fn(Schedule) -> Result<T>,
-    set: impl Fn(&mut T, Schedule) -> Result<()>,
-    values: impl Fn(&T::Model) -> Result<Vec<f32>>,
-) -> Result<()> {
-    let rows = uniform((BATCH, N), &CPU, Philox::new(9, 0))?;
-    let labels = Tensor::from_iter((0..BATCH as u32).map(|i| i % 3), &CPU)?;
-    let longer = Schedule::steps([(0, 0.5), (1, 0.9)]);
-    let trained = |mut trainer: T, new: Option<&Schedule>| {
-        for epoch in 0..2 {
-            if epoch == 1
-                && let Some(schedule) = new
-            {
-                set(&mut trainer, schedule.clone())?;
-            }
-            trainer.begin_epoch(epoch)?;
-            (0..5).try_for_each(|_| trainer.step(&rows, Some(&labels)))?;
-        }
-        values(&trainer.model()?)
-    };
-    let from_the_start = trained(new(longer.clone())?, None)?;
-    assert_ne!(trained(new(0.5.into())?, None)?, from_the_start, "{name}: the schedule changes nothing");
-    assert_eq!(trained(new(0.5.into())?, Some(&longer))?, from_the_start, "{name}: another schedule");
-    Ok(())
-}
-
-#[test]
-fn a_run_that_is_extended_follows_its_new_schedules() -> Result<()> {
-    for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
-        let rbm = Rbm::init(RbmConfig::new(N, 4), Philox::new(1, 0), &CPU)?;
-        let cd = |momentum| RbmTrainConfig { momentum, precision, ..cd() };
-        follows_the_schedules_of_a_longer_run(
-            &format!("rbm, {precision:?}"),
-            |momentum| RbmTrainer::new(&rbm, cd(momentum), Philox::new(1, 1)),
-            |trainer, momentum| trainer.set_schedules(&cd(momentum)),
-            |rbm| flat(rbm.tensors().into_iter().map(|(_, t)| t)),
-        )?;
-    }
-    let dbn = Dbn::init(DbnConfig::new(&[N, 5, 4]), Philox::new(2, 0), &CPU)?;
-    let both = |momentum: Schedule| vec![RbmTrainConfig { momentum, ..cd() }; 2];
-    follows_the_schedules_of_a_longer_run(
-        "dbn",
-        |momentum| DbnTrainer::new(&dbn, both(momentum), Philox::new(2, 1)),
-        |trainer, momentum| trainer.set_schedules(&both(momentum)),
-        |dbn| flat(dbn.layers().iter().flat_map(|rbm| rbm.tensors().into_iter().map(|(_, t)| t))),
-    )?;
-    let dae = Dae::init(DaeConfig::new(N, 4), Philox::new(6, 0), &CPU)?;
-    let noise = |momentum| DaeTrainConfig { batch: BATCH, momentum, ..DaeTrainConfig::default() };
-    follows_the_schedules_of_a_longer_run(
-        "dae",
-        |momentum| DaeTrainer::new(&dae, noise(momentum), Philox::new(6, 1)),
-        |trainer, momentum| trainer.set_schedules(&noise(momentum)),
-        |dae| flat(dae.tensors().into_iter().map(|(_, t)| t)),
-    )?;
-    let network = Feedforward::init(FeedforwardConfig::classifier(&[N, 5, 3]), Philox::new(3, 0), &CPU)?;
-    let sgd = |momentum| {
-        let optimizer = Optimizer::Sgd;
-        FeedforwardTrainConfig { batch: BATCH, momentum, optimizer, ..FeedforwardTrainConfig::default() }
-    };
-    follows_the_schedules_of_a_longer_run(
-        "feedforward",
-        |momentum| FeedforwardTrainer::new(&network, sgd(momentum), Philox::new(3, 1)),
-        |trainer, momentum| trainer.set_schedules(&sgd(momentum)),
-        |network| flat(network.layers().iter().flat_map(|(weight, bias)| [weight, bias])),
-    )?;
-    let labelled = LabelledDbn::from_dbn(&dbn, 3)?;
-    let up_down =
-        |momentum| LabelledDbnTrainConfig { batch: BATCH, momentum, ..LabelledDbnTrainConfig::default() };
-    follows_the_schedules_of_a_longer_run(
-        "labelled",
-        |momentum| LabelledDbnTrainer::new(&labelled, up_down(momentum), Philox::new(4, 1)),
-        |trainer, momentum| trainer.set_schedules(&up_down(momentum)),
-        |dbn| flat(dbn.tensors().iter().map(|(_, t)| t).collect::<Vec<_>>()),
-    )
-}
-
-#[test]
-fn a_resumed_autoencoder_knows_the_shape_of_its_images() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("state.safetensors");
-    let rows = uniform((40, N), &CPU, Philox::new(9, 1))?;
-    let pca = Preparation::fit_tensor(&rows, &[StepConfig::Pca { n_components: 3 }], 0);
-    let pca = pca.map_err(candle::Error::wrap)?;
-    // Images are of raw rows: of another size than what the autoencoder reads where the preparation
-    // changes it.
-    for (n_visible, preparation) in [(N, Preparation::default()), (3, pca)] {
-        let image = Some(ImageShape::grey(2, 3));
-        let config = DaeConfig { preparation: preparation.clone(), image, ..DaeConfig::new(n_visible, 4) };
-        let dae = Dae::init(config.clone(), Philox::new(6, 0), &CPU)?;
-        let training = DaeTrainConfig { batch: BATCH, ..DaeTrainConfig::default() };
-        let resumed = |trainer: DaeTrainer| {
-            trainer.save(&path, &serde_json::Value::Null)?;
-            DaeTrainer::load(&path, &CPU)?.0.model()
-        };
-        let alone = resumed(DaeTrainer::new(&dae, training.clone(), Philox::new(6, 1))?)?;
-        assert_eq!(alone.config(), &config);
-        // The images of an autoencoder above others are not of what a checkpoint says it reads.
-        let lower = [Dae::init(DaeConfig::new(N, n_visible), Philox::new(6, 2), &CPU)?];
-        let philox = Philox::new(6, 1);
-        let above = resumed(DaeTrainer::above(&lower, &dae, &half()?, training, philox)?)?;
-        let image = config.image.filter(|_| n_visible == N);
-        assert_eq!(above.config(), &DaeConfig { image, ..DaeConfig::new(n_visible, 4) });
-    }
-    Ok(())
-}
-
-#[test]
-fn the_checkpoint_of_another_trainer_is_refused_by_name() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("state.safetensors");
-    feedforward()?.save(&path, &serde_json::Value::Null)?;
-    let refused = |error: Option<candle::Error>| first_line(error.expect("loaded"));
-    let errors = [
-        refused(RbmTrainer::load(&path, &CPU).err()),
-        refused(DbnTrainer::load(&path, &CPU).err()),
-        refused(LabelledDbnTrainer::load(&path, &CPU).err()),
-        refused(OnlineDictionaryTrainer::load(&path, &CPU).err()),
-        refused(DaeTrainer::load(&path, &CPU).err()),
-        refused(StackedDaeTrainer::load(&path, &CPU).err()),
-    ];
-    let names = [
-        "rbm",
-        "deep-belief-network",
-        "labelled-deep-belief-network",
-        "online-dictionary",
-        "denoising-autoencoder",
-        "stacked-denoising-autoencoder",
-    ];
-    for (error, name) in errors.iter().zip(names) {
-        let want = format!(
-            "{}: not a checkpoint: it is of the trainer `feedforward`, wanted `{name}`",
-            path.display()
-        );
-        assert_eq!(error, &want);
-    }
-    Ok(())
-}
-
-#[test]
-fn a_checkpoint_of_which_any_bit_has_changed_is_refused() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("state.safetensors");
-    feedforward()?.save(&path, &serde_json::Value::Null)?;
-    verify(&path)?;
-    let bytes = std::fs::read(&path)?;
-    let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).map_err(candle::Error::wrap)?;
-    let sum = header.metadata().as_ref().and_then(|entries| entries.get("crc32")).expect("a checksum");
-    assert_eq!(sum.len(), 8);
-    let name = path.display().to_string();
-    for at in 0..bytes.len() {
-        let mut damaged = bytes.clone();
-        damaged[at] ^= 1 << (at % 8);
-        std::fs::write(&path, &damaged)?;
-        let message = first_line(verify(&path).expect_err("accepted"));
-        assert!(message.starts_with(&name), "byte {at}: {message}");
-        assert!(FeedforwardTrainer::load(&path, &CPU).is_err(), "byte {at}");
-    }
-    for len in [0, 7, bytes.len() - 1] {
-        std::fs::write(&path, &bytes[..len])?;
-        assert!(verify(&path).is_err(), "{len} bytes");
-    }
-    let message = first_line(verify(&folder.path().join("none")).expect_err("accepted"));
-    assert!(message.contains("none: cannot be read: "), "{message}");
     Ok(())
 }
 
