@@ -35,6 +35,10 @@ def test_parameters_and_defaults_are_those_of_scikit_learn(ours, theirs):
     assert mine.pop("checkpoint", None) is None
     if ours is chandlery.TSNE:
         assert (mine.pop("method"), wanted.pop("method")) == ("auto", "barnes_hut")
+        # Those that scikit-learn lacks leave its layouts as they are.
+        own = {"affinity": "perplexity", "exaggeration": 1, "degrees_of_freedom": 1, "recall": 0.95}
+        assert mine.pop("changes") is None
+        assert {name: mine.pop(name) for name in own} == own
     assert mine == wanted
 
 
@@ -171,6 +175,47 @@ def test_the_first_layout_and_a_graph_of_neighbours_can_be_given(digits):
     b = chandlery.TSNE(perplexity=15, init=start, metric="precomputed", random_state=0).fit_transform(graph)
     assert trustworthiness(X, a) > 0.95
     assert abs(trustworthiness(X, a) - trustworthiness(X, b)) < 0.02
+
+
+@pytest.mark.parametrize("init", ["spectral", "random"])
+def test_layouts_of_other_affinities_tell_groups_apart(init):
+    rng = np.random.RandomState(0)
+    labels = np.repeat(np.arange(4), 60)
+    X = (rng.randn(4, 10)[labels] * 8 + rng.randn(240, 10)).astype(np.float32)
+    layouts = []
+    for settings in [
+        {},
+        {"affinity": "uniform"},
+        {"affinity": 4.0},
+        {"exaggeration": 3.0, "degrees_of_freedom": 0.7},
+        {"changes": [{"iteration": 300, "perplexities": [5.0]}, {"iteration": 400, "exaggeration": 2.0}]},
+    ]:
+        tsne = chandlery.TSNE(perplexity=20, init=init, max_iter=500, random_state=0, **settings)
+        layouts.append(tsne.fit_transform(X))
+        nearest = sklearn.neighbors.KNeighborsClassifier(5).fit(layouts[-1], labels)
+        assert nearest.score(layouts[-1], labels) > 0.98, settings
+        assert not any(np.array_equal(layouts[-1], other) for other in layouts[:-1]), settings
+        assert tsne.transform(X[:20]).shape == (20, 2)
+    # A spectral start needs no rows.
+    distances = sklearn.metrics.pairwise_distances(X)
+    tsne = chandlery.TSNE(perplexity=20, init=init, metric="precomputed", max_iter=500, random_state=0)
+    layout = tsne.fit_transform(distances)
+    assert sklearn.neighbors.KNeighborsClassifier(5).fit(layout, labels).score(layout, labels) > 0.98
+
+
+def test_settings_of_a_layout_that_make_no_sense_are_refused():
+    X = np.random.RandomState(0).randn(50, 5).astype(np.float32)
+    for settings, text in [
+        ({"affinity": "cauchy"}, "affinity"),
+        ({"affinity": 0.0}, "affinity"),
+        ({"changes": [{"iteration": 5000, "exaggeration": 2.0}]}, "changes must be at iterations below"),
+        ({"changes": [{"iteration": 300}]}, "a value must be given"),
+        ({"recall": 1.5}, "recall"),
+        ({"n_components": 4, "method": "exact", "exaggeration": 2.0}, "in more than 3 dimensions"),
+        ({"n_components": 4, "method": "exact", "init": "spectral"}, "in more than 3 dimensions"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            chandlery.TSNE(perplexity=5, **settings).fit(X)
 
 
 def test_a_graph_of_neighbours_is_that_of_scikit_learn(digits):

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from inspect import signature
 from numbers import Real
 
 import numpy as np
@@ -65,6 +66,10 @@ class TSNE(Saved, _TheirTSNE):
         How repulsion is found. "auto": every pair of few points, beyond 2,000 interpolation on a
         grid in 2 dimensions and a tree in 3.
 
+    init : {"pca", "random", "spectral"} or ndarray of shape (n_samples, n_components), default="pca"
+        Where points begin. "spectral": the directions in which a random walk over the affinities
+        mixes slowest; it needs no rows.
+
     n_jobs : int, default=None
         For metrics that scikit-learn computes. The library takes all cores, or as many as the
         environment variable ``RAYON_NUM_THREADS`` says.
@@ -75,6 +80,25 @@ class TSNE(Saved, _TheirTSNE):
     checkpoint : path-like, default=None
         Folder where an interrupted ``fit`` leaves its state, and from which the next one of the same
         rows and parameters goes on to the same bits.
+
+    affinity : {"perplexity", "uniform"} or float, default="perplexity"
+        How much the neighbours of a row weigh for it: Gaussians whose widths give the perplexity,
+        all alike, or Gaussians of this standard deviation.
+
+    exaggeration : float, default=1.0
+        The factor on the attraction after the early iterations; more makes clusters denser.
+
+    degrees_of_freedom : float, default=1.0
+        ``a`` of the kernel ``(1 + d**2 / a) ** -a``; less shows finer clusters. Scikit-learn's
+        kernel has 1.
+
+    changes : list of dict, default=None
+        What changes on the way: each has the key "iteration" and one or more of "exaggeration",
+        "learning_rate", "momentum", "degrees_of_freedom" and "perplexities" (a list), as in
+        ``[{"iteration": 500, "perplexities": [30.0]}]``.
+
+    recall : float, default=0.95
+        The share of the nearest rows that the search among more than 150,000 has to find.
 
     Attributes
     ----------
@@ -97,6 +121,12 @@ class TSNE(Saved, _TheirTSNE):
     _parameter_constraints: dict = {
         **_TheirTSNE._parameter_constraints,
         "method": [StrOptions({"auto", "fft", "barnes_hut", "exact"})],
+        "init": [StrOptions({"pca", "random", "spectral"}), np.ndarray],
+        "affinity": [StrOptions({"perplexity", "uniform"}), Interval(Real, 0, None, closed="neither")],
+        "exaggeration": [Interval(Real, 0, None, closed="neither")],
+        "degrees_of_freedom": [Interval(Real, 0, None, closed="neither")],
+        "changes": [list, None],
+        "recall": [Interval(Real, 0, 1, closed="right")],
         "perplexity": [Interval(Real, 0, None, closed="neither")],
         "device": [str],
         **CONSTRAINT,
@@ -124,6 +154,11 @@ class TSNE(Saved, _TheirTSNE):
         n_jobs=None,
         device="cpu",
         checkpoint=None,
+        affinity="perplexity",
+        exaggeration=1.0,
+        degrees_of_freedom=1.0,
+        changes=None,
+        recall=0.95,
     ):
         super().__init__(
             n_components,
@@ -144,6 +179,11 @@ class TSNE(Saved, _TheirTSNE):
         )
         self.device = device
         self.checkpoint = checkpoint
+        self.affinity = affinity
+        self.exaggeration = exaggeration
+        self.degrees_of_freedom = degrees_of_freedom
+        self.changes = changes
+        self.recall = recall
 
     @any_kind
     def fit(self, X, y=None):
@@ -213,7 +253,19 @@ class TSNE(Saved, _TheirTSNE):
 
     def _by_theirs(self, X):
         parameters = self.get_params()
-        del parameters["device"], parameters["checkpoint"]
+        for name in ("device", "checkpoint"):
+            del parameters[name]
+        defaults = signature(TSNE).parameters
+        for name in ("affinity", "exaggeration", "degrees_of_freedom", "changes", "recall"):
+            if parameters.pop(name) != defaults[name].default:
+                raise ValueError(
+                    f"{name}: must be {defaults[name].default!r} in more than 3 dimensions, "
+                    f"which are scikit-learn's, got {getattr(self, name)!r}"
+                )
+        if isinstance(self.init, str) and self.init == "spectral":
+            raise ValueError(
+                "init: must not be 'spectral' in more than 3 dimensions, which are scikit-learn's"
+            )
         if self.method == "auto":
             parameters["method"] = "barnes_hut" if self.n_components < 4 else "exact"
         theirs = _TheirTSNE(**parameters).fit(X)
@@ -342,7 +394,7 @@ class TSNE(Saved, _TheirTSNE):
             if self.init.shape != (n, self.n_components):
                 raise ValueError(f"init must have shape {(n, self.n_components)}, got {self.init.shape}")
             return np.asarray(self.init, dtype=np.float32)
-        if self.init == "random" or (isinstance(self.metric, str) and self.metric in _METRICS):
+        if self.init in ("random", "spectral") or (isinstance(self.metric, str) and self.metric in _METRICS):
             return None
         # Neighbours alone do not tell principal components.
         from .decomposition import PCA
@@ -353,8 +405,16 @@ class TSNE(Saved, _TheirTSNE):
     def _config(self, n, learning_rate, centre):
         method = {"auto": None, "barnes_hut": "barnes-hut"}.get(self.method, self.method)
         metric = _METRICS.get(self.metric, "euclidean") if isinstance(self.metric, str) else "euclidean"
+        # Where a first layout is given, what begins it makes no difference.
+        start = "pca" if isinstance(self.init, str) else "random"
+        affinity = self.affinity if isinstance(self.affinity, str) else {"fixed-width": float(self.affinity)}
         config = {
             "n_dims": self.n_components,
+            "affinity": affinity,
+            "exaggeration": float(self.exaggeration),
+            "degrees_of_freedom": float(self.degrees_of_freedom),
+            "changes": self.changes or [],
+            "recall": float(self.recall),
             "perplexity": max(float(self.perplexity), 1.0),
             "metric": metric,
             "neighbours": self._k(n) if self.method == "exact" else None,
@@ -364,7 +424,7 @@ class TSNE(Saved, _TheirTSNE):
             "early_exaggeration": float(self.early_exaggeration),
             "iterations": max(self.max_iter - _EARLY, 0),
             "learning_rate": learning_rate,
-            "start": "pca" if isinstance(self.init, str) and self.init == "pca" else "random",
+            "start": self.init if isinstance(self.init, str) and self.init != "pca" else start,
             "gradient_tolerance": float(self.min_grad_norm),
         }
         if learning_rate is not None:
