@@ -47,7 +47,6 @@ pub use approximate::{
 };
 use candle::{CpuStorage, DType, Device, Result, Tensor};
 use centred::centred;
-use divided::find_in_group;
 pub use pairs::row_distances;
 pub use reference::{knn_of_reference, knn_reference};
 use serde::{Deserialize, Serialize};
@@ -197,7 +196,7 @@ pub fn knn(rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
 /// # Errors
 /// As [`knn`], and when a rank is gone.
 pub fn knn_in_group(group: &Group, rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
-    find_in_group(group, rows, rows, k, metric, LeftOut::Same, Entries::Unknown)
+    Asked { left_out: LeftOut::Same, ..Asked::of(rows, rows, k, metric) }.find_in_group(group)
 }
 
 /// The `k` nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`.
@@ -206,7 +205,7 @@ pub fn knn_in_group(group: &Group, rows: &Tensor, k: usize, metric: Metric) -> R
 /// # Errors
 /// As [`knn`]; `k` may be `n` here.
 pub fn knn_of(queries: &Tensor, rows: &Tensor, k: usize, metric: Metric) -> Result<Neighbours> {
-    find(queries, rows, k, metric, LeftOut::None, Entries::Unknown)
+    Asked::of(queries, rows, k, metric).find()
 }
 
 /// What is known of the entries of a search.
@@ -245,54 +244,77 @@ struct Sizes {
     n_features: usize,
 }
 
-/// The sizes of operands that fit each other.
-fn checked(queries: &Tensor, rows: &Tensor, k: usize, left_out: LeftOut<'_>) -> Result<Sizes> {
-    let (n, n_features) = matrix(OP, "rows", "[n, n_features]", rows, &[DType::F32])?;
-    let (n_queries, features) = matrix(OP, "queries", "[n_queries, n_features]", queries, &[DType::F32])?;
-    same_device(OP, "queries", queries, rows.device())?;
-    if features != n_features {
-        candle::bail!("{OP}: queries must have {n_features} features, as rows have, got {features}")
-    }
-    let most = n - usize::from(left_out != LeftOut::None && n > 0);
-    if k == 0 || k > most {
-        candle::bail!("{OP}: k must be in 1..={most} for {n} rows, got {k}")
-    }
-    if u32::try_from(n).is_err() {
-        candle::bail!("{OP}: there must be fewer than 2^32 rows, got {n}")
-    }
-    Ok(Sizes { n, n_queries, n_features })
-}
-
-fn find(
-    queries: &Tensor,
-    rows: &Tensor,
+/// What is searched.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    /// f32 `[n_queries, n_features]`
+    queries: &'a Tensor,
+    /// f32 `[n, n_features]`
+    rows: &'a Tensor,
     k: usize,
     metric: Metric,
-    left_out: LeftOut<'_>,
+    left_out: LeftOut<'a>,
     entries: Entries,
-) -> Result<Neighbours> {
-    let Sizes { n, n_queries, n_features } = checked(queries, rows, k, left_out)?;
-    if metric.is_of_host() && !rows.device().is_cpu() {
-        let same = left_out == LeftOut::Same;
-        let host = rows.to_device(&Device::Cpu)?;
-        let queries = if same { host.clone() } else { queries.to_device(&Device::Cpu)? };
-        return find(&queries, &host, k, metric, left_out, entries)?.to_device(rows.device());
+}
+
+impl<'a> Asked<'a> {
+    /// A search of which nothing is known, that leaves no row out.
+    fn of(queries: &'a Tensor, rows: &'a Tensor, k: usize, metric: Metric) -> Self {
+        Self { queries, rows, k, metric, left_out: LeftOut::None, entries: Entries::Unknown }
     }
-    if metric == Metric::Correlation {
-        let centred_rows = centred(rows)?;
-        let queries = if left_out == LeftOut::Same { centred_rows.clone() } else { centred(queries)? };
-        return find(&queries, &centred_rows, k, Metric::Cosine, left_out, entries);
+
+    /// The sizes of operands that fit each other.
+    fn checked(&self) -> Result<Sizes> {
+        let &Self { queries, rows, k, left_out, .. } = self;
+        let (n, n_features) = matrix(OP, "rows", "[n, n_features]", rows, &[DType::F32])?;
+        let (n_queries, features) = matrix(OP, "queries", "[n_queries, n_features]", queries, &[DType::F32])?;
+        same_device(OP, "queries", queries, rows.device())?;
+        if features != n_features {
+            candle::bail!("{OP}: queries must have {n_features} features, as rows have, got {features}")
+        }
+        let most = n - usize::from(left_out != LeftOut::None && n > 0);
+        if k == 0 || k > most {
+            candle::bail!("{OP}: k must be in 1..={most} for {n} rows, got {k}")
+        }
+        if u32::try_from(n).is_err() {
+            candle::bail!("{OP}: there must be fewer than 2^32 rows, got {n}")
+        }
+        Ok(Sizes { n, n_queries, n_features })
     }
-    let knn = Knn { n, n_features, k, metric, left_out, entries };
-    #[cfg(feature = "cuda")]
-    if rows.device().is_cuda() {
-        return knn.find(queries, rows);
+
+    fn find(&self) -> Result<Neighbours> {
+        let &Self { queries, rows, k, metric, left_out, entries } = self;
+        let Sizes { n, n_queries, n_features } = self.checked()?;
+        if metric.is_of_host() && !rows.device().is_cpu() {
+            let found = self.in_form(metric, |t| t.to_device(&Device::Cpu), |asked| asked.find())?;
+            return found.to_device(rows.device());
+        }
+        if metric == Metric::Correlation {
+            return self.in_form(Metric::Cosine, centred, |asked| asked.find());
+        }
+        let knn = Knn { n, n_features, k, metric, left_out, entries };
+        #[cfg(feature = "cuda")]
+        if rows.device().is_cuda() {
+            return knn.find(queries, rows);
+        }
+        let new = |dtype| new_tensor(OP, (n_queries, k), dtype, rows.device());
+        let found = Neighbours { indices: new(DType::U32)?, distances: new(DType::F32)? };
+        let io = operands(OP).write("indices", &found.indices).write("distances", &found.distances);
+        io.read("queries", queries).read("rows", rows).run(&knn)?;
+        Ok(found)
     }
-    let new = |dtype| new_tensor(OP, (n_queries, k), dtype, rows.device());
-    let found = Neighbours { indices: new(DType::U32)?, distances: new(DType::F32)? };
-    let io = operands(OP).write("indices", &found.indices).write("distances", &found.distances);
-    io.read("queries", queries).read("rows", rows).run(&knn)?;
-    Ok(found)
+
+    /// What `find` finds of other forms of the operands.
+    fn in_form<T>(
+        &self,
+        metric: Metric,
+        form: impl Fn(&Tensor) -> Result<Tensor>,
+        find: impl FnOnce(Asked<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let rows = form(self.rows)?;
+        let queries = if self.left_out == LeftOut::Same { rows.clone() } else { form(self.queries)? };
+        find(Asked { queries: &queries, rows: &rows, metric, ..*self })
+    }
 }
 
 /// A checked call.

@@ -21,9 +21,8 @@ mod sample;
 mod scores;
 mod units;
 
-use super::{Knn, LeftOut, Metric, Neighbours, OP as SEARCH, centred, checked, knn_in_group, knn_of};
+use super::{Asked, Entries, Knn, LeftOut, Metric, Neighbours, Sizes, centred, knn_of};
 use crate::arrays::elementwise::contiguous;
-use crate::core::check::matrix;
 use crate::core::op::not_recording;
 use crate::core::philox::Philox;
 use crate::group::Group;
@@ -104,7 +103,8 @@ pub fn knn_approximate_in_group(
     recall: f64,
     philox: Philox,
 ) -> Result<ApproximateNeighbours> {
-    find_approximate(group, None, rows, k, metric, recall, philox)
+    let asked = Asked { left_out: LeftOut::Same, ..Asked::of(rows, rows, k, metric) };
+    asked.find_approximate(group, recall, philox)
 }
 
 /// The nearest of `rows`, `[n, n_features]`, for each of `queries`, `[n_queries, n_features]`, of
@@ -127,101 +127,84 @@ pub fn knn_of_approximate(
     recall: f64,
     philox: Philox,
 ) -> Result<ApproximateNeighbours> {
-    checked(queries, rows, k, LeftOut::None)?;
-    find_approximate(&Group::single(), Some(queries), rows, k, metric, recall, philox)
+    Asked::of(queries, rows, k, metric).find_approximate(&Group::single(), recall, philox)
 }
 
-/// The nearest of `rows` for all of them, or for `queries`.
-fn find_approximate(
-    group: &Group,
-    queries: Option<&Tensor>,
-    rows: &Tensor,
-    k: usize,
-    metric: Metric,
-    recall: f64,
-    philox: Philox,
-) -> Result<ApproximateNeighbours> {
-    if !(recall > 0. && recall <= 1.) {
-        candle::bail!("{OP}: recall must be above 0 and at most 1, got {recall}")
-    }
-    let (n, n_features) = matrix(SEARCH, "rows", "[n, n_features]", rows, &[DType::F32])?;
-    not_recording(OP, rows.device())?;
-    let cell = if rows.device().is_cuda() { CELL_ON_GPU } else { CELL }.max(2 * k);
-    let n_queries = queries.map_or(Ok(n), |queries| queries.dim(0))?;
-    let are_few = queries.is_some() && n_queries < FEWEST_QUERIES.max(n / 64);
-    if recall == 1. || n_features == 0 || n / cell < FEWEST || are_few {
-        return exact(group, queries, rows, k, metric);
-    }
-    if metric.is_of_host() && !rows.device().is_cpu() {
-        // On the host of each rank: ranks exchange what is on their GPUs.
-        let to_host = |t: &Tensor| t.to_device(&Device::Cpu);
-        let (on_host, single) = (queries.map(to_host).transpose()?, Group::single());
-        let on_host = on_host.as_ref();
-        let found = find_approximate(&single, on_host, &to_host(rows)?, k, metric, recall, philox)?;
-        let neighbours = found.neighbours.to_device(rows.device())?;
-        return Ok(ApproximateNeighbours { neighbours, ..found });
-    }
-    if metric == Metric::Correlation {
-        let queries = queries.map(centred).transpose()?;
-        return find_approximate(group, queries.as_ref(), &centred(rows)?, k, Metric::Cosine, recall, philox);
-    }
-    if let Some(queries) = queries {
-        // The searches below see some of them only: this one refuses what is not finite.
-        knn_of(queries, &rows.narrow(0, 0, 1)?, 1, metric)?;
-    }
-    let sample = Sample::new(group, rows, queries, philox.sample(n_queries, 2 * SAMPLE), k, metric)?;
-    let [chosen_by, held_out] = sample.halves();
-    let points_of = |rows: &Tensor| match metric {
-        Metric::Cosine => unit_rows(rows),
-        Metric::Jaccard => rows.ne(0f64)?.to_dtype(DType::F32),
-        _ => Ok(rows.clone()),
-    };
-    let (mut all, mut points) = (rows.clone(), points_of(rows)?);
-    let least = (cell / 8).max(k + 1);
-    let mut partition = Partition::new(group, &points, cell, least, philox.skipped(1 << 24))?;
-    if let Some(queries) = queries {
-        let points_of_queries = points_of(queries)?;
-        partition = partition.with_queries(group, &points_of_queries)?;
-        all = contiguous(&Tensor::cat(&[rows, queries], 0)?)?;
-        points = contiguous(&Tensor::cat(&[&points, &points_of_queries], 0)?)?;
-    }
-    let needs = chosen_by.needs(&points, &partition, metric)?;
-    let mut n_cells = needs.cells_for(recall);
-    loop {
-        let looked_at = needs.share_of(n_cells);
-        // Of cells that are not seen whole, all of them may be too few.
-        let most = if rows.device().is_cuda() { MOST_CELLS_ON_GPU } else { usize::MAX };
-        if looked_at > MOST_LOOKED_AT || n_cells > most.min(partition.n_cells()) {
-            return exact(group, queries, rows, k, metric);
+impl Asked<'_> {
+    fn find_approximate(&self, group: &Group, recall: f64, philox: Philox) -> Result<ApproximateNeighbours> {
+        if !(recall > 0. && recall <= 1.) {
+            candle::bail!("{OP}: recall must be above 0 and at most 1, got {recall}")
         }
-        // A query that is no row is none of what it is compared with either.
-        let (left_out, entries) = (LeftOut::Same, super::Entries::Finite);
-        let knn = Knn { n: all.dim(0)?, n_features, k, metric, left_out, entries };
-        let neighbours = knn.visit(group, &all, &points, &partition, n_cells)?;
-        let reached = held_out.recall(&neighbours)?;
-        if reached.mean >= recall {
-            let neighbours = match queries {
-                Some(_) => neighbours.of_rows(n..n + n_queries)?,
-                None => neighbours,
-            };
-            return Ok(ApproximateNeighbours { neighbours, recall: reached, looked_at });
+        let &Self { queries, rows, k, metric, left_out, .. } = self;
+        let Sizes { n, n_queries, n_features } = self.checked()?;
+        not_recording(OP, rows.device())?;
+        // Whether the queries are no rows.
+        let are_others = left_out != LeftOut::Same;
+        let cell = if rows.device().is_cuda() { CELL_ON_GPU } else { CELL }.max(2 * k);
+        let are_few = are_others && n_queries < FEWEST_QUERIES.max(n / 64);
+        if recall == 1. || n_features == 0 || n / cell < FEWEST || are_few {
+            return self.exact(group);
         }
-        n_cells += (n_cells / 2).max(1);
+        if metric.is_of_host() && !rows.device().is_cpu() {
+            // On the host of each rank: ranks exchange what is on their GPUs.
+            let found = self.in_form(
+                metric,
+                |t| t.to_device(&Device::Cpu),
+                |asked| asked.find_approximate(&Group::single(), recall, philox),
+            )?;
+            let neighbours = found.neighbours.to_device(rows.device())?;
+            return Ok(ApproximateNeighbours { neighbours, ..found });
+        }
+        if metric == Metric::Correlation {
+            let find = |asked: Asked<'_>| asked.find_approximate(group, recall, philox);
+            return self.in_form(Metric::Cosine, centred, find);
+        }
+        if are_others {
+            // The searches below see some of them only: this one refuses what is not finite.
+            knn_of(queries, &rows.narrow(0, 0, 1)?, 1, metric)?;
+        }
+        let sample = Sample::new(group, self, philox.sample(n_queries, 2 * SAMPLE))?;
+        let [chosen_by, held_out] = sample.halves();
+        let points_of = |rows: &Tensor| match metric {
+            Metric::Cosine => unit_rows(rows),
+            Metric::Jaccard => rows.ne(0f64)?.to_dtype(DType::F32),
+            _ => Ok(rows.clone()),
+        };
+        let (mut all, mut points) = (rows.clone(), points_of(rows)?);
+        let least = (cell / 8).max(k + 1);
+        let mut partition = Partition::new(group, &points, cell, least, philox.skipped(1 << 24))?;
+        if are_others {
+            let points_of_queries = points_of(queries)?;
+            partition = partition.with_queries(group, &points_of_queries)?;
+            all = contiguous(&Tensor::cat(&[rows, queries], 0)?)?;
+            points = contiguous(&Tensor::cat(&[&points, &points_of_queries], 0)?)?;
+        }
+        let needs = chosen_by.needs(&points, &partition, metric)?;
+        let mut n_cells = needs.cells_for(recall);
+        loop {
+            let looked_at = needs.share_of(n_cells);
+            // Of cells that are not seen whole, all of them may be too few.
+            let most = if rows.device().is_cuda() { MOST_CELLS_ON_GPU } else { usize::MAX };
+            if looked_at > MOST_LOOKED_AT || n_cells > most.min(partition.n_cells()) {
+                return self.exact(group);
+            }
+            // A query that is no row is none of what it is compared with either.
+            let (left_out, entries) = (LeftOut::Same, Entries::Finite);
+            let knn = Knn { n: all.dim(0)?, n_features, k, metric, left_out, entries };
+            let found = knn.visit(group, &all, &points, &partition, n_cells)?;
+            let reached = held_out.recall(&found)?;
+            if reached.mean >= recall {
+                let neighbours = if are_others { found.of_rows(n..n + n_queries)? } else { found };
+                return Ok(ApproximateNeighbours { neighbours, recall: reached, looked_at });
+            }
+            n_cells += (n_cells / 2).max(1);
+        }
     }
-}
 
-/// All rows looked at.
-fn exact(
-    group: &Group,
-    queries: Option<&Tensor>,
-    rows: &Tensor,
-    k: usize,
-    metric: Metric,
-) -> Result<ApproximateNeighbours> {
-    let neighbours = match queries {
-        Some(queries) => knn_of(queries, rows, k, metric)?,
-        None => knn_in_group(group, rows, k, metric)?,
-    };
-    let recall = Recall::exact(queries.unwrap_or(rows).dim(0)?);
-    Ok(ApproximateNeighbours { neighbours, recall, looked_at: 1. })
+    /// All rows looked at.
+    fn exact(&self, group: &Group) -> Result<ApproximateNeighbours> {
+        let neighbours = self.find_in_group(group)?;
+        let recall = Recall::exact(self.queries.dim(0)?);
+        Ok(ApproximateNeighbours { neighbours, recall, looked_at: 1. })
+    }
 }

@@ -1,5 +1,5 @@
 //! Rows in cells around centres.
-use super::super::{Entries, LeftOut, Metric, find_in_group};
+use super::super::{Asked, Entries, Metric};
 use super::OP;
 use crate::arrays::{gather_rows, sort_by_key};
 use crate::core::philox::Philox;
@@ -209,8 +209,8 @@ fn divided(group: &Group, points: &Tensor, cell: usize, philox: Philox) -> Resul
 
 /// The nearest centre of each point, u32 `[n]`.
 fn nearest(group: &Group, points: &Tensor, centres: &Tensor) -> Result<Tensor> {
-    let found = find_in_group(group, points, centres, 1, Metric::Euclidean, LeftOut::None, Entries::Finite)?;
-    found.indices.flatten_all()
+    let asked = Asked { entries: Entries::Finite, ..Asked::of(points, centres, 1, Metric::Euclidean) };
+    asked.find_in_group(group)?.indices.flatten_all()
 }
 
 /// Centres of cells of the sampled points, `[n_cells, n_features]`; one without points stays where

@@ -1,5 +1,5 @@
 //! Rows that tell how many of the nearest are found.
-use super::super::{Entries, LeftOut, Metric, Neighbours, find_in_group};
+use super::super::{Asked, LeftOut, Metric, Neighbours};
 use super::partition::Partition;
 use super::scores::Scores;
 use crate::arrays::gather_rows;
@@ -53,23 +53,17 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// The nearest of `rows` for these rows among them, or for these of other `queries`. Refuses
-    /// entries that are not finite.
-    pub(super) fn new(
-        group: &Group,
-        rows: &Tensor,
-        queries: Option<&Tensor>,
-        picks: Vec<u32>,
-        k: usize,
-        metric: Metric,
-    ) -> Result<Self> {
-        let picked = gather_rows(queries.unwrap_or(rows), &picks)?;
-        let left_out = if queries.is_some() { LeftOut::None } else { LeftOut::Rows(&picks) };
-        let found = find_in_group(group, &picked, rows, k, metric, left_out, Entries::Unknown)?;
+    /// The nearest rows of these queries. Refuses rows whose entries are not finite.
+    pub(super) fn new(group: &Group, asked: &Asked<'_>, picks: Vec<u32>) -> Result<Self> {
+        let is_own = asked.left_out == LeftOut::Same;
+        let left_out = if is_own { LeftOut::Rows(&picks) } else { LeftOut::None };
+        let queries = &gather_rows(asked.queries, &picks)?;
+        let found = Asked { queries, left_out, ..*asked }.find_in_group(group)?;
         let nearest = found.indices.flatten_all()?.to_vec1::<u32>()?;
         let distances = found.distances.flatten_all()?.to_vec1()?;
-        let first = if queries.is_some() { rows.dim(0)? as u32 } else { 0 };
-        Ok(Self { rows: picks.into_iter().map(|pick| first + pick).collect(), k, nearest, distances })
+        let first = if is_own { 0 } else { asked.rows.dim(0)? as u32 };
+        let rows = picks.into_iter().map(|pick| first + pick).collect();
+        Ok(Self { rows, k: asked.k, nearest, distances })
     }
 
     /// The first half of the rows, and the other.
