@@ -8,8 +8,8 @@ pub mod ranks;
 pub mod repulsion;
 
 pub use affinities::{
-    Affinities, affinities_in_order, affinities_in_order_, perplexity_search, perplexity_search_reference,
-    symmetrize, symmetrize_reference,
+    Affinities, affinities_in_order, affinities_in_order_, perplexity_search, perplexity_search_of_counts,
+    perplexity_search_reference, symmetrize, symmetrize_reference,
 };
 pub use curve_order::{curve_order, curve_order_reference};
 pub use layout::{

@@ -24,6 +24,7 @@ fn copy(state: &LayoutState) -> Result<LayoutState> {
         figures: state.figures.copy()?,
         rates: state.rates.copy()?,
         work: state.work.copy()?,
+        weights: None,
     })
 }
 

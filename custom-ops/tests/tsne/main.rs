@@ -8,3 +8,4 @@ mod inputs;
 mod layout;
 mod neighbours;
 mod repulsion;
+mod weights;

@@ -25,7 +25,7 @@ unsafe impl DeviceRepr for Entropies {}
 
 impl Search {
     pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let ([p], [distances]) = io.parts()?;
+        let ([p], [distances, _]) = io.parts()?;
         let (mut p, distances) = (p.elements::<f32>()?, distances.elements::<f32>()?);
         let launch = gpu.launch("perplexity_search", FILE, "perplexity_search")?.write(&mut p);
         let launch = launch.read(&distances).num(self.n).count(self.k).count(self.count);

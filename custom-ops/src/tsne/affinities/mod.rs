@@ -14,7 +14,7 @@ mod reference;
 mod reorder;
 mod symmetrize;
 
-pub use perplexity::perplexity_search;
+pub use perplexity::{perplexity_search, perplexity_search_of_counts};
 pub use reference::{perplexity_search_reference, symmetrize_reference};
 pub use reorder::{affinities_in_order, affinities_in_order_};
 pub use symmetrize::symmetrize;

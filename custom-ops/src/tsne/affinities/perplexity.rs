@@ -1,5 +1,5 @@
 //! The precision of each row's Gaussian.
-use crate::core::check::matrix;
+use crate::core::check::{expect, matrix};
 use crate::core::fused::{fma, fused};
 use crate::core::math;
 use crate::core::op::{Io, Kernel, new_tensor, operands};
@@ -34,20 +34,62 @@ const LANES: usize = 16;
 /// When `distances` is not such a matrix, or a perplexity is not in `1..=k`, or a step is being
 /// recorded.
 pub fn perplexity_search(distances: &Tensor, perplexities: &[f64]) -> Result<Tensor> {
+    search(distances, None, perplexities)
+}
+
+/// The same for neighbours of which each stands for several at its distance, `counts`, a contiguous
+/// f32 `[n, k]` of numbers of at least 0:
+///
+/// ```text
+/// p_j|i = c_ij exp(−β_i d_ij²) / Σ_l c_il exp(−β_i d_il²)   with β_i such that Σ_j −p_j|i ln(p_j|i / c_ij) = ln(perplexity)
+/// ```
+///
+/// `p_j|i` is the affinity of all that `j` stands for; one of count 0 has none. On the CPU.
+///
+/// # Errors
+/// When shapes or types differ from these, a count is out of range, a perplexity is not at least 1,
+/// or above the sum of the counts of a row, or the operands are on a GPU.
+pub fn perplexity_search_of_counts(
+    distances: &Tensor,
+    counts: &Tensor,
+    perplexities: &[f64],
+) -> Result<Tensor> {
+    search(distances, Some(counts), perplexities)
+}
+
+fn search(distances: &Tensor, counts: Option<&Tensor>, perplexities: &[f64]) -> Result<Tensor> {
     let (n, k) = matrix(OP, "distances", "[n, k]", distances, &[DType::F32])?;
     if perplexities.is_empty() || perplexities.len() > MOST {
         candle::bail!("{OP}: there must be 1 to {MOST} perplexities, got {}", perplexities.len())
     }
-    if let Some(wrong) = perplexities.iter().find(|&&p| !(p >= 1. && p <= k as f64)) {
-        candle::bail!("{OP}: a perplexity must be in 1..={k}, the number of neighbours, got {wrong}")
+    let most = match counts {
+        None => k as f64,
+        Some(counts) => least_count(counts, n, k)?,
+    };
+    if let Some(wrong) = perplexities.iter().find(|&&p| !(p >= 1. && p <= most)) {
+        candle::bail!("{OP}: a perplexity must be in 1..={most}, the number of neighbours, got {wrong}")
     }
     let p = new_tensor(OP, (n, k), DType::F32, distances.device())?;
     let mut search = Search { n, k, count: perplexities.len(), entropies: [0.; MOST] };
     search.entropies.iter_mut().zip(perplexities).for_each(|(entropy, p)| *entropy = p.ln());
     if n > 0 {
-        operands(OP).write("p", &p).read("distances", distances).run(&search)?;
+        operands(OP).write("p", &p).read("distances", distances).maybe("counts", counts).run(&search)?;
     }
     Ok(p)
+}
+
+/// The least sum of a row of counts, which are looked at.
+fn least_count(counts: &Tensor, n: usize, k: usize) -> Result<f64> {
+    expect(OP, "counts", counts, &[DType::F32], &[n, k])?;
+    if !counts.device().is_cpu() {
+        candle::bail!("{OP}: counts must be on the CPU, got a GPU")
+    }
+    let all = counts.flatten_all()?.to_vec1::<f32>()?;
+    if let Some(wrong) = all.iter().find(|&&count| !(count >= 0. && count.is_finite())) {
+        candle::bail!("{OP}: counts must be finite numbers of at least 0, got {wrong}")
+    }
+    let sum = |row: &[f32]| row.iter().map(|&count| f64::from(count)).sum::<f64>();
+    Ok(all.chunks(k.max(1)).map(sum).fold(f64::INFINITY, f64::min))
 }
 
 /// A checked call.
@@ -62,10 +104,21 @@ pub(super) struct Search {
 
 impl Kernel for Search {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([p], [distances]) = io.parts()?;
+        let ([p], [distances, counts]) = io.parts()?;
         let rows = distances.elements::<f32>()?.par_chunks(self.k);
         let each = p.elements::<f32>()?.par_chunks_mut(self.k).zip(rows);
-        each.for_each_init(Vec::new, |room, (p, distances)| self.row(p, distances, room));
+        match counts.maybe::<f32>()? {
+            None => each
+                .for_each_init(Vec::new, |room, (p, distances)| self.row::<false>(p, distances, &[], room)),
+            Some(counts) => {
+                each.zip(counts.par_chunks(self.k)).for_each_init(
+                    Vec::new,
+                    |room, ((p, distances), counts)| {
+                        self.row::<true>(p, distances, counts, room);
+                    },
+                );
+            }
+        }
         Ok(())
     }
 
@@ -77,30 +130,46 @@ impl Kernel for Search {
 
 impl Search {
     /// Writes a row of affinities. The shifted squares are in units of their mean, so that f32
-    /// holds them whatever their scale.
-    fn row(&self, p: &mut [f32], distances: &[f32], shifted: &mut Vec<f32>) {
+    /// holds them whatever their scale. `COUNTED` says that there are counts.
+    fn row<const COUNTED: bool>(
+        &self,
+        p: &mut [f32],
+        distances: &[f32],
+        counts: &[f32],
+        shifted: &mut Vec<f32>,
+    ) {
         let square = |&d: &f32| f64::from(d) * f64::from(d);
-        let least = distances.iter().map(square).fold(f64::INFINITY, f64::min);
-        let mean = distances.iter().map(|d| square(d) - least).sum::<f64>() / distances.len() as f64;
-        let unit = if mean > 0. { 1. / mean } else { 0. };
         shifted.clear();
-        shifted.extend(distances.iter().map(|d| ((square(d) - least) * unit) as f32));
+        if COUNTED {
+            let there = || distances.iter().zip(counts).filter(|&(_, &count)| count > 0.);
+            let least = there().map(|(d, _)| square(d)).fold(f64::INFINITY, f64::min);
+            let all: f64 = counts.iter().map(|&count| f64::from(count)).sum();
+            let sum: f64 = there().map(|(d, &count)| f64::from(count) * (square(d) - least)).sum();
+            let unit = if sum > 0. { all / sum } else { 0. };
+            // Of none, which may be nearer, nothing is added.
+            shifted.extend(distances.iter().map(|d| ((square(d) - least).max(0.) * unit) as f32));
+        } else {
+            let least = distances.iter().map(square).fold(f64::INFINITY, f64::min);
+            let mean = distances.iter().map(|d| square(d) - least).sum::<f64>() / distances.len() as f64;
+            let unit = if mean > 0. { 1. / mean } else { 0. };
+            shifted.extend(distances.iter().map(|d| ((square(d) - least) * unit) as f32));
+        }
         p.fill(0.);
         for &entropy in &self.entropies[..self.count] {
-            let beta = precision(shifted, entropy);
-            let scale = 1. / (moments(shifted, beta)[0] * self.count as f64);
-            add_weights(p, shifted, beta, scale as f32);
+            let beta = precision::<COUNTED>(shifted, counts, entropy);
+            let scale = 1. / (moments::<COUNTED>(shifted, counts, beta)[0] * self.count as f64);
+            add_weights::<COUNTED>(p, shifted, counts, beta, scale as f32);
         }
     }
 }
 
 /// β for which the entropy of the row is `target`, to [`TOLERANCE`]: Newton's steps in ln β, by
 /// which the entropy `H` changes as `−β² var d`, inside the interval that earlier steps left.
-fn precision(squares: &[f32], target: f64) -> f32 {
+fn precision<const COUNTED: bool>(squares: &[f32], counts: &[f32], target: f64) -> f32 {
     let (mut low, mut high, mut at) = (f64::NEG_INFINITY, f64::INFINITY, 0f64);
     for _ in 0..STEPS {
         let beta = at.exp();
-        let [sum, first, second] = moments(squares, beta as f32);
+        let [sum, first, second] = moments::<COUNTED>(squares, counts, beta as f32);
         let mean = first / sum;
         let excess = sum.ln() + beta * mean - target;
         let slope = beta * beta * (second / sum - mean * mean).max(0.);
@@ -118,15 +187,17 @@ fn precision(squares: &[f32], target: f64) -> f32 {
     at.exp() as f32
 }
 
-/// Sums of `w`, `w d` and `w d²` with `w = exp(−β d)`.
+/// Sums of `w`, `w d` and `w d²` with `w = exp(−β d)`, times counts where there are any.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn moments(squares: &[f32], beta: f32) -> [f64; 3] {
+fn moments<const COUNTED: bool>(squares: &[f32], counts: &[f32], beta: f32) -> [f64; 3] {
     const FUSED: bool = fused!();
     let mut sums = [[0f32; LANES]; 3];
     let (chunks, rest) = squares.as_chunks::<LANES>();
-    for d in chunks {
+    let (of_chunks, of_rest) = counts.as_chunks::<LANES>();
+    for (c, d) in chunks.iter().enumerate() {
         for l in 0..LANES {
             let w = math::exp(-beta * d[l]);
+            let w = if COUNTED { of_chunks[c][l] * w } else { w };
             sums[0][l] += w;
             sums[1][l] = fma::<f32, FUSED>(w, d[l], sums[1][l]);
             sums[2][l] = fma::<f32, FUSED>(w * d[l], d[l], sums[2][l]);
@@ -134,6 +205,7 @@ fn moments(squares: &[f32], beta: f32) -> [f64; 3] {
     }
     for (l, &d) in rest.iter().enumerate() {
         let w = math::exp(-beta * d);
+        let w = if COUNTED { of_rest[l] * w } else { w };
         sums[0][l] += w;
         sums[1][l] += w * d;
         sums[2][l] += w * d * d;
@@ -141,10 +213,16 @@ fn moments(squares: &[f32], beta: f32) -> [f64; 3] {
     sums.map(|lanes| lanes.iter().map(|&x| f64::from(x)).sum())
 }
 
-/// `p ← p + scale · exp(−β d)`
+/// `p ← p + scale · exp(−β d)`, times counts where there are any.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn add_weights(p: &mut [f32], squares: &[f32], beta: f32, scale: f32) {
-    for (p, d) in p.iter_mut().zip(squares) {
-        *p += scale * math::exp(-beta * d);
+fn add_weights<const COUNTED: bool>(p: &mut [f32], squares: &[f32], counts: &[f32], beta: f32, scale: f32) {
+    if COUNTED {
+        for ((p, d), count) in p.iter_mut().zip(squares).zip(counts) {
+            *p += scale * count * math::exp(-beta * d);
+        }
+    } else {
+        for (p, d) in p.iter_mut().zip(squares) {
+            *p += scale * math::exp(-beta * d);
+        }
     }
 }

@@ -27,7 +27,7 @@ unsafe impl DeviceRepr for Settings {}
 impl Move {
     pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let ([velocity, gains, room, work], read) = io.parts()?;
-        let [layout, rates, offsets, columns, values, forces, total] = read;
+        let [layout, rates, offsets, columns, values, forces, total, _] = read;
         let (mut velocity, mut gains) = (velocity.elements::<f32>()?, gains.elements::<f32>()?);
         let (mut room, mut work) = (room.elements::<f32>()?, work.elements::<f64>()?);
         let (layout, rates) = (layout.elements::<f32>()?, rates.elements::<f32>()?);
@@ -56,7 +56,7 @@ impl Move {
 
 impl Centre {
     pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let ([layout, velocity, gains, figures, work], [moved]) = io.parts()?;
+        let ([layout, velocity, gains, figures, work], [moved, _]) = io.parts()?;
         let (mut layout, mut velocity) = (layout.elements::<f32>()?, velocity.elements::<f32>()?);
         let (mut gains, mut figures) = (gains.elements::<f32>()?, figures.elements::<f64>()?);
         let (mut work, moved) = (work.elements::<f64>()?, moved.elements::<f32>()?);

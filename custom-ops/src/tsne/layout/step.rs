@@ -60,6 +60,9 @@ pub struct LayoutState {
     pub rates: Tensor,
     /// Room for parts of sums, of the size that [`new`](Self::new) makes: f64.
     pub work: Tensor,
+    /// How many each point stands for: f32 `[n]`, at least 1; none where all stand for one. On the
+    /// CPU.
+    pub weights: Option<Tensor>,
 }
 
 /// Of kernels/tsne/layout.cu: the most blocks that move points, and rows of a block that centres
@@ -103,6 +106,7 @@ impl LayoutState {
             figures: Tensor::zeros(FIGURES, DType::F64, device)?,
             rates: Tensor::zeros(3, DType::F32, device)?,
             work: Tensor::zeros(work(n), DType::F64, device)?,
+            weights: None,
         })
     }
 
@@ -194,7 +198,8 @@ pub fn layout_move_(
     let io = io.write("room", &state.room).write("work", &state.work).read("layout", &state.layout);
     let io = io.read("rates", &state.rates).read("offsets", &affinities.offsets);
     let io = io.read("columns", &affinities.columns).read("values", &affinities.values);
-    io.read("forces", forces).read("total", total).run(&Move { n, n_dims, step: *step, own })
+    let io = io.read("forces", forces).read("total", total).maybe("weights", state.weights.as_ref());
+    io.run(&Move { n, n_dims, step: *step, own })
 }
 
 /// The second part: `state.layout` becomes `moved`, where all points came to, f32 `[n, n_dims]`,
@@ -212,7 +217,7 @@ pub fn layout_centre_(state: &LayoutState, moved: &Tensor, step: &LayoutStep) ->
     }
     let io = operands(OP).write("layout", &state.layout).write("velocity", &state.velocity);
     let io = io.write("gains", &state.gains).write("figures", &state.figures).write("work", &state.work);
-    io.read("moved", moved).run(&Centre { n, n_dims, step: *step })
+    io.read("moved", moved).maybe("weights", state.weights.as_ref()).run(&Centre { n, n_dims, step: *step })
 }
 
 /// Refuses a state that is not one of so many points.
@@ -220,74 +225,14 @@ fn check_state(state: &LayoutState, n: usize, n_dims: usize) -> Result<()> {
     for (name, tensor) in [("velocity", &state.velocity), ("gains", &state.gains), ("room", &state.room)] {
         expect(OP, name, tensor, &[DType::F32], &[n, n_dims])?;
     }
+    if let Some(weights) = &state.weights {
+        expect(OP, "weights", weights, &[DType::F32], &[n])?;
+        if !state.layout.device().is_cpu() {
+            candle::bail!("{OP}: points can have weights on the CPU, got a GPU")
+        }
+    }
     expect_points(OP, "layout", &state.layout)?;
     expect(OP, "work", &state.work, &[DType::F64], &[work(n)])
-}
-
-/// The same by plain loops in f64, on the state's device. `room` stays.
-///
-/// # Errors
-/// When candle cannot read the operands.
-pub fn layout_step_reference(
-    state: &LayoutState,
-    affinities: &Affinities,
-    forces: &Tensor,
-    total: f64,
-    step: &LayoutStep,
-) -> Result<LayoutState> {
-    let read = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec2::<f64>();
-    let (y, mut velocity, mut gains) = (read(&state.layout)?, read(&state.velocity)?, read(&state.gains)?);
-    let (forces, rates) = (read(forces)?, state.rates.to_dtype(DType::F64)?.to_vec1::<f64>()?);
-    let (offsets, columns) = (affinities.offsets.to_vec1::<u32>()?, affinities.columns.to_vec1::<u32>()?);
-    let values = affinities.values.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-    let (n, d) = state.layout.dims2()?;
-    let alpha = f64::from(step.degrees_of_freedom);
-    let (mut next, mut figures) = (y.clone(), vec![0.; FIGURES]);
-    for i in 0..n {
-        let mut gradient: Vec<f64> = forces[i].iter().map(|f| -4. * f / total).collect();
-        for e in offsets[i] as usize..offsets[i + 1] as usize {
-            let other = &y[columns[e] as usize];
-            let square: f64 = y[i].iter().zip(other).map(|(a, b)| (a - b) * (a - b)).sum();
-            for k in 0..d {
-                gradient[k] += 4. * rates[2] * values[e] * (y[i][k] - other[k]) / (1. + square / alpha);
-            }
-        }
-        for k in 0..d {
-            figures[0] += gradient[k] * gradient[k];
-            let gain = if gradient[k] * velocity[i][k] > 0. { 0.8 * gains[i][k] } else { gains[i][k] + 0.2 };
-            gains[i][k] = gain.clamp(step.smallest_gain.into(), step.largest_gain.into());
-            velocity[i][k] = rates[1] * velocity[i][k] - rates[0] * gains[i][k] * gradient[k];
-        }
-        let length = velocity[i].iter().map(|v| v * v).sum::<f64>().sqrt();
-        if length > f64::from(step.largest_step) {
-            velocity[i].iter_mut().for_each(|v| *v *= f64::from(step.largest_step) / length);
-        }
-        for k in 0..d {
-            next[i][k] += velocity[i][k];
-        }
-    }
-    for k in 0..d {
-        let mean = next.iter().map(|y| y[k]).sum::<f64>() / n as f64;
-        next.iter_mut().for_each(|y| y[k] -= mean);
-        let most = f64::from(step.largest_coordinate);
-        for (i, y) in next.iter_mut().enumerate().filter(|(_, y)| y[k].abs() > most) {
-            y[k] = most.copysign(y[k]);
-            (velocity[i][k], gains[i][k]) = (0., 1.);
-        }
-        figures[1 + k] = next.iter().map(|y| y[k]).fold(f64::INFINITY, f64::min);
-        figures[4 + k] = next.iter().map(|y| y[k]).fold(f64::NEG_INFINITY, f64::max);
-    }
-    let device = state.layout.device();
-    let write = |rows: Vec<Vec<f64>>| Tensor::new(rows, device)?.to_dtype(DType::F32);
-    Ok(LayoutState {
-        layout: write(next)?,
-        velocity: write(velocity)?,
-        gains: write(gains)?,
-        room: state.room.clone(),
-        figures: Tensor::new(figures, device)?,
-        rates: state.rates.clone(),
-        work: state.work.clone(),
-    })
 }
 
 /// A checked call of [`layout_move_`].
@@ -319,12 +264,13 @@ struct Rows<'a> {
     columns: &'a [u32],
     values: &'a [f32],
     scale: f32,
+    weights: Option<&'a [f32]>,
 }
 
 impl Kernel for Move {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([velocity, gains, room, work], read) = io.parts()?;
-        let [layout, rates, offsets, columns, values, forces, total] = read;
+        let [layout, rates, offsets, columns, values, forces, total, weights] = read;
         let rates = rates.elements::<f32>()?;
         let rows = Rows {
             rates: [rates[0], rates[1], rates[2]],
@@ -332,6 +278,7 @@ impl Kernel for Move {
             columns: columns.elements()?,
             values: values.elements()?,
             scale: inverse(total.elements::<f64>()?[0]),
+            weights: weights.maybe()?,
         };
         let out = [velocity.elements()?, gains.elements()?, room.elements()?];
         let (layout, forces, work) = (layout.elements()?, forces.elements()?, work.elements()?);
@@ -350,12 +297,16 @@ impl Kernel for Move {
 
 impl Kernel for Centre {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([layout, velocity, gains, figures, work], [moved]) = io.parts()?;
+        let ([layout, velocity, gains, figures, work], [moved, weights]) = io.parts()?;
         let out = [layout.elements()?, velocity.elements()?, gains.elements()?];
         let (figures, work, moved) = (figures.elements()?, work.elements()?, moved.elements()?);
+        let count = match weights.maybe::<f32>()? {
+            Some(weights) => weights.iter().map(|&weight| f64::from(weight)).sum(),
+            None => self.n as f64,
+        };
         match self.n_dims {
-            2 => self.centre::<2>(out, figures, work, moved),
-            _ => self.centre::<3>(out, figures, work, moved),
+            2 => self.centre::<2>(out, figures, work, moved, count),
+            _ => self.centre::<3>(out, figures, work, moved, count),
         }
         Ok(())
     }
@@ -387,11 +338,12 @@ impl Move {
                 for (i, ((velocity, gains), room)) in velocity.iter_mut().zip(gains).zip(room).enumerate() {
                     let i = self.own.start + c * ROWS + i;
                     let gradient = self.gradient(i, points, &forces[i], rows);
-                    squares += gradient.iter().map(|g| f64::from(g * g)).sum::<f64>();
+                    let weight = rows.weights.map_or(1., |weights| f64::from(weights[i]));
+                    squares += weight * gradient.iter().map(|g| f64::from(g * g)).sum::<f64>();
                     self.move_by(velocity, gains, &gradient, rows.rates);
                     for k in 0..D {
                         room[k] = points[i][k] + velocity[k];
-                        sums[k] += f64::from(room[k]);
+                        sums[k] += weight * f64::from(room[k]);
                     }
                 }
                 (squares, sums)
@@ -415,7 +367,8 @@ impl Move {
         let edges = rows.offsets[i] as usize..rows.offsets[i + 1] as usize;
         let (columns, values) = (&rows.columns[edges.clone()], &rows.values[edges]);
         let attraction = attraction_of(points, points[i], columns, values, 1. / self.step.degrees_of_freedom);
-        std::array::from_fn(|k| 4. * (rows.rates[2] * attraction[k] - force[k] * rows.scale))
+        let pull = rows.weights.map_or(rows.rates[2], |weights| rows.rates[2] / weights[i]);
+        std::array::from_fn(|k| 4. * (pull * attraction[k] - force[k] * rows.scale))
     }
 
     fn move_by<const D: usize>(
@@ -445,9 +398,10 @@ impl Centre {
         figures: &mut [f64],
         work: &[f64],
         moved: &[f32],
+        count: f64,
     ) {
         let [layout, velocity, gains] = [layout, velocity, gains].map(|all| all.as_chunks_mut::<D>().0);
-        let mean: [f32; D] = std::array::from_fn(|k| (work[(k + 1) * BLOCKS] / self.n as f64) as f32);
+        let mean: [f32; D] = std::array::from_fn(|k| (work[(k + 1) * BLOCKS] / count) as f32);
         figures.fill(0.);
         figures[0] = work[0];
         for k in 0..D {

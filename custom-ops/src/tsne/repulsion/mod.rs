@@ -7,7 +7,7 @@
 //!
 //! `α` is the number of degrees of freedom; 1 is t-SNE's own (Kobak et al., "Heavy-tailed kernels
 //! reveal a finer cluster structure in t-SNE visualisations", 2019). The repulsive part of the
-//! gradient is `−4 forces / total`.
+//! gradient is `−4 forces / total`. A point may stand for several that lie on each other.
 //!
 //! | method | cost of a call | error |
 //! |---|---|---|
@@ -193,6 +193,29 @@ impl Repulsion {
     /// When a tensor has another shape, type or device, shares its storage with one that is
     /// written, or the layout, in 2 dimensions, is a view at an odd entry of its storage.
     pub fn repulsion_(&self, forces: &Tensor, total: &Tensor, layout: &Tensor) -> Result<()> {
+        self.repulsion_of_(forces, total, layout, None)
+    }
+
+    /// The same for points that stand for several each, `weights`, f32 `[n]` of at least 1:
+    /// `forces[i] = Σ_j≠i c_j w_ij^(1 + 1/α) (y_i − y_j)`, the force on one of the points that are
+    /// at `i`, and `total = Σ_i c_i (c_i − 1 + Σ_j≠i c_j w_ij)`, those of all points. Without
+    /// weights all are 1. On the CPU.
+    ///
+    /// # Errors
+    /// As [`repulsion_`](Self::repulsion_), and when there are weights on a GPU.
+    pub fn repulsion_of_(
+        &self,
+        forces: &Tensor,
+        total: &Tensor,
+        layout: &Tensor,
+        weights: Option<&Tensor>,
+    ) -> Result<()> {
+        if let Some(weights) = weights {
+            expect(OP, "weights", weights, &[DType::F32], &[self.n])?;
+            if !self.device.is_cpu() {
+                candle::bail!("{OP}: points can have weights on the CPU, got a GPU")
+            }
+        }
         expect(OP, "layout", layout, &[DType::F32], &[self.n, self.n_dims])?;
         expect(OP, "forces", forces, &[DType::F32], &[self.n, self.n_dims])?;
         expect(OP, "total", total, &[DType::F64], &[1])?;
@@ -205,7 +228,8 @@ impl Repulsion {
         if self.work.is_some() {
             return self.run_cuda(forces, total, layout);
         }
-        operands(OP).write("forces", forces).write("total", total).read("layout", layout).run(self)
+        let io = operands(OP).write("forces", forces).write("total", total).read("layout", layout);
+        io.maybe("weights", weights).run(self)
     }
 
     /// Sorts the points of a tree along a curve, which keeps its boxes small: call it every few
@@ -229,9 +253,10 @@ impl Repulsion {
 
 impl Kernel for Repulsion {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([forces, total], [layout]) = io.parts()?;
+        let ([forces, total], [layout, weights]) = io.parts()?;
         let (forces, total) = (forces.elements::<f32>()?, total.elements::<f64>()?);
-        total[0] = self.compute(forces, layout.elements::<f32>()?);
+        let weights = weights.maybe::<f32>()?.unwrap_or_default();
+        total[0] = self.compute(forces, layout.elements::<f32>()?, weights);
         Ok(())
     }
 

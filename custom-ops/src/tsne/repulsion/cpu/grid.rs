@@ -9,7 +9,8 @@
 //!
 //! One complex array carries `K1 ∗ q[1]` and `K2 ∗ q[1]`, as the kernels are even and so their
 //! spectra real; another the two coordinates of `q[u]`. Points are sorted by row of the grid, and a
-//! node adds its charges in that order, on any number of threads.
+//! node adds its charges in that order, on any number of threads. A point of a weight spreads so many
+//! charges.
 mod convolution;
 
 use super::{Bounds, CHUNK};
@@ -39,6 +40,8 @@ pub(in super::super) struct Grid {
     grid: Vec<Node>,
     /// Points in nodes from the middle of the grid, in the order of their rows.
     sorted: Vec<[f32; 2]>,
+    /// Their weights; none where all are 1.
+    weights: Vec<f32>,
     /// The place of each point there.
     places: Vec<u32>,
     /// Points before each row: those of a row have it as the first of their four.
@@ -59,6 +62,7 @@ impl Grid {
             convolution: Convolution::new(nodes, alpha),
             grid: vec![[0.; 4]; nodes * nodes],
             sorted: vec![],
+            weights: vec![],
             places: vec![],
             starts: vec![],
             place: [0.; 3],
@@ -71,11 +75,12 @@ impl Grid {
     }
 
     /// Writes the forces on the points `own` of those within the bounds and returns their total;
-    /// `ended` hears of the end of each stage. The points are in the plane.
+    /// `ended` hears of the end of each stage. The points are in the plane; there is a weight for
+    /// each, or none at all.
     pub(super) fn repulsion<const D: usize>(
         &mut self,
         forces: &mut [[f32; D]],
-        points: &[[f32; D]],
+        (points, weights): (&[[f32; D]], &[f32]),
         bounds: &Bounds<D>,
         own: Range<usize>,
         ended: impl Fn(&'static str),
@@ -85,6 +90,10 @@ impl Grid {
         let inverse = (1. / h) as f32;
         self.place = [centre[0], centre[1], h as f32];
         self.sort(|i| std::array::from_fn(|k| (points[i][k] - centre[k]) * inverse), points.len());
+        self.weights.resize(weights.len(), 0.);
+        for (&weight, &place) in weights.iter().zip(&self.places) {
+            self.weights[place as usize] = weight;
+        }
         ended("sorting");
         self.spread();
         ended("spreading");
@@ -95,7 +104,7 @@ impl Grid {
         let by = |push: [f32; 2]| std::array::from_fn(|k| h * push[k]);
         let total = match own.len() == points.len() {
             true => {
-                let (pushes, total) = self.collect(&self.sorted);
+                let (pushes, total) = self.collect(&self.sorted, &self.weights);
                 let each = forces.par_iter_mut().zip(&self.places).with_min_len(CHUNK);
                 each.for_each(|(force, &place)| *force = by(pushes[place as usize]));
                 total
@@ -104,7 +113,8 @@ impl Grid {
             false => {
                 let places = self.places[own.clone()].iter();
                 let points: Vec<_> = places.map(|&place| self.sorted[place as usize]).collect();
-                let (pushes, total) = self.collect(&points);
+                let weights = if weights.is_empty() { weights } else { &weights[own.clone()] };
+                let (pushes, total) = self.collect(&points, weights);
                 forces[own].iter_mut().zip(pushes).for_each(|(force, push)| *force = by(push));
                 total
             }
@@ -148,17 +158,28 @@ impl Grid {
         let (nodes, starts, sorted) = (self.nodes, &self.starts, &self.sorted);
         self.grid.par_chunks_mut(BAND * nodes).enumerate().for_each(|(b, band)| {
             let (first, end) = ((b * BAND).saturating_sub(3), (b + 1) * BAND);
-            let points = &sorted[starts[first] as usize..starts[end.min(nodes)] as usize];
-            spread(band, points, b * BAND, nodes);
+            let points = starts[first] as usize..starts[end.min(nodes)] as usize;
+            match self.weights.get(points.clone()) {
+                Some(weights) if !weights.is_empty() => {
+                    spread::<true>(band, &sorted[points], weights, b * BAND, nodes);
+                }
+                _ => spread::<false>(band, &sorted[points], &[], b * BAND, nodes),
+            }
         });
     }
 
-    /// The force on each of these points, in nodes, and the sum of `φ_K1`.
-    fn collect(&self, points: &[[f32; 2]]) -> (Vec<[f32; 2]>, f64) {
+    /// The force on each of these points, in nodes, and the sum of `φ_K1`, times weights where there
+    /// are any.
+    fn collect(&self, points: &[[f32; 2]], weights: &[f32]) -> (Vec<[f32; 2]>, f64) {
         let mut pushes = vec![[0.; 2]; points.len()];
-        let parts = pushes.par_chunks_mut(CHUNK).zip(points.par_chunks(CHUNK));
-        let totals: Vec<f64> =
-            parts.map(|(pushes, points)| collect(pushes, points, &self.grid, self.nodes)).collect();
+        let parts = pushes.par_chunks_mut(CHUNK).zip(points.par_chunks(CHUNK)).enumerate();
+        let totals = parts.map(|(part, (pushes, points))| {
+            match weights.get(part * CHUNK..part * CHUNK + points.len()) {
+                Some(weights) => collect::<true>(pushes, points, weights, &self.grid, self.nodes),
+                None => collect::<false>(pushes, points, &[], &self.grid, self.nodes),
+            }
+        });
+        let totals: Vec<f64> = totals.collect();
         (pushes, totals.iter().sum())
     }
 }
@@ -177,13 +198,23 @@ pub(in crate::tsne) fn place(u: f32, nodes: usize) -> (usize, [f32; 4]) {
 }
 
 /// Writes the charges of a band of rows that begins at `first`. Points may reach out of it.
+/// `WEIGHTED` says that they have weights.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn spread(band: &mut [Node], points: &[[f32; 2]], first: usize, nodes: usize) {
+fn spread<const WEIGHTED: bool>(
+    band: &mut [Node],
+    points: &[[f32; 2]],
+    weights: &[f32],
+    first: usize,
+    nodes: usize,
+) {
     const FUSED: bool = fused!();
     band.fill([0.; 4]);
     let rows = band.len() / nodes;
-    for &[x, y] in points {
-        let ((column, across), (row, down)) = (place(x, nodes), place(y, nodes));
+    for (i, &[x, y]) in points.iter().enumerate() {
+        let ((column, across), (row, mut down)) = (place(x, nodes), place(y, nodes));
+        if WEIGHTED {
+            down = down.map(|by| by * weights[i]);
+        }
         for (row, weight) in (row..).zip(down) {
             let row = row.wrapping_sub(first);
             if row < rows {
@@ -198,12 +229,19 @@ fn spread(band: &mut [Node], points: &[[f32; 2]], first: usize, nodes: usize) {
     }
 }
 
-/// Writes `u_i φ_K2[1] − φ_K2[u]` and returns the sum of `φ_K1`.
+/// Writes `u_i φ_K2[1] − φ_K2[u]` and returns the sum of `φ_K1`, times weights where `WEIGHTED` says
+/// that there are any.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn collect(pushes: &mut [[f32; 2]], points: &[[f32; 2]], grid: &[Node], nodes: usize) -> f64 {
+fn collect<const WEIGHTED: bool>(
+    pushes: &mut [[f32; 2]],
+    points: &[[f32; 2]],
+    weights: &[f32],
+    grid: &[Node],
+    nodes: usize,
+) -> f64 {
     const FUSED: bool = fused!();
     let mut total = 0f64;
-    for (push, &[x, y]) in pushes.iter_mut().zip(points) {
+    for (i, (push, &[x, y])) in pushes.iter_mut().zip(points).enumerate() {
         let ((column, across), (row, down)) = (place(x, nodes), place(y, nodes));
         let mut gathered = [0f32; 4];
         for (row, weight) in (row..).zip(down) {
@@ -220,7 +258,8 @@ fn collect(pushes: &mut [[f32; 2]], points: &[[f32; 2]], grid: &[Node], nodes: u
         *push = [x * gathered[1] - gathered[2], y * gathered[1] - gathered[3]];
         // Where nodes are far apart, interpolation makes less of a point's own charge than 1.
         // Others never add less than nothing.
-        total += (f64::from(gathered[0]) - 1.).max(0.);
+        let others = (f64::from(gathered[0]) - 1.).max(0.);
+        total += if WEIGHTED { f64::from(weights[i]) * others } else { others };
     }
     total
 }

@@ -15,15 +15,20 @@ use rayon::prelude::*;
 const CHUNK: usize = 1024;
 
 impl Repulsion {
-    /// Writes the forces and returns the total.
-    pub(super) fn compute(&self, forces: &mut [f32], layout: &[f32]) -> f64 {
+    /// Writes the forces and returns the total. There is a weight for each point, or none at all.
+    pub(super) fn compute(&self, forces: &mut [f32], layout: &[f32], weights: &[f32]) -> f64 {
         match self.n_dims {
-            2 => self.compute_in(forces.as_chunks_mut::<2>().0, layout.as_chunks::<2>().0),
-            _ => self.compute_in(forces.as_chunks_mut::<3>().0, layout.as_chunks::<3>().0),
+            2 => self.compute_in(forces.as_chunks_mut::<2>().0, layout.as_chunks::<2>().0, weights),
+            _ => self.compute_in(forces.as_chunks_mut::<3>().0, layout.as_chunks::<3>().0, weights),
         }
     }
 
-    fn compute_in<const D: usize>(&self, forces: &mut [[f32; D]], points: &[[f32; D]]) -> f64 {
+    fn compute_in<const D: usize>(
+        &self,
+        forces: &mut [[f32; D]],
+        points: &[[f32; D]],
+        weights: &[f32],
+    ) -> f64 {
         let alpha = self.degrees_of_freedom;
         let Some(bounds) = Bounds::of(points) else {
             forces.fill([f32::NAN; D]);
@@ -33,18 +38,19 @@ impl Repulsion {
         let ended = |stage| self.ended(stage);
         match self.method {
             RepulsionMethod::Exact => {
-                let total = exact::repulsion(forces, points, alpha, self.own.clone());
+                let total = exact::repulsion(forces, points, weights, alpha, self.own.clone());
                 ended("pairs");
                 total
             }
             RepulsionMethod::Tree { theta } => {
+                let points = (points, weights);
                 tree::repulsion(forces, points, &bounds, [theta, alpha], self.own.clone(), ended)
             }
             RepulsionMethod::Grid { nodes } => {
                 // A panic elsewhere leaves nothing that the next call would not overwrite.
                 let mut grid = self.grid.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 let grid = grid.get_or_insert_with(|| Grid::new(nodes, alpha));
-                grid.repulsion(forces, points, &bounds, self.own.clone(), ended)
+                grid.repulsion(forces, (points, weights), &bounds, self.own.clone(), ended)
             }
         }
     }

@@ -69,6 +69,12 @@ impl<const D: usize> Sums<D> {
     pub(super) fn total(&self, len: usize) -> f64 {
         self.totals[..len].iter().map(|&w| f64::from(w)).sum()
     }
+
+    /// Sum of the totals of the first lanes, times weights.
+    #[inline(always)]
+    pub(super) fn weighted_total(&self, weights: &[f32]) -> f64 {
+        self.totals.iter().zip(weights).map(|(&w, &by)| f64::from(by) * f64::from(w)).sum()
+    }
 }
 
 /// `mass` for each lane, less 1 for those of a group from `first` on whose own place is in `range`:

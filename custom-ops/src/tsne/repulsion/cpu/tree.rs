@@ -19,16 +19,17 @@ const LEAF: usize = 8;
 const GRAIN: usize = 4096;
 
 /// Writes the forces on the points at the places `own`, which begin with a group, and 0 on others,
-/// and returns the total of those; `ended` hears of the end of each stage.
+/// and returns the total of those; `ended` hears of the end of each stage. There is a weight for
+/// each point, or none at all.
 pub(super) fn repulsion<const D: usize>(
     forces: &mut [[f32; D]],
-    points: &[[f32; D]],
+    (points, weights): (&[[f32; D]], &[f32]),
     bounds: &Bounds<D>,
     [theta, alpha]: [f32; 2],
     own: Range<usize>,
     ended: impl Fn(&'static str),
 ) -> f64 {
-    let tree = Tree::new(points, bounds, &ended);
+    let tree = Tree::new(points, weights, bounds, &ended);
     ended("tree and summary");
     let walk = Walk { tree: &tree, theta_square: theta * theta, alpha };
     let mut sorted = vec![[0f32; D]; own.len()];
@@ -39,7 +40,12 @@ pub(super) fn repulsion<const D: usize>(
         .with_min_len(4)
         .map(|(g, forces)| {
             let g = first + g;
-            if alpha == 1. { go::<D, true>(&walk, g, forces) } else { go::<D, false>(&walk, g, forces) }
+            match (alpha == 1., weights.is_empty()) {
+                (true, true) => go::<D, true, false>(&walk, g, forces),
+                (false, true) => go::<D, false, false>(&walk, g, forces),
+                (true, false) => go::<D, true, true>(&walk, g, forces),
+                (false, false) => go::<D, false, true>(&walk, g, forces),
+            }
         })
         .collect();
     let mut places = vec![0u32; points.len()];
@@ -70,6 +76,8 @@ struct Tree<const D: usize> {
     cells: Vec<Cell<D>>,
     /// The points in Morton order.
     points: Vec<[f32; D]>,
+    /// Their weights; none where all are 1.
+    weights: Vec<f32>,
     /// Their indices.
     order: Vec<u32>,
 }
@@ -80,7 +88,7 @@ const fn bits<const D: usize>() -> u32 {
 }
 
 impl<const D: usize> Tree<D> {
-    fn new(points: &[[f32; D]], bounds: &Bounds<D>, ended: impl Fn(&'static str)) -> Self {
+    fn new(points: &[[f32; D]], weights: &[f32], bounds: &Bounds<D>, ended: impl Fn(&'static str)) -> Self {
         let side = bounds.span().max(f64::from(f32::MIN_POSITIVE));
         let scale = (1u64 << bits::<D>()) as f64 / side;
         let mut keys: Vec<(u64, u32)> = vec![(0, 0); points.len()];
@@ -92,11 +100,15 @@ impl<const D: usize> Tree<D> {
         keys.par_sort_unstable();
         let order: Vec<u32> = keys.iter().map(|&(_, i)| i).collect();
         let points = order.iter().map(|&i| points[i as usize]).collect();
+        let weights: Vec<f32> = match weights.is_empty() {
+            true => vec![],
+            false => order.iter().map(|&i| weights[i as usize]).collect(),
+        };
         let keys = keys.into_iter().map(|(key, _)| key).collect();
         ended("sorting");
-        let builder = Builder { keys, points, side };
+        let builder = Builder { keys, points, weights, side };
         let cells = builder.cell(0..order.len()).0;
-        Self { cells, points: builder.points, order }
+        Self { cells, points: builder.points, weights: builder.weights, order }
     }
 }
 
@@ -129,23 +141,23 @@ fn spread_by_three(x: u64) -> u64 {
 struct Builder<const D: usize> {
     keys: Vec<u64>,
     points: Vec<[f32; D]>,
+    weights: Vec<f32>,
     side: f64,
 }
 
 impl<const D: usize> Builder<D> {
-    /// The cells of a stretch of points, the one that holds them all first, and the sum of their
-    /// coordinates.
-    fn cell(&self, range: Range<usize>) -> (Vec<Cell<D>>, [f64; D]) {
+    /// The cells of a stretch of points, the one that holds them all first, and the sums of their
+    /// coordinates and weights.
+    fn cell(&self, range: Range<usize>) -> (Vec<Cell<D>>, ([f64; D], f64)) {
         // Bits of a level that all points of the stretch have in common are passed over.
         let differing = self.keys[range.start] ^ self.keys[range.end - 1];
         let level = (64 - differing.leading_zeros()).div_ceil(D as u32);
         let children =
             if range.len() <= LEAF || level == 0 { vec![] } else { self.children(&range, level - 1) };
-        let (below, sum) = self.cells_of(children, &range);
+        let (below, (sum, mass)) = self.cells_of(children, &range);
         let points = &self.points[range.clone()];
         let one_place = points.iter().all(|point| point == &points[0]);
         let side = self.side * (f64::from(level) - f64::from(bits::<D>())).exp2();
-        let mass = range.len() as f64;
         let cell = Cell {
             centre: if one_place { points[0] } else { sum.map(|sum| (sum / mass) as f32) },
             mass: mass as f32,
@@ -154,7 +166,7 @@ impl<const D: usize> Builder<D> {
             start: range.start as u32,
             end: range.end as u32,
         };
-        (std::iter::once(cell).chain(below).collect(), sum)
+        (std::iter::once(cell).chain(below).collect(), (sum, mass))
     }
 
     /// The stretches whose keys agree down to a level, counted from the lowest bits.
@@ -170,23 +182,27 @@ impl<const D: usize> Builder<D> {
         children
     }
 
-    /// All cells of the children, and the sum of the coordinates; of a leaf, whose points are
-    /// added, there are none.
-    fn cells_of(&self, children: Vec<Range<usize>>, range: &Range<usize>) -> (Vec<Cell<D>>, [f64; D]) {
-        let add = |mut sum: [f64; D], by: [f64; D]| {
+    /// All cells of the children, and the sums of the coordinates and weights; of a leaf, whose
+    /// points are added, there are none.
+    fn cells_of(&self, children: Vec<Range<usize>>, range: &Range<usize>) -> (Vec<Cell<D>>, ([f64; D], f64)) {
+        let add = |(mut sum, mass): ([f64; D], f64), (by, of): ([f64; D], f64)| {
             sum.iter_mut().zip(by).for_each(|(sum, by)| *sum += by);
-            sum
+            (sum, mass + of)
         };
+        let none = ([0.; D], 0.);
         if children.is_empty() {
-            let points = self.points[range.clone()].iter();
-            return (vec![], points.map(|point| point.map(f64::from)).fold([0.; D], add));
+            let weighted = |i: usize| {
+                let weight = self.weights.get(i).map_or(1., |&weight| f64::from(weight));
+                (self.points[i].map(|x| weight * f64::from(x)), weight)
+            };
+            return (vec![], range.clone().map(weighted).fold(none, add));
         }
         let parts: Vec<_> = if range.len() < GRAIN {
             children.into_iter().map(|child| self.cell(child)).collect()
         } else {
             children.into_par_iter().map(|child| self.cell(child)).collect()
         };
-        let sum = parts.iter().map(|(_, sum)| *sum).fold([0.; D], add);
+        let sum = parts.iter().map(|(_, sum)| *sum).fold(none, add);
         (parts.into_iter().flat_map(|(cells, _)| cells).collect(), sum)
     }
 }
@@ -199,7 +215,11 @@ struct Walk<'a, const D: usize> {
 
 /// Writes the forces on group `g` and returns the sum of its totals.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-fn go<const D: usize, const ONE: bool>(walk: &Walk<'_, D>, g: usize, forces: &mut [[f32; D]]) -> f64 {
+fn go<const D: usize, const ONE: bool, const WEIGHTED: bool>(
+    walk: &Walk<'_, D>,
+    g: usize,
+    forces: &mut [[f32; D]],
+) -> f64 {
     const FUSED: bool = fused!();
     let Walk { tree, theta_square, alpha } = *walk;
     let (start, len) = (g * LANES, forces.len());
@@ -220,7 +240,8 @@ fn go<const D: usize, const ONE: bool>(walk: &Walk<'_, D>, g: usize, forces: &mu
         } else {
             for (j, point) in (first..).zip(&tree.points[first..end]) {
                 let (differences, squares) = group.differences::<FUSED>(point);
-                sums.add::<ONE, FUSED>(&differences, &squares, &masses_for(start, j..j + 1, 1.), alpha);
+                let mass = if WEIGHTED { tree.weights[j] } else { 1. };
+                sums.add::<ONE, FUSED>(&differences, &squares, &masses_for(start, j..j + 1, mass), alpha);
             }
             at += 1;
         }
@@ -228,5 +249,8 @@ fn go<const D: usize, const ONE: bool>(walk: &Walk<'_, D>, g: usize, forces: &mu
     for (l, force) in forces.iter_mut().enumerate() {
         *force = std::array::from_fn(|k| sums.forces[k][l]);
     }
-    sums.total(len)
+    match WEIGHTED {
+        true => sums.weighted_total(&tree.weights[start..start + len]),
+        false => sums.total(len),
+    }
 }
