@@ -112,6 +112,11 @@ pub struct Settings {
     /// How rows are compared.
     #[arg(long, value_enum, default_value_t)]
     pub metric: MetricArg,
+    /// Draw equal rows as one point, which pulls and pushes as so many rows: the layout of all rows
+    /// with equal ones held together. Neighbours are searched among rows that differ. On the CPU, in
+    /// one process.
+    #[arg(long, conflicts_with = "neighbours_from")]
+    pub unique: bool,
     /// Number of neighbours of each row. At least the largest perplexity; default: three times the
     /// largest perplexity.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -202,6 +207,7 @@ impl Settings {
             affinity: self.affinity.0,
             changes,
             metric: self.metric.0,
+            unique: self.unique,
             neighbours: self.neighbours,
             approximate: self.search.approximate,
             recall: self.search.recall,

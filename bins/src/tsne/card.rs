@@ -38,6 +38,7 @@ pub fn of<'a>(
         Some(Given::Distances(file)) => format!("distances of {}", file.display()),
         _ => format!("{} distance", name_of(&settings.metric)),
     };
+    let unique = if settings.unique { ", equal rows as one point" } else { "" };
     let centre = match embedding.config().centre.is_empty() {
         true => "",
         false => ", less `centre` of config.json, subtracted in f64",
@@ -64,7 +65,7 @@ pub fn of<'a>(
             rows.words()
         ),
         settings: format!(
-            "{}, {compared_by}, {iterations} iterations, early exaggeration {}{changes}",
+            "{}, {compared_by}{unique}, {iterations} iterations, early exaggeration {}{changes}",
             words_of_affinity(embedding.config(), n),
             settings.descent.early_exaggeration
         ),

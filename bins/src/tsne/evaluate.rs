@@ -152,10 +152,11 @@ fn kl(
         let config = TsneConfig { preparation: Default::default(), ..config.clone() };
         let run = given.run(config, philox, layout.device());
         let run = run.context("what this run was given; compare rows with --metric or --neighbours")?;
-        return Ok((divergence(run.affinities(), layout, run.config().degrees_of_freedom)?, None));
+        return Ok((divergence(layout, |sample| run.kl_estimate(layout, sample))?, None));
     }
     let Truth::Rows(read, _) = truth else { bail!("the divergence: there are no rows to search in") };
-    let Searched { affinities, nearest } = Searched::new(read, config, philox).context("the divergence")?;
-    let kl = divergence(&affinities, layout, config.degrees_of_freedom);
-    Ok((kl.context("the divergence")?, nearest))
+    let searched = Searched::new(read, config, philox).context("the divergence")?;
+    let alpha = config.degrees_of_freedom;
+    let kl = divergence(layout, |sample| searched.kl_estimate(layout, alpha, sample));
+    Ok((kl.context("the divergence")?, searched.nearest))
 }

@@ -4,8 +4,8 @@ use crate::progress::Progress;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::evaluation::layout::{Measures, SAMPLE_OF_PAIRS, looked_at};
-use chandlery::tsne::measure::{Estimate, TrueDistances, kl_estimate};
-use chandlery::tsne::{Affinities, Metric, Neighbours, Recall};
+use chandlery::tsne::measure::{Estimate, TrueDistances};
+use chandlery::tsne::{Metric, Neighbours, Recall};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -49,10 +49,9 @@ pub fn measured(
     Ok((kl, Measures::of(truth.distances(), labels, layout, nearest.as_ref(), &mut next)?))
 }
 
-/// The divergence of a layout; of many rows over the pairs of some.
-pub fn divergence(affinities: &Affinities, layout: &Tensor, degrees_of_freedom: f32) -> Result<Estimate> {
-    let sample = looked_at(layout.dim(0)?, SAMPLE_OF_PAIRS);
-    Ok(kl_estimate(affinities, layout, degrees_of_freedom, sample)?)
+/// The divergence of a layout that `of` finds; of many rows over the pairs of so many.
+pub fn divergence(layout: &Tensor, of: impl FnOnce(usize) -> candle::Result<Estimate>) -> Result<Estimate> {
+    Ok(of(looked_at(layout.dim(0)?, SAMPLE_OF_PAIRS))?)
 }
 
 /// Names and values of those that were taken.

@@ -181,17 +181,20 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     let words: Vec<String> = figures.iter().map(|(name, value)| format!("{name} {value}")).collect();
     run.report.line(&words.join(", "))?;
     let affinities = words_of_affinity(embedding.config(), rows.n());
-    let of_data = [("rows", rows.n().to_string()), ("affinities", affinities)];
+    let distinct = settings.unique.then(|| ("distinct rows", made.n_points().to_string()));
+    let of_data = [("rows", rows.n().to_string())].into_iter().chain(distinct);
+    let of_data = of_data.chain([("affinities", affinities)]);
     figures.splice(0..0, of_data.map(|(name, value)| (name.to_owned(), value)));
     let pictures = draw(run, classes, drawn, &figures)?;
     let iterations = last.map_or(0, |line| line.progress.iteration);
     let mut results = json!({
         "data": rows.name,
         "n_rows": rows.n(),
+        "n_points": made.n_points(),
         "n_dims": settings.descent.dims,
         "affinity": embedding.config().affinity,
         "perplexity": perplexity_of(embedding.config()),
-        "method": embedding.config().method_for(rows.n(), run.device.is_cuda()),
+        "method": embedding.config().method_for(made.n_points(), run.device.is_cuda()),
         "iterations": iterations,
         "span": last.map(|line| line.progress.span),
         "search_recall": made.recall(),
@@ -221,7 +224,7 @@ fn measure(
     rows: &Rows,
     settings: &Settings,
 ) -> Result<(Estimate, Measures)> {
-    let (layout, degrees) = (embedding.layout(), embedding.config().degrees_of_freedom);
+    let layout = embedding.layout();
     let truth = || {
         if let Some(matrix) = settings.given().map(|given| given.distances(rows.n())).transpose()?.flatten() {
             return Ok(Truth::Matrix(Arc::new(matrix)));
@@ -230,7 +233,10 @@ fn measure(
         let read = embedding.prepared_rows()?;
         Ok(Truth::Rows(read.map_or_else(|| rows.read(&config.preparation), Ok)?, config.metric))
     };
-    let kl = || Ok((divergence(made.affinities(), layout, degrees)?, made.nearest().cloned()));
+    let kl = || {
+        let kl = divergence(layout, |sample| made.kl_estimate(layout, sample))?;
+        Ok((kl, made.nearest().cloned()))
+    };
     measured(kl, truth, rows.labels.as_deref(), layout)
 }
 

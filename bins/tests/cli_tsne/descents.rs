@@ -1,5 +1,5 @@
 //! Kinds of affinities, and settings that change on the way.
-use super::common::{TSNE, has, metrics, number};
+use super::common::{TSNE, has, metrics, number, write_npy};
 use super::{layout_of, tiny};
 use serde_json::{Value, json};
 
@@ -64,4 +64,48 @@ fn changes_on_the_way_are_saved_told_and_resumed_to_the_same_bits() {
     let args = ["--max-rows", "50", "--affinity", "uniform", "--change", "9:perplexity=5", "--out", "other"];
     let err = TSNE.fail(folder.path(), &args, 1);
     assert!(err.contains("--change") && err.contains("--affinity uniform has none"), "{err}");
+}
+
+#[test]
+fn equal_rows_are_one_point_in_pictures_measures_and_when_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    // 40 rows three times each, by turns.
+    let x = |i: usize, d: usize| ((i * (7 + 4 * d)) % 40) as f32 + if i.is_multiple_of(2) { 0. } else { 90. };
+    let row = |i: usize| format!("{},{},{},{}\n", x(i, 0), x(i, 1), x(i, 2), i % 2);
+    let table: String = (0..120).map(|i| row(i % 40)).collect();
+    std::fs::write(at.join("rows.csv"), format!("a,b,c,label\n{table}")).unwrap();
+    let args = ["train", "--data", "rows.csv", "--unique", "--perplexity", "5", "--early-iterations", "60"];
+    let made = TSNE.json(at, &[&args[..], &["--iterations", "90", "--out", "run"]].concat());
+    assert_eq!((made["n_rows"].as_u64(), made["n_points"].as_u64()), (Some(120), Some(40)));
+    let run = at.join("run");
+    assert_eq!(config(&run)["unique"], json!(true));
+    has(&run.join("README.md"), &["equal rows as one point", "| distinct rows | 40 |"]);
+    let together = |run: &std::path::Path| {
+        let layout = super::read(&run.join("layout.npy")).to_vec2::<f32>().unwrap();
+        assert!(layout.len() == 120 && (0..120).all(|i| layout[i] == layout[i % 40]), "{layout:?}");
+    };
+    together(&run);
+    let again = TSNE.json(at, &["evaluate", "run"]);
+    for figure in ["kl", "trustworthiness", "knn_recall", "knn_label_accuracy"] {
+        assert_eq!(number(&made, figure), number(&again, figure), "{figure}");
+    }
+    let more = TSNE.json(at, &["train", "--resume", "run", "--iterations", "120"]);
+    assert_eq!((more["n_points"].as_u64(), more["iterations"].as_u64()), (Some(40), Some(180)));
+    together(&run);
+    let whole = TSNE.json(at, &[&args[..], &["--iterations", "120", "--out", "whole"]].concat());
+    assert_eq!(layout_of(&run), layout_of(&at.join("whole")));
+    assert_eq!(number(&more, "kl"), number(&whole, "kl"));
+    let all: Vec<f32> = (0..120 * 120)
+        .map(|place| {
+            let (i, j) = (place / 120 % 40, place % 40);
+            (0..3).map(|d| (x(i, d) - x(j, d)).abs()).sum()
+        })
+        .collect();
+    write_npy(&at.join("distances.npy"), [120, 120], &all);
+    let more = ["--distance-matrix", "distances.npy", "--iterations", "90", "--out", "matrix"];
+    assert_eq!(TSNE.json(at, &[&args[..], &more].concat())["n_points"].as_u64(), Some(40));
+    together(&at.join("matrix"));
+    let more = ["--neighbours-from", "i.npy", "--distances", "d.npy"];
+    TSNE.refuse(at, &[&args[..], &more].concat(), "cannot be used with");
 }

@@ -78,6 +78,14 @@ pub struct TsneConfig {
     /// How rows are compared. Default Euclidean.
     #[serde(with = "StoredMetric")]
     pub metric: Metric,
+    /// Whether equal rows are one point, which pulls and pushes as so many rows and stays one in the
+    /// layout: a descent of all rows that has equal rows begin at one place, in the time that the
+    /// points take. Rows are equal if all prepared values are. Neighbours are then the nearest
+    /// points, each with all its rows, and not copies of a row alone; a perplexity counts rows as
+    /// ever. [`TsneTrainer::notes`](super::TsneTrainer::notes) say how many rows are distinct. On
+    /// the CPU, in one process, for rows and distances of all pairs. Default false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unique: bool,
     /// Neighbours of each row that get an affinity, at least the largest perplexity where
     /// affinities are of perplexities. Default three times the largest perplexity.
     pub neighbours: Option<usize>,
@@ -173,6 +181,7 @@ impl Default for TsneConfig {
             affinity: Affinity::default(),
             further_perplexities: vec![],
             metric: Metric::Euclidean,
+            unique: false,
             neighbours: None,
             approximate: None,
             recall: 0.95,
@@ -255,10 +264,10 @@ impl TsneConfig {
         check(&self.changes, self.affinity, self.iterations_in_all())
     }
 
-    /// Refuses rows whose number or width do not fit.
-    pub(super) fn check_rows(&self, n: usize, n_read: usize) -> Result<()> {
+    /// Refuses rows whose number or width do not fit, which are at so many points.
+    pub(super) fn check_rows(&self, n: usize, n_points: usize, n_read: usize) -> Result<()> {
         check_inputs("Tsne", &self.preparation, n_read, self.image)?;
-        self.check_neighbours(n)
+        self.check_neighbours_of_points(n, n_points)
     }
 
     /// Refuses a number of neighbours that does not fit so many rows, at least 2.
@@ -266,6 +275,11 @@ impl TsneConfig {
     /// # Errors
     /// When it does not; the message says what would.
     pub fn check_neighbours(&self, n: usize) -> Result<()> {
+        self.check_neighbours_of_points(n, n)
+    }
+
+    /// The same for rows that are at so many points.
+    pub(super) fn check_neighbours_of_points(&self, n: usize, n_points: usize) -> Result<()> {
         const OP: &str = "Tsne";
         if n < 2 {
             candle::bail!("{OP}: rows must be at least 2, got {n}")
@@ -278,7 +292,7 @@ impl TsneConfig {
             };
             candle::bail!("{OP}: neighbours must be in {least}..={} for {n} rows{at}, got {k}", n - 1)
         }
-        let k = self.neighbours_of(n);
+        let (n, k) = (n_points, self.neighbours_of(n_points));
         if n.saturating_mul(k) > MOST_EDGES {
             candle::bail!(
                 "{OP}: rows times neighbours must be at most {MOST_EDGES}, got {n} rows and {k} neighbours; take at most {} neighbours, or {} rows",

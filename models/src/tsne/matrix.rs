@@ -1,9 +1,11 @@
 //! Distances of all pairs of rows, computed elsewhere.
+use super::alike;
 use super::given::check_distance;
 use super::ranks::{Query, Rank, Tolerance};
 use super::{CheckedNeighbours, Draw, GivenNeighbours, WrongNeighbours};
 use crate::Philox;
 use rayon::prelude::*;
+use std::hash::{DefaultHasher, Hasher};
 
 /// The distances of each row to all, line by line of `n`, not squared.
 ///
@@ -72,6 +74,32 @@ impl GivenDistances<'_> {
             Some(wrong) => Err(wrong),
             None => Ok(()),
         }
+    }
+
+    /// For each row the first that equals it: at distance 0 from each other, and as far from all
+    /// others, seen from both. All are distances.
+    ///
+    /// Cost: `O(n²)`.
+    pub(super) fn firsts(&self) -> Vec<u32> {
+        let at = |i: u32, j: u32| match i == j {
+            true => 0.,
+            // -0 equals 0.
+            false => self.all[i as usize * self.n + j as usize] + 0.,
+        };
+        let all = || 0..self.n as u32;
+        let hash = |i: u32| {
+            let mut hasher = DefaultHasher::new();
+            all().for_each(|j| hasher.write_u64(at(i, j).to_bits()));
+            hasher.finish()
+        };
+        let equal = |a: u32, b: u32| all().all(|j| at(a, j) == at(b, j) && at(j, a) == at(j, b));
+        alike::firsts(self.n as u32, hash, equal)
+    }
+
+    /// The distances between some of the rows, line by line.
+    pub(super) fn among(&self, rows: &[u32]) -> Vec<f64> {
+        let line = |&i: &u32| rows.iter().map(move |&j| self.all[i as usize * self.n + j as usize]);
+        rows.iter().flat_map(line).collect()
     }
 
     /// For each row of `own` the ranks of the rows that `of` gives for its place among all others.

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Other kinds of `p_j|i`, of which the rest is the same: [`Affinity`]. What may change during the
-//! descent: [`NewValues`], by [`TsneConfig::changes`] or [`TsneTrainer::change`].
+//! descent: [`NewValues`], by [`TsneConfig::changes`] or [`TsneTrainer::change`]. Equal rows as one
+//! point: [`TsneConfig::unique`].
 //!
 //! | symbol | where | shape |
 //! |---|---|---|
@@ -60,6 +61,7 @@
 //! # Ok(()) }
 //! ```
 mod affinity;
+mod alike;
 mod changes;
 mod conditional;
 mod config;
@@ -81,6 +83,7 @@ mod start;
 mod transform;
 mod transform_config;
 mod transform_trainer;
+mod unique;
 
 pub use affinity::Affinity;
 pub use chandlery_ops::tsne::{Affinities, Metric, Neighbours, Recall};

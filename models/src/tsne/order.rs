@@ -103,7 +103,7 @@ impl Ordered {
 
 /// Row `i` of all that a step goes on from becomes row `order[i]`.
 fn reorder(state: &LayoutState, order: &Tensor) -> Result<()> {
-    for t in [&state.layout, &state.velocity, &state.gains] {
+    for t in [&state.layout, &state.velocity, &state.gains].into_iter().chain(&state.weights) {
         scale_into_(t, &gather_rows_by(t, order)?, 1.)?;
     }
     Ok(())

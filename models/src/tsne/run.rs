@@ -7,16 +7,18 @@ mod ranks;
 mod seconds;
 #[cfg(test)]
 mod tests;
+mod unique;
 
 use super::changes::Objective;
 use super::conditional::conditional_in_group;
 use super::config::noted;
 use super::embedding::Known;
 use super::given::CheckedNeighbours;
-use super::line::{for_ops, from_ops};
+use super::line::for_ops;
 use super::neighbours::{Found, search};
 use super::order::Ordered;
 use super::start::start;
+use super::unique::Unique;
 use super::{Affinities, Embedding, Neighbours, Recall, TsneConfig};
 use crate::trainer::{FullBatchTrainer, Trainer};
 use crate::{Group, Philox};
@@ -81,6 +83,10 @@ pub struct TsneTrainer {
     objective: Objective,
     /// Those of the affinities, where others may be made of them.
     neighbours: Option<Neighbours>,
+    /// The points that rows are at, where some are equal and are one.
+    unique: Option<Unique>,
+    /// What the pairs of rows at them take from the divergence of points.
+    of_pairs: f64,
     /// The points in the order that the descent takes them in, as are state and forces.
     points: Ordered,
     state: LayoutState,
@@ -160,15 +166,22 @@ impl TsneTrainer {
     fn over(group: &Group, config: TsneConfig, philox: Philox, read: &Tensor, rows: Known) -> Result<Self> {
         let (n, n_features) = read.dims2()?;
         let (config, notes) = noted(&config, config.lowered(n), &format!("{n} rows"));
-        config.check_rows(n, n_features)?;
-        config.check_free_memory(n, n_features, read.device())?;
         let mut seconds = StageSeconds::default();
-        let Found { neighbours, recall, unit } =
-            timed(&mut seconds.neighbours, read.device(), || search(group, &config, philox, read))?;
-        let is_exact = !config.is_approximate(n);
+        let device = read.device();
+        let unique = timed(&mut seconds.neighbours, device, || Unique::of_rows(group, &config, read))?;
+        let n_points = unique.as_ref().map_or(n, Unique::n);
+        config.check_rows(n, n_points, n_features)?;
+        config.check_free_memory(n_points, n_features, device)?;
+        let find = || match &unique {
+            Some(unique) => unique.search(&config, philox, read),
+            None => search(group, &config, philox, read),
+        };
+        let Found { neighbours, recall, unit } = timed(&mut seconds.neighbours, device, find)?;
+        let is_exact = !config.is_approximate(n) && unique.is_none();
         let nearest = is_exact.then(|| neighbours.first(NEAREST)).transpose()?;
-        let run = Self::of_neighbours(group, config, philox, (&neighbours, unit), Some(read), seconds)?;
-        Ok(Self { rows: Some(rows), recall: Some(recall), nearest, notes, ..run })
+        let given = (&neighbours, unit);
+        let run = Self::of_neighbours(group, config, philox, given, Some(read), unique, seconds)?;
+        Ok(Self { rows: Some(rows), recall: Some(recall), nearest, ..run }.with_notes(notes))
     }
 
     /// A run over neighbours that were found elsewhere: indices u32 and distances f32, not squared,
@@ -185,6 +198,7 @@ impl TsneTrainer {
     /// (the message names row and column), or memory is short.
     pub fn from_neighbours(config: TsneConfig, philox: Philox, neighbours: &Neighbours) -> Result<Self> {
         config.validate()?;
+        config.check_not_unique()?;
         let checked = CheckedNeighbours::of(neighbours)?;
         match checked.notes.is_empty() {
             true => Self::over_given(config, philox, (neighbours, 1.), &checked.notes),
@@ -203,11 +217,12 @@ impl TsneTrainer {
         device: &Device,
     ) -> Result<Self> {
         config.validate()?;
+        config.check_not_unique()?;
         Self::over_given(config, philox, (&checked.to_device(device)?, checked.unit()), &checked.notes)
     }
 
     /// A run over neighbours, with the unit of their distances and what was changed of them.
-    fn over_given(
+    pub(super) fn over_given(
         config: TsneConfig,
         philox: Philox,
         (neighbours, unit): (&Neighbours, f64),
@@ -221,29 +236,32 @@ impl TsneTrainer {
         };
         let (config, lower) = noted(&config, lowered, &format!("{k} neighbours of a row"));
         let config = TsneConfig { neighbours: Some(k), ..config };
-        config.check_rows(n, config.preparation.n_inputs(1).unwrap_or(1))?;
+        config.check_rows(n, n, config.preparation.n_inputs(1).unwrap_or(1))?;
         config.check_free_memory(n, 0, neighbours.indices.device())?;
         let (group, seconds) = (Group::single(), StageSeconds::default());
-        let run = Self::of_neighbours(&group, config, philox, (neighbours, unit), None, seconds)?;
-        Ok(Self { notes: [changed, &lower].concat(), ..run })
+        let run = Self::of_neighbours(&group, config, philox, (neighbours, unit), None, None, seconds)?;
+        Ok(run.with_notes([changed, &lower].concat()))
     }
 
-    fn of_neighbours(
+    pub(super) fn of_neighbours(
         group: &Group,
         config: TsneConfig,
         philox: Philox,
         (neighbours, unit): (&Neighbours, f64),
         read: Option<&Tensor>,
+        unique: Option<Unique>,
         mut seconds: StageSeconds,
     ) -> Result<Self> {
         let device = neighbours.indices.device().clone();
-        let conditional = || conditional_in_group(group, &config, neighbours, unit);
-        let p = timed(&mut seconds.perplexity, &device, conditional)?;
-        let affinities = timed(&mut seconds.symmetrisation, &device, || symmetrize(&neighbours.indices, &p))?;
-        drop(p);
-        let layout = timed(&mut seconds.start, &device, || start(&config, philox, &affinities, read))?;
+        let of_points = unique.as_ref();
+        let conditional = || conditional_in_group(group, &config, neighbours, unit, of_points);
+        let (indices, p) = timed(&mut seconds.perplexity, &device, conditional)?;
+        let affinities = timed(&mut seconds.symmetrisation, &device, || symmetrize(&indices, &p))?;
+        drop((indices, p));
+        let first = || start(&config, philox, &affinities, read, of_points);
+        let layout = timed(&mut seconds.start, &device, first)?;
         let kept = config.keeps_neighbours().then(|| neighbours.clone());
-        Ok(Self { neighbours: kept, ..Self::at(config, philox, affinities, &layout, seconds)? })
+        Ok(Self { neighbours: kept, ..Self::at(config, philox, affinities, &layout, unique, seconds)? })
     }
 
     /// A run over affinities that were made elsewhere, from a first layout, f32 `[n, n_dims]`. The
@@ -254,8 +272,9 @@ impl TsneTrainer {
     /// memory is short.
     pub fn from_affinities(config: TsneConfig, affinities: Affinities, layout: &Tensor) -> Result<Self> {
         config.validate()?;
+        config.check_not_unique()?;
         let config = TsneConfig { keep_neighbours: false, ..config };
-        let run = Self::at(config, Philox::new(0, 0), affinities, layout, StageSeconds::default())?;
+        let run = Self::at(config, Philox::new(0, 0), affinities, layout, None, StageSeconds::default())?;
         run.check_neighbours_for(&run.config)?;
         Ok(run)
     }
@@ -265,6 +284,7 @@ impl TsneTrainer {
         philox: Philox,
         affinities: Affinities,
         layout: &Tensor,
+        unique: Option<Unique>,
         seconds: StageSeconds,
     ) -> Result<Self> {
         let (n, n_dims) = layout.dims2()?;
@@ -276,11 +296,23 @@ impl TsneTrainer {
                 layout.dims()
             )
         }
-        let state = LayoutState::new(&for_ops(layout)?)?;
+        let mut state = LayoutState::new(&for_ops(layout)?)?;
+        let (mut notes, mut of_pairs) = (vec![], 0.);
+        if config.unique {
+            Unique::check(&Group::single(), layout.device())?;
+            let n_rows = unique.as_ref().map_or(n, Unique::n_rows);
+            notes.push(format!("{n} of {n_rows} rows are distinct"));
+        }
+        if let Some(unique) = &unique {
+            of_pairs = unique.of_pairs(&affinities)?;
+            state.weights = Some(unique.counts().copy()?);
+        }
         let total = Tensor::zeros(1, DType::F64, layout.device())?;
         Ok(Self {
             objective: config.objective_after(0),
             neighbours: None,
+            unique,
+            of_pairs,
             config,
             ranks: Ranks::single(n),
             philox,
@@ -298,11 +330,12 @@ impl TsneTrainer {
             seconds,
             recall: None,
             nearest: None,
-            notes: vec![],
+            notes,
         })
     }
 
-    /// Starts from another layout, f32 `[n, n_dims]`, before the first iteration.
+    /// Starts from another layout, f32 `[n, n_dims]`, before the first iteration. Equal rows that are
+    /// one point begin where the first of them is.
     ///
     /// # Errors
     /// When the run has begun, or the layout has another shape.
@@ -313,9 +346,14 @@ impl TsneTrainer {
                 self.iteration
             )
         }
-        let Self { config, philox, rows, affinities, neighbours, seconds, recall, nearest, notes, .. } = self;
+        let Self { config, philox, rows, affinities, neighbours, unique, seconds, recall, .. } = self;
+        let (nearest, notes) = (self.nearest, self.notes);
         let layout = layout.to_device(affinities.offsets.device())?.to_dtype(DType::F32)?;
-        let run = Self::at(config, philox, affinities, &layout, seconds)?;
+        let layout = match &unique {
+            Some(unique) => unique.firsts_of(&layout)?,
+            None => layout,
+        };
+        let run = Self::at(config, philox, affinities, &layout, unique, seconds)?;
         Ok(Self { rows, neighbours, recall, nearest, notes, ..run })
     }
 
@@ -324,7 +362,7 @@ impl TsneTrainer {
     /// # Errors
     /// When memory is short.
     pub fn layout(&self) -> Result<Tensor> {
-        from_ops(self.points.as_given_of(&self.state.layout)?, self.config.n_dims)
+        self.of_rows(self.layout_of_points()?)
     }
 
     /// Gives a run from a checkpoint, of which the rows were prepared ones, these back.
@@ -332,13 +370,14 @@ impl TsneTrainer {
     /// # Errors
     /// When they are not as many.
     pub fn with_prepared_rows(self, rows: &Tensor) -> Result<Self> {
-        if rows.dims().first() != Some(&self.affinities.n()) {
-            candle::bail!("TsneTrainer: the run is over {} rows, got {:?}", self.affinities.n(), rows.dims())
+        if rows.dims().first() != Some(&self.n_rows()) {
+            candle::bail!("TsneTrainer: the run is over {} rows, got {:?}", self.n_rows(), rows.dims())
         }
         Ok(Self { rows: Some(Known::Prepared(rows.clone())), ..self })
     }
 
-    /// The symmetric affinities of the rows, as they are now.
+    /// The symmetric affinities of the rows, as they are now; of points where equal rows are one,
+    /// each the sum over the rows at both, and its own that of the rows at it.
     pub fn affinities(&self) -> &Affinities {
         &self.affinities
     }

@@ -1,7 +1,8 @@
 //! Runs over the distances of all pairs of rows.
 use super::config::noted;
-use super::{GivenDistances, TsneConfig, TsneTrainer};
-use crate::Philox;
+use super::unique::{self, Unique};
+use super::{GivenDistances, StageSeconds, TsneConfig, TsneTrainer};
+use crate::{Group, Philox};
 use candle::{DType, Device, Result, Tensor};
 
 impl TsneTrainer {
@@ -9,6 +10,9 @@ impl TsneTrainer {
     /// [`GivenDistances`]. A perplexity that is too large for so few rows is lowered
     /// ([`TsneConfig::lowered`]), and [`notes`](Self::notes) say so. It begins at random, or with
     /// [`Start::Spectral`](super::Start::Spectral), and the embedding cannot take new rows.
+    ///
+    /// With [`TsneConfig::unique`] rows are equal that are at distance 0 from each other, and as far
+    /// from all others, seen from both.
     ///
     /// Measures of its layout are those of [`TrueDistances::Matrix`].
     ///
@@ -45,9 +49,27 @@ impl TsneTrainer {
         let n = distances.n;
         let (config, notes) = noted(&config, config.lowered(n), &format!("{n} rows"));
         config.check_neighbours(n)?;
-        let near = distances.nearest(config.neighbours_of(n), philox);
-        let near = near.map_err(|wrong| candle::Error::Msg(format!("TsneTrainer: {wrong}")))?;
-        let run = Self::from_checked(config, philox, &near, device)?;
+        let refused = |wrong| candle::Error::Msg(format!("TsneTrainer: {wrong}"));
+        if config.unique {
+            distances.check().map_err(refused)?;
+        }
+        let Some(unique) = Unique::of_distances(&config, distances, device)? else {
+            let near = distances.nearest(config.neighbours_of(n), philox).map_err(refused)?;
+            let given = (&near.to_device(device)?, near.unit());
+            return Ok(Self::over_given(config, philox, given, &near.notes)?.with_notes(notes));
+        };
+        let (all, n) = (distances.among(unique.firsts()), unique.n());
+        let (near, unit) = match n {
+            1 => (unique::none(device)?, 1.),
+            _ => {
+                let points = GivenDistances { all: &all, n };
+                let near = points.nearest(config.neighbours_of(n), philox).map_err(refused)?;
+                (near.to_device(device)?, near.unit())
+            }
+        };
+        config.check_free_memory(n, 0, device)?;
+        let (group, seconds) = (Group::single(), StageSeconds::default());
+        let run = Self::of_neighbours(&group, config, philox, (&near, unit), None, Some(unique), seconds)?;
         Ok(run.with_notes(notes))
     }
 }

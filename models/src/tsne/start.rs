@@ -1,8 +1,9 @@
 //! Where points begin.
 use super::spectral::{SPREAD, spectral_layout, upright};
+use super::unique::Unique;
 use super::{Affinities, Draw, Start, TsneConfig};
 use crate::Philox;
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::elementwise::{contiguous, sqr};
 use chandlery_ops::tsne::rows_about_mean;
 use nalgebra::{DMatrix, SymmetricEigen};
@@ -14,17 +15,30 @@ const FURTHER: usize = 4;
 const ROUNDS: usize = 8;
 
 /// The first layout of the points of `affinities`, f32 `[n, n_dims]`; `rows` are the prepared rows,
-/// where there are any.
+/// where there are any. Of equal rows that are one point, it begins where the first would.
 pub(super) fn start(
     config: &TsneConfig,
     philox: Philox,
     affinities: &Affinities,
     rows: Option<&Tensor>,
+    unique: Option<&Unique>,
 ) -> Result<Tensor> {
-    let (n, device) = (affinities.n(), affinities.offsets.device());
-    if config.start == Start::Spectral {
-        return spectral_layout(affinities, config.n_dims, philox);
+    let device = affinities.offsets.device();
+    match (config.start, unique) {
+        (Start::Spectral, _) => spectral_layout(affinities, config.n_dims, philox),
+        (_, None) => of_rows(config, philox, affinities.n(), rows, device),
+        (_, Some(unique)) => unique.firsts_of(&of_rows(config, philox, unique.n_rows(), rows, device)?),
     }
+}
+
+/// That of `n` rows, by their principal components or at random.
+fn of_rows(
+    config: &TsneConfig,
+    philox: Philox,
+    n: usize,
+    rows: Option<&Tensor>,
+    device: &Device,
+) -> Result<Tensor> {
     let random =
         |n_dims: usize| chandlery_ops::core::normal((n, n_dims), device, Draw::Start.of(philox))? * SPREAD;
     let (Start::Pca, Some(rows)) = (config.start, rows) else { return random(config.n_dims) };

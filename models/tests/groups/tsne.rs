@@ -98,6 +98,22 @@ fn a_checkpoint_of_ranks_is_one_and_resumes_on_another_number() -> Result<()> {
 }
 
 #[test]
+fn unique_rows_are_refused_by_several() -> Result<()> {
+    let config = TsneConfig { unique: true, ..short() };
+    let rows = rows(60)?;
+    for said in each(2, |group| {
+        let begun = TsneTrainer::new_in_group(group, config.clone(), Philox::new(4, 0), &rows);
+        let whole = TsneTrainer::new(config.clone(), Philox::new(4, 0), &rows)?;
+        let divided = whole.in_group(group);
+        Ok([begun, divided].map(|made| made.err().map_or_else(String::new, |e| e.to_string())))
+    })? {
+        let want = "unique is for one process on the CPU, got 2 processes";
+        assert!(said.iter().all(|said| said.contains(want)), "{said:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn ranks_end_together_where_the_divergence_falls_too_little() -> Result<()> {
     let config = TsneConfig { stop_below: Some(1e-2), iterations: 400, ..short() };
     let rows = rows(389)?;

@@ -8,6 +8,7 @@ mod measures;
 mod neighbours;
 mod spectral;
 mod transform;
+mod unique;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::measure::{self, TrueDistances};

@@ -1,6 +1,6 @@
 //! Rows that differ.
+use super::super::alike;
 use super::Distances;
-use rayon::prelude::*;
 use std::hash::{DefaultHasher, Hasher};
 
 /// Rows of which none equals another.
@@ -28,6 +28,24 @@ impl Members {
 }
 
 impl Unlike {
+    /// From the first that equals each of all rows.
+    pub(in super::super) fn of_firsts(firsts: &[u32]) -> Self {
+        let mut unlike = Self { firsts: vec![], counts: vec![], places: vec![0; firsts.len()] };
+        for (row, &first) in (0..).zip(firsts) {
+            let place = if first == row {
+                unlike.firsts.push(row);
+                unlike.counts.push(0);
+                unlike.firsts.len() as u32 - 1
+            } else {
+                // The first of them was there before.
+                unlike.places[first as usize]
+            };
+            unlike.places[row as usize] = place;
+            unlike.counts[place as usize] += 1;
+        }
+        unlike
+    }
+
     /// The rows that they stand for.
     pub(in super::super) fn members(&self) -> Members {
         let mut offsets = Vec::with_capacity(self.counts.len() + 1);
@@ -55,47 +73,16 @@ impl Distances {
         let hash = |place: u32| {
             let mut hasher = DefaultHasher::new();
             bits(place).for_each(|bits| hasher.write_u32(bits));
-            (hasher.finish(), place)
+            hasher.finish()
         };
-        let mut hashes: Vec<(u64, u32)> = (0..rows.len() as u32).into_par_iter().map(hash).collect();
-        hashes.par_sort_unstable();
-        let grouped = hashes.par_chunk_by(|a, b| a.0 == b.0).flat_map_iter(|alike| {
-            // Several have one hash if chance will have it.
-            let mut firsts: Vec<u32> = vec![];
-            let first = |&(_, place): &(u64, u32)| {
-                let known = firsts.iter().copied().find(|&first| bits(first).eq(bits(place)));
-                let first = known.unwrap_or(place);
-                if known.is_none() {
-                    firsts.push(place);
-                }
-                (place, first)
-            };
-            alike.iter().map(first).collect::<Vec<_>>()
-        });
-        let grouped: Vec<(u32, u32)> = grouped.collect();
-        let mut of = vec![0; rows.len()];
-        grouped.into_iter().for_each(|(place, first)| of[place as usize] = first);
-        of
+        alike::firsts(rows.len() as u32, hash, |a, b| bits(a).eq(bits(b)))
     }
 
     /// The rows that differ, of all.
     pub(in super::super) fn unlike(&self) -> &Unlike {
         self.unlike.get_or_init(|| {
             let all: Vec<u32> = (0..self.n as u32).collect();
-            let mut unlike = Unlike { firsts: vec![], counts: vec![], places: vec![0; self.n] };
-            for (row, first) in (0..).zip(self.firsts(&all)) {
-                let place = if first == row {
-                    unlike.firsts.push(row);
-                    unlike.counts.push(0);
-                    unlike.firsts.len() as u32 - 1
-                } else {
-                    // The first of them was there before.
-                    unlike.places[first as usize]
-                };
-                unlike.places[row as usize] = place;
-                unlike.counts[place as usize] += 1;
-            }
-            unlike
+            Unlike::of_firsts(&self.firsts(&all))
         })
     }
 }

@@ -3,6 +3,7 @@ use super::super::conditional::affinities_of;
 use super::super::config::TsneConfig;
 use super::super::line::for_ops;
 use super::super::neighbours::{Found, search};
+use super::super::unique::Unique;
 use super::super::{Affinities, Neighbours};
 use super::estimate::{Estimate, spaced};
 use crate::{Group, Philox};
@@ -27,6 +28,7 @@ pub struct Searched {
     pub affinities: Affinities,
     /// Nearest first, for [`Measures`](crate::evaluation::layout::Measures).
     pub nearest: Option<Neighbours>,
+    unique: Option<Unique>,
 }
 
 impl Searched {
@@ -38,11 +40,28 @@ impl Searched {
     pub fn new(rows: &Tensor, config: &TsneConfig, philox: Philox) -> Result<Self> {
         config.validate()?;
         let n = rows.dim(0)?;
-        let config = config.lowered(n);
-        config.check_neighbours(n)?;
-        let Found { neighbours, unit, .. } = search(&Group::single(), &config, philox, &rows.contiguous()?)?;
-        let affinities = affinities_of(&config, &neighbours, unit)?;
-        Ok(Self { affinities, nearest: (!config.is_approximate(n)).then_some(neighbours) })
+        let (config, group, rows) = (config.lowered(n), Group::single(), rows.contiguous()?);
+        let unique = Unique::of_rows(&group, &config, &rows)?;
+        config.check_neighbours_of_points(n, unique.as_ref().map_or(n, Unique::n))?;
+        let Found { neighbours, unit, .. } = match &unique {
+            Some(unique) => unique.search(&config, philox, &rows)?,
+            None => search(&group, &config, philox, &rows)?,
+        };
+        let affinities = affinities_of(&config, &neighbours, unit, unique.as_ref())?;
+        let is_exact = !config.is_approximate(n) && unique.is_none();
+        Ok(Self { affinities, nearest: is_exact.then_some(neighbours), unique })
+    }
+
+    /// The divergence of a layout of the rows, f32 `[n, n_dims]`, with the sum over the pairs of
+    /// `sample` evenly spaced rows with all others; over all pairs where it is `n` or more.
+    ///
+    /// Cost: `sample · n` pairs.
+    ///
+    /// # Errors
+    /// When shapes or devices do not fit, equal rows that are one point have several places, or
+    /// memory is short.
+    pub fn kl_estimate(&self, layout: &Tensor, degrees_of_freedom: f32, sample: usize) -> Result<Estimate> {
+        kl_of_rows(&self.affinities, self.unique.as_ref(), layout, degrees_of_freedom, sample)
     }
 }
 
@@ -56,7 +75,7 @@ impl Searched {
 /// When shapes or devices do not fit, the configuration is out of range, or memory is short.
 pub fn true_kl(rows: &Tensor, layout: &Tensor, config: &TsneConfig, philox: Philox) -> Result<f64> {
     let searched = Searched::new(rows, config, philox)?;
-    kl_of_affinities(&searched.affinities, layout, config.degrees_of_freedom)
+    Ok(searched.kl_estimate(layout, config.degrees_of_freedom, usize::MAX)?.value)
 }
 
 /// The divergence of a layout, f32 `[n, n_dims]`, from given affinities, with the sum over all
@@ -84,31 +103,52 @@ pub fn kl_estimate(
     degrees_of_freedom: f32,
     sample: usize,
 ) -> Result<Estimate> {
-    // A view may begin where kernels cannot load points.
-    let layout = for_ops(layout)?;
-    let n = layout.dim(0)?;
-    if n == 0 || abs(&layout)?.max_all()?.to_scalar::<f32>()? <= LARGEST {
-        let Estimate { value: weight, error } = weight_of_pairs(&layout, degrees_of_freedom, sample)?;
-        if weight >= LEAST_WEIGHT * (n as f64).powi(2) {
-            let total = Tensor::new(&[weight], layout.device())?;
-            let kl = layout_divergence(affinities, &layout, &total, degrees_of_freedom)?;
-            let share = if weight > 0. { error / weight } else { 0. };
-            return Ok(Estimate { value: at_least_0(kl.get(0)?.to_scalar()?), error: share });
-        }
-    }
-    let kl = kl_in_f64(affinities, &layout, degrees_of_freedom.into(), sample)?;
-    Ok(Estimate { value: at_least_0(kl.value), ..kl })
+    kl_of_rows(affinities, None, layout, degrees_of_freedom, sample)
 }
 
-/// `Σ_ij (1 + |y_i − y_j|² / α)^−α` over the pairs of different points.
-fn weight_of_pairs(layout: &Tensor, degrees_of_freedom: f32, sample: usize) -> Result<Estimate> {
-    let ((n, n_dims), device) = (layout.dims2()?, layout.device());
-    if sample >= n {
-        let exact = Repulsion::new(RepulsionMethod::Exact, n, n_dims, degrees_of_freedom, device)?;
-        let (forces, total) = (layout.zeros_like()?, Tensor::zeros(1, DType::F64, device)?);
-        exact.repulsion_(&forces, &total, layout)?;
-        return Ok(Estimate::exact(total.get(0)?.to_scalar()?));
+/// The same of a layout of rows, of which equal ones may be one point of the affinities.
+pub(in crate::tsne) fn kl_of_rows(
+    affinities: &Affinities,
+    unique: Option<&Unique>,
+    layout: &Tensor,
+    degrees_of_freedom: f32,
+    sample: usize,
+) -> Result<Estimate> {
+    // A view may begin where kernels cannot load points.
+    let rows = for_ops(layout)?;
+    let points = unique.map_or_else(|| Ok(rows.clone()), |unique| unique.points_of(&rows))?;
+    let of_pairs = unique.map_or(Ok(0.), |unique| unique.of_pairs(affinities))?;
+    let n = rows.dim(0)?;
+    if n == 0 || abs(&rows)?.max_all()?.to_scalar::<f32>()? <= LARGEST {
+        let counts = unique.map(Unique::counts);
+        let Estimate { value: weight, error } = match sample >= n {
+            true => weight_of_all(&points, counts, degrees_of_freedom)?,
+            false => weight_of_some(&rows, degrees_of_freedom, sample)?,
+        };
+        if weight >= LEAST_WEIGHT * (n as f64).powi(2) {
+            let total = Tensor::new(&[weight], rows.device())?;
+            let kl = layout_divergence(affinities, &points, &total, degrees_of_freedom)?;
+            let share = if weight > 0. { error / weight } else { 0. };
+            let value = at_least_0(kl.get(0)?.to_scalar::<f64>()? - of_pairs);
+            return Ok(Estimate { value, error: share });
+        }
     }
+    let kl = kl_in_f64(affinities, (&points, &rows), degrees_of_freedom.into(), sample)?;
+    Ok(Estimate { value: at_least_0(kl.value - of_pairs), ..kl })
+}
+
+/// `Σ_ij (1 + |y_i − y_j|² / α)^−α` over the pairs of different rows, of which each point has so many.
+fn weight_of_all(points: &Tensor, counts: Option<&Tensor>, degrees_of_freedom: f32) -> Result<Estimate> {
+    let ((n, n_dims), device) = (points.dims2()?, points.device());
+    let exact = Repulsion::new(RepulsionMethod::Exact, n, n_dims, degrees_of_freedom, device)?;
+    let (forces, total) = (points.zeros_like()?, Tensor::zeros(1, DType::F64, device)?);
+    exact.repulsion_of_(&forces, &total, points, counts)?;
+    Ok(Estimate::exact(total.get(0)?.to_scalar()?))
+}
+
+/// The same from the pairs of `sample` rows with all others.
+fn weight_of_some(layout: &Tensor, degrees_of_freedom: f32, sample: usize) -> Result<Estimate> {
+    let n = layout.dim(0)?;
     let points = gather_rows(layout, &spaced(n, sample))?;
     let (_, totals) = repulsion_at(&points, layout, degrees_of_freedom)?;
     // A point's own weight is 1.
@@ -122,9 +162,16 @@ pub(in crate::tsne) fn at_least_0(kl: f64) -> f64 {
     if kl < 0. { 0. } else { kl }
 }
 
-/// [`kl_estimate`] by logarithms in f64, for layouts of any size.
-fn kl_in_f64(affinities: &Affinities, layout: &Tensor, alpha: f64, sample: usize) -> Result<Estimate> {
-    let host = layout.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec2::<f64>()?;
+/// [`kl_of_rows`] by logarithms in f64, for layouts of any size: of points, and of the rows that are
+/// at them.
+fn kl_in_f64(
+    affinities: &Affinities,
+    (points, rows): (&Tensor, &Tensor),
+    alpha: f64,
+    sample: usize,
+) -> Result<Estimate> {
+    let in_f64 = |t: &Tensor| t.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec2::<f64>();
+    let (host, rows) = (in_f64(points)?, in_f64(rows)?);
     let u32s = |t: &Tensor| t.to_device(&Device::Cpu)?.to_vec1::<u32>();
     let (offsets, columns) = (u32s(&affinities.offsets)?, u32s(&affinities.columns)?);
     let values = affinities.values.to_device(&Device::Cpu)?.to_vec1::<f32>()?;
@@ -142,17 +189,17 @@ fn kl_in_f64(affinities: &Affinities, layout: &Tensor, alpha: f64, sample: usize
         false => (b, sum_b + if sum_a > 0. { sum_a * (a - b).exp() } else { 0. }),
     };
     let none = (f64::NEG_INFINITY, 0.);
-    let sample = if sample < host.len() { sample.min(SAMPLE_IN_F64) } else { sample };
+    let sample = if sample < rows.len() { sample.min(SAMPLE_IN_F64) } else { sample };
     let of_point = |&i: &u32| {
         let i = i as usize;
-        let others = host[..i].iter().chain(&host[i + 1..]);
-        others.map(|b| (log_weight(&host[i], b), 1.)).fold(none, join)
+        let others = rows[..i].iter().chain(&rows[i + 1..]);
+        others.map(|b| (log_weight(&rows[i], b), 1.)).fold(none, join)
     };
-    let sums: Vec<(f64, f64)> = spaced(host.len(), sample).par_iter().map(of_point).collect();
+    let sums: Vec<(f64, f64)> = spaced(rows.len(), sample).par_iter().map(of_point).collect();
     let largest = sums.iter().map(|of| of.0).fold(f64::NEG_INFINITY, f64::max);
     let unit = |&(at, sum): &(f64, f64)| if sum > 0. { sum * (at - largest).exp() } else { 0. };
-    let total = Estimate::of(&sums.iter().map(unit).collect::<Vec<_>>(), host.len());
-    let log_total = largest + (total.value * host.len() as f64).ln();
+    let total = Estimate::of(&sums.iter().map(unit).collect::<Vec<_>>(), rows.len());
+    let log_total = largest + (total.value * rows.len() as f64).ln();
     let of_row = |(i, a): (usize, &Vec<f64>)| {
         let edges = (offsets[i] as usize..offsets[i + 1] as usize).filter(|&e| values[e] > 0.);
         let term = |e: usize| {

@@ -17,8 +17,8 @@ mod estimate;
 mod truth;
 
 pub(crate) use compared::{Compared, NearestPoints};
-pub(super) use divergence::at_least_0;
 pub use divergence::{Searched, kl_estimate, kl_of_affinities, true_kl};
+pub(super) use divergence::{at_least_0, kl_of_rows};
 pub use estimate::Estimate;
 pub use truth::TrueDistances;
 

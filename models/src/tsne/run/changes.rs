@@ -49,7 +49,11 @@ impl TsneTrainer {
             return Ok(());
         };
         match &self.neighbours {
-            Some(neighbours) => config.check_perplexities_of_changes(neighbours.indices.dim(1)?),
+            Some(neighbours) => {
+                let k = neighbours.indices.dim(1)?;
+                let most = self.unique.as_ref().map_or(k, |unique| unique.rows_of_neighbours(k));
+                config.check_perplexities_of_changes(most)
+            }
             None => candle::bail!(
                 "TsneTrainer: perplexities can change where the run has its neighbours, got none at iteration {}; begin it from rows or neighbours, with keep_neighbours",
                 change.iteration
@@ -69,8 +73,10 @@ impl TsneTrainer {
             let config = self.config.of_objective(&objective);
             let device = self.state.layout.device().clone();
             // Perplexities know no unit.
-            let make = || affinities_of(&config, neighbours, 1.);
+            let unique = self.unique.as_ref();
+            let make = || affinities_of(&config, neighbours, 1., unique);
             self.affinities = timed(&mut self.seconds.perplexity, &device, make)?;
+            self.of_pairs = unique.map_or(Ok(0.), |unique| unique.of_pairs(&self.affinities))?;
             self.points.follow(&self.affinities)?;
             self.replay = None;
         }
@@ -82,8 +88,11 @@ impl TsneTrainer {
     pub(super) fn config_of_layout(&self) -> Result<TsneConfig> {
         let config = self.config.of_objective(&self.objective);
         Ok(match &self.neighbours {
-            // These perplexities alone might have fewer.
-            Some(neighbours) => TsneConfig { neighbours: Some(neighbours.indices.dim(1)?), ..config },
+            // These perplexities alone might have fewer. Of few points there are no more than all.
+            Some(neighbours) => {
+                let k = neighbours.indices.dim(1)?.max(config.least_neighbours());
+                TsneConfig { neighbours: Some(k), ..config }
+            }
             None => config,
         })
     }

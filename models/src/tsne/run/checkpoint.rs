@@ -1,6 +1,7 @@
 //! Checkpoints of a descent.
 use super::super::conditional::check_graph;
 use super::super::embedding::{Known, named};
+use super::super::unique::Unique;
 use super::super::{Affinities, Neighbours, Recall, TsneConfig};
 use super::{Progress, StageSeconds, TsneTrainer};
 use crate::checkpoint::{self, Checkpoint};
@@ -14,6 +15,8 @@ use std::path::Path;
 const NAME: &str = "t-sne";
 /// Of the tensor that holds the order of the points.
 const ORDER: &str = "order";
+/// Of the tensor that holds the point of each row, where equal rows are one.
+const PLACES: &str = "places";
 /// Of those that hold kept neighbours.
 const NEIGHBOURS: [&str; 2] = ["neighbours.indices", "neighbours.distances"];
 
@@ -37,11 +40,12 @@ struct Notes {
 impl TsneTrainer {
     pub(super) fn store(&self, path: &Path, progress: &Value) -> Result<()> {
         let state = &self.state;
-        let mut tensors = vec![("trainer.layout".to_owned(), self.layout()?)];
+        let mut tensors = vec![("trainer.layout".to_owned(), self.layout_of_points()?)];
         for (name, t) in [("velocity", &state.velocity), ("gains", &state.gains)] {
             tensors.push((format!("trainer.{name}"), self.points.as_given_of(t)?));
         }
         tensors.extend(self.points.order().map(|order| (format!("trainer.{ORDER}"), order.clone())));
+        tensors.extend(self.unique.iter().map(|of| (format!("trainer.{PLACES}"), of.places().clone())));
         if let Some(Neighbours { indices, distances }) = &self.neighbours {
             let both = NEIGHBOURS.into_iter().zip([indices, distances]);
             tensors.extend(both.map(|(name, t)| (format!("trainer.{name}"), t.clone())));
@@ -52,7 +56,7 @@ impl TsneTrainer {
             last: self.last,
             span: self.span,
             philox: self.philox,
-            n_samples: self.affinities.n(),
+            n_samples: self.n_rows(),
             recall: self.recall,
             seconds: self.seconds,
             notes: self.notes.clone(),
@@ -83,11 +87,17 @@ impl TsneTrainer {
         let affinities =
             Affinities { offsets: part("offsets")?, columns: part("columns")?, values: part("values")? };
         check_graph(&affinities).map_err(|e| checkpoint.refused(&e))?;
+        let unique = match checkpoint.of_trainer(PLACES) {
+            Ok(places) => Some(unique_of(places, notes.n_samples, affinities.n())),
+            Err(_) => None,
+        };
+        let unique = unique.transpose().map_err(|e| checkpoint.refused(&e))?;
         let run = Self::at(
             notes.config,
             notes.philox,
             affinities,
             &checkpoint.of_trainer("layout")?,
+            unique,
             notes.seconds,
         );
         let mut run = run.map_err(|e| checkpoint.refused(&e))?;
@@ -99,15 +109,24 @@ impl TsneTrainer {
         if run.config.keeps_neighbours() {
             let [indices, distances] = NEIGHBOURS.map(|name| checkpoint.of_trainer(name));
             let neighbours = Neighbours { indices: indices?, distances: distances? };
-            check_kept(&neighbours, notes.n_samples).map_err(|e| checkpoint.refused(&e))?;
+            check_kept(&neighbours, run.n_points()).map_err(|e| checkpoint.refused(&e))?;
             run.neighbours = Some(neighbours);
         }
         if let Ok(order) = checkpoint.of_trainer(ORDER) {
-            check_order(&order, notes.n_samples).map_err(|e| checkpoint.refused(&e))?;
+            check_order(&order, run.n_points()).map_err(|e| checkpoint.refused(&e))?;
             run.points.take(&run.affinities, &run.state, &order)?;
         }
         Ok((run, notes.progress))
     }
+}
+
+/// The points of so many rows, as many as affinities have; a damaged file may have others.
+fn unique_of(places: Tensor, n_rows: usize, n: usize) -> Result<Unique> {
+    let unique = Unique::of_places(places)?;
+    if (unique.n_rows(), unique.n()) != (n_rows, n) {
+        candle::bail!("its {n_rows} rows must be at {n} points, got {} at {}", unique.n_rows(), unique.n())
+    }
+    Ok(unique)
 }
 
 /// Refuses kept neighbours that are none of `n` points, which a damaged file may have.

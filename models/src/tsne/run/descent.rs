@@ -73,7 +73,7 @@ impl TsneTrainer {
 
     /// Sets what differs between phases.
     fn enter(&self, phase: Phase) -> Result<()> {
-        let n = self.affinities.n() as f64;
+        let n = self.n_rows() as f64;
         let rate = phase.learning_rate.unwrap_or(n / phase.exaggeration);
         set_scalars_(&self.state.rates, &[rate as f32, phase.momentum as f32, phase.exaggeration as f32])
     }
@@ -97,7 +97,7 @@ impl TsneTrainer {
         let (forces, total) = (self.forces.clone(), self.total.clone());
         let step = self.config.of_objective(&self.objective).step();
         let replay = Replay::new(&device, move || {
-            repulsion.repulsion_(&forces, &total, &state.layout)?;
+            repulsion.repulsion_of_(&forces, &total, &state.layout, state.weights.as_ref())?;
             ranks.group.all_reduce_(&total)?;
             if repulsion.has_order() {
                 ranks.group.all_reduce_(&forces)?;

@@ -13,23 +13,26 @@ impl TsneTrainer {
     /// When memory is short, or a rank is gone.
     pub fn kl(&self) -> Result<f64> {
         let Some((method, repulsion)) = &self.repulsion else {
+            if self.unique.is_some() {
+                return Ok(self.kl_estimate(&self.layout()?, usize::MAX)?.value);
+            }
             let alpha = self.objective.degrees_of_freedom;
             return kl_of_affinities(&self.points.graph, &self.state.layout, alpha);
         };
-        let alpha = self.objective.degrees_of_freedom;
+        let (alpha, weights) = (self.objective.degrees_of_freedom, self.state.weights.as_ref());
         match self.finer(*method) {
             Some(method) => {
                 let (n, device) = (self.affinities.n(), self.state.layout.device());
                 let finer = Repulsion::new(method, n, dims_of_ops(self.config.n_dims), alpha, device)?;
-                finer.repulsion_(&self.forces, &self.total, &self.state.layout)?;
+                finer.repulsion_of_(&self.forces, &self.total, &self.state.layout, weights)?;
             }
             None => {
-                repulsion.repulsion_(&self.forces, &self.total, &self.state.layout)?;
+                repulsion.repulsion_of_(&self.forces, &self.total, &self.state.layout, weights)?;
                 self.ranks.group.all_reduce_(&self.total)?;
             }
         }
         let kl = layout_divergence(&self.points.graph, &self.state.layout, &self.total, alpha)?;
-        Ok(at_least_0(kl.get(0)?.to_scalar()?))
+        Ok(at_least_0(kl.get(0)?.to_scalar::<f64>()? - self.of_pairs))
     }
 
     /// How the divergence is told where the nodes of the descent are far apart: by nearer ones, or

@@ -2,6 +2,7 @@
 //!
 //! Each rank has all points, and moves its own: a stretch of the order in which the descent takes
 //! them. What moved is gathered in each iteration.
+use super::super::unique::Unique;
 use super::TsneTrainer;
 use candle::{DType, Error, Result, Tensor};
 use chandlery_ops::Group;
@@ -98,6 +99,9 @@ impl Ranks {
 impl TsneTrainer {
     /// This run as one of the ranks of a group, all of which begin with the state of rank 0.
     pub(super) fn divided(mut self, group: &Group) -> Result<Self> {
+        if self.config.unique {
+            Unique::check(group, self.state.layout.device())?;
+        }
         for t in [&self.state.layout, &self.state.velocity, &self.state.gains] {
             group.broadcast_(t, 0)?;
         }
