@@ -10,6 +10,7 @@ mod order;
 mod place;
 mod ranks;
 mod two_gpus;
+mod unique;
 mod views;
 
 use candle::{DType, Device, Result, Tensor};

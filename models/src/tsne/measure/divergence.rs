@@ -72,7 +72,8 @@ impl Searched {
 /// Cost: a search for neighbours, and `n²` pairs.
 ///
 /// # Errors
-/// When shapes or devices do not fit, the configuration is out of range, or memory is short.
+/// When shapes or devices do not fit, the configuration is out of range, equal rows that are one
+/// point have several places, or memory is short.
 pub fn true_kl(rows: &Tensor, layout: &Tensor, config: &TsneConfig, philox: Philox) -> Result<f64> {
     let searched = Searched::new(rows, config, philox)?;
     Ok(searched.kl_estimate(layout, config.degrees_of_freedom, usize::MAX)?.value)
