@@ -28,8 +28,8 @@ pub(super) fn affinities_of(
     symmetrize(&indices, &p)
 }
 
-/// The same before they are made symmetric: neighbours, u32 `[n, k]`, and `p_j|i`, f32 `[n, k]`. Each
-/// rank of a group makes a part of the rows; all get all of it.
+/// The same before they are made symmetric: neighbours, u32 `[n, k]`, and `p_j|i`, f32 `[n, k]`.
+/// Each rank of a group makes a part of the rows; all get all of it.
 pub(super) fn conditional_in_group(
     group: &Group,
     config: &TsneConfig,
@@ -56,9 +56,9 @@ pub(super) fn conditional_in_group(
     Ok((indices.clone(), share.gathered(&own)?))
 }
 
-/// `p_j|i` of distances, f32 `[n, k]`, of neighbours that stand for so many rows each, where they do
-/// not stand for one. Perplexities above `most`, the number of rows that are neighbours, count as
-/// that.
+/// `p_j|i` of distances, f32 `[n, k]`, of neighbours that stand for so many rows each, where they
+/// do not stand for one. Perplexities above `most`, the number of rows that are neighbours, count
+/// as that.
 fn conditional_of(
     config: &TsneConfig,
     distances: &Tensor,

@@ -78,14 +78,14 @@ pub struct TsneConfig {
     /// How rows are compared. Default Euclidean.
     #[serde(with = "StoredMetric")]
     pub metric: Metric,
-    /// Whether equal rows are one point, which pulls and pushes as so many rows and stays one in the
-    /// layout: what a descent of all rows comes to that has equal rows begin at one place, with the
-    /// pairs, edges and memory of the points. Rows are equal if all prepared values are. Neighbours
-    /// are then the nearest points, all of them where there are fewer, each with all its rows, and
-    /// not copies of a row alone; a perplexity counts rows as ever.
-    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) say how many rows are distinct. Layouts are
-    /// wider, as rows at one place have all of their weight there, and a grid with them. On the CPU,
-    /// in one process, for rows and distances of all pairs. Default false.
+    /// Whether equal rows are one point, which pulls and pushes as so many rows and stays one in
+    /// the layout: what a descent of all rows comes to that has equal rows begin at one place, with
+    /// the pairs, edges and memory of the points. Rows are equal if all prepared values are.
+    /// Neighbours are then the nearest points, all of them where there are fewer, each with all its
+    /// rows, and not copies of a row alone; a perplexity counts rows as ever.
+    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) say how many rows are distinct. Layouts
+    /// are wider, as rows at one place have all of their weight there, and a grid with them. On the
+    /// CPU, in one process, for rows and distances of all pairs. Default false.
     #[serde(skip_serializing_if = "is_default")]
     pub unique: bool,
     /// Neighbours of each row that get an affinity, at least the largest perplexity where

@@ -334,8 +334,8 @@ impl TsneTrainer {
         })
     }
 
-    /// Starts from another layout, f32 `[n, n_dims]`, before the first iteration. Equal rows that are
-    /// one point begin where the first of them is.
+    /// Starts from another layout, f32 `[n, n_dims]`, before the first iteration. Equal rows that
+    /// are one point begin where the first of them is.
     ///
     /// # Errors
     /// When the run has begun, or the layout has another shape.

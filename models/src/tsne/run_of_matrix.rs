@@ -11,8 +11,8 @@ impl TsneTrainer {
     /// ([`TsneConfig::lowered`]), and [`notes`](Self::notes) say so. It begins at random, or with
     /// [`Start::Spectral`](super::Start::Spectral), and the embedding cannot take new rows.
     ///
-    /// With [`TsneConfig::unique`] rows are equal that are at distance 0 from each other, and as far
-    /// from all others, seen from both.
+    /// With [`TsneConfig::unique`] rows are equal that are at distance 0 from each other, and as
+    /// far from all others, seen from both.
     ///
     /// Measures of its layout are those of [`TrueDistances::Matrix`].
     ///

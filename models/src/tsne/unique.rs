@@ -17,9 +17,9 @@
 //! moves: both descents are the same but for rounding, if they begin alike. Rate, mean and norm are
 //! those of all rows too. `P_uu` is constant and pulls nothing.
 //!
-//! The `k` neighbours of a point are the nearest points, each with all its rows, and not the nearest
-//! rows: of a row that is there more than `k` times these would be its copies alone, and nothing
-//! would say where it belongs. A perplexity counts rows.
+//! The `k` neighbours of a point are the nearest points, each with all its rows, and not the
+//! nearest rows: of a row that is there more than `k` times these would be its copies alone, and
+//! nothing would say where it belongs. A perplexity counts rows.
 use super::distances::{Distances, Unlike};
 use super::neighbours::{Found, search};
 use super::{Affinities, GivenDistances, Neighbours, Recall, TsneConfig};

@@ -69,8 +69,8 @@ fn assert_same_descent(config: &TsneConfig, room: f32) -> Result<()> {
     assert_eq!((run.n_points(), all.n_points()), (25, n));
     assert_eq!(run.notes().last().map(String::as_str), Some(&*format!("25 of {n} rows are distinct")));
     let what = format!("{:?} {:?} {:?} {}", config.method, config.affinity, config.metric, config.n_dims);
-    // β is found to 1e-6 nats of the entropy, which is some 1e-5 of an affinity. Large steps make more
-    // of that in a coordinate; the sums hardly change.
+    // β is found to 1e-6 nats of the entropy, which is some 1e-5 of an affinity. Large steps make
+    // more of that in a coordinate; the sums hardly change.
     let near = |got: f64, want: f64, room: f64, name: &str| {
         assert!((got - want).abs() <= room * want.abs(), "{what}: {name} {got}, {want}");
     };
@@ -190,7 +190,8 @@ fn divergence_and_gradient_are_those_of_all_rows_in_plain_loops() -> Result<()> 
         run.step()?;
         let counts: Vec<f64> =
             (0..20).map(|u| places.iter().filter(|&&place| place == u).count() as f64).collect();
-        // The first step of a gain is 1.2 times rate and gradient, and then the mean of all rows goes.
+        // The first step of a gain is 1.2 times rate and gradient, and then the mean of all rows
+        // goes.
         let h = 1e-5;
         let mut moved = vec![0.; 40];
         for at in 0..40 {

@@ -12,8 +12,9 @@ const ROWS: usize = 256;
 /// `p_ij = (p_j|i + p_i|j) / 2n` over the edges `i → indices[i, ·]` and their reverses, each once,
 /// in rows sorted by column.
 ///
-/// `indices` is u32 `[n, k]` with entries below `n`, none of them twice in a row; one that is the row
-/// itself gets `p_i|i / n`. `p` is f32 `[n, k]`. Both are contiguous. The same bits in every run.
+/// `indices` is u32 `[n, k]` with entries below `n`, none of them twice in a row; one that is the
+/// row itself gets `p_i|i / n`. `p` is f32 `[n, k]`. Both are contiguous. The same bits in every
+/// run.
 ///
 /// Cost: `O(n · k)`; the result takes 8 bytes an edge, of which there are at most `2 n k`.
 ///

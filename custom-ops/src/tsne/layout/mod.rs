@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Points may stand for several each, `c_i`: edges are then those of all that are at their ends,
-//! `attraction_i` is divided by `c_i`, which is what one of those at `i` feels, and mean and norm are
-//! over all. So points move as if there were `c_i` at each place.
+//! `attraction_i` is divided by `c_i`, which is what one of those at `i` feels, and mean and norm
+//! are over all. So points move as if there were `c_i` at each place.
 //!
 //! `forces` and `total` are those of [`Repulsion`](crate::tsne::Repulsion). van der Maaten and
 //! Hinton, 2008; gains are Jacobs' (1988). The limit of a step is that of openTSNE (Poličar et al.,

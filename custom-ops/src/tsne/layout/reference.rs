@@ -3,7 +3,8 @@ use super::step::{FIGURES, LayoutState, LayoutStep};
 use crate::tsne::affinities::Affinities;
 use candle::{DType, Result, Tensor};
 
-/// [`layout_step_`](super::layout_step_) by plain loops in f64, on the state's device. `room` stays.
+/// [`layout_step_`](super::layout_step_) by plain loops in f64, on the state's device. `room`
+/// stays.
 ///
 /// # Errors
 /// When candle cannot read the operands.

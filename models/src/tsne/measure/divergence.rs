@@ -138,7 +138,8 @@ pub(in crate::tsne) fn kl_of_rows(
     Ok(Estimate { value: at_least_0(kl.value - of_pairs), ..kl })
 }
 
-/// `Σ_ij (1 + |y_i − y_j|² / α)^−α` over the pairs of different rows, of which each point has so many.
+/// `Σ_ij (1 + |y_i − y_j|² / α)^−α` over the pairs of different rows, of which each point has so
+/// many.
 fn weight_of_all(points: &Tensor, counts: Option<&Tensor>, degrees_of_freedom: f32) -> Result<Estimate> {
     let ((n, n_dims), device) = (points.dims2()?, points.device());
     let exact = Repulsion::new(RepulsionMethod::Exact, n, n_dims, degrees_of_freedom, device)?;
@@ -163,8 +164,8 @@ pub(in crate::tsne) fn at_least_0(kl: f64) -> f64 {
     if kl < 0. { 0. } else { kl }
 }
 
-/// [`kl_of_rows`] by logarithms in f64, for layouts of any size: of points, and of the rows that are
-/// at them.
+/// [`kl_of_rows`] by logarithms in f64, for layouts of any size: of points, and of the rows that
+/// are at them.
 fn kl_in_f64(
     affinities: &Affinities,
     (points, rows): (&Tensor, &Tensor),

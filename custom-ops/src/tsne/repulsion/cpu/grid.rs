@@ -9,8 +9,8 @@
 //!
 //! One complex array carries `K1 ∗ q[1]` and `K2 ∗ q[1]`, as the kernels are even and so their
 //! spectra real; another the two coordinates of `q[u]`. Points are sorted by row of the grid, and a
-//! node adds its charges in that order, on any number of threads. A point of a weight spreads so many
-//! charges.
+//! node adds its charges in that order, on any number of threads. A point of a weight spreads so
+//! many charges.
 mod convolution;
 
 use super::{Bounds, CHUNK};
@@ -168,8 +168,8 @@ impl Grid {
         });
     }
 
-    /// The force on each of these points, in nodes, and the sum of `φ_K1`, times weights where there
-    /// are any.
+    /// The force on each of these points, in nodes, and the sum of `φ_K1`, times weights where
+    /// there are any.
     fn collect(&self, points: &[[f32; 2]], weights: &[f32]) -> (Vec<[f32; 2]>, f64) {
         let mut pushes = vec![[0.; 2]; points.len()];
         let parts = pushes.par_chunks_mut(CHUNK).zip(points.par_chunks(CHUNK)).enumerate();
@@ -229,8 +229,8 @@ fn spread<const WEIGHTED: bool>(
     }
 }
 
-/// Writes `u_i φ_K2[1] − φ_K2[u]` and returns the sum of `φ_K1`, times weights where `WEIGHTED` says
-/// that there are any.
+/// Writes `u_i φ_K2[1] − φ_K2[u]` and returns the sum of `φ_K1`, times weights where `WEIGHTED`
+/// says that there are any.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
 fn collect<const WEIGHTED: bool>(
     pushes: &mut [[f32; 2]],
