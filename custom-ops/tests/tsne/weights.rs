@@ -205,3 +205,27 @@ fn points_with_weights_move_as_so_many_points() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn parts_of_points_with_weights_add_up_to_all() -> Result<()> {
+    let n = 300;
+    let (layout, weights) = ((gaussian(n, 2, 4)? * 3.)?, tensor(&weights(n, 6)?)?);
+    for method in
+        [RepulsionMethod::Exact, RepulsionMethod::Tree { theta: 0.5 }, RepulsionMethod::Grid { nodes: 128 }]
+    {
+        let (want, want_total) = forces(method, &layout, Some(&weights), 1.)?;
+        let (all, mut sum) = (layout.zeros_like()?, 0.);
+        for part in [0..128, 128..256, 256..n] {
+            // A tree writes 0 for others, and has parts of its own order; other methods leave them.
+            let room = layout.zeros_like()?;
+            let total = Tensor::zeros(1, DType::F64, &CPU)?;
+            let of_part = Repulsion::new(method, n, 2, 1., &CPU)?.of_part(part)?;
+            of_part.repulsion_of_(&room, &total, &layout, Some(&weights))?;
+            all.slice_set(&(&all + &room)?, 0, 0)?;
+            sum += total.to_vec1::<f64>()?[0];
+        }
+        assert_near(&format!("{method:?}"), &flat(&all)?, &want, 1e-6);
+        assert!((sum - want_total).abs() <= 1e-9 * want_total, "{method:?}: {sum}, {want_total}");
+    }
+    Ok(())
+}
