@@ -37,7 +37,7 @@ def test_parameters_and_defaults_are_those_of_scikit_learn(ours, theirs):
         assert (mine.pop("method"), wanted.pop("method")) == ("auto", "barnes_hut")
         # Those that scikit-learn lacks leave its layouts as they are.
         own = {"affinity": "perplexity", "exaggeration": 1, "degrees_of_freedom": 1, "recall": 0.95}
-        assert mine.pop("changes") is None
+        assert (mine.pop("changes"), mine.pop("unique")) == (None, False)
         assert {name: mine.pop(name) for name in own} == own
     assert mine == wanted
 
@@ -201,6 +201,19 @@ def test_layouts_of_other_affinities_tell_groups_apart(init):
     tsne = chandlery.TSNE(perplexity=20, init=init, metric="precomputed", max_iter=500, random_state=0)
     layout = tsne.fit_transform(distances)
     assert sklearn.neighbors.KNeighborsClassifier(5).fit(layout, labels).score(layout, labels) > 0.98
+
+
+def test_equal_rows_have_one_place_where_that_is_asked_for():
+    rng = np.random.RandomState(0)
+    few = rng.randn(80, 6).astype(np.float32)
+    of = rng.randint(80, size=300)
+    tsne = chandlery.TSNE(perplexity=20, max_iter=400, random_state=0, unique=True).fit(few[of])
+    assert tsne.embedding_.shape == (300, 2)
+    assert len(np.unique(tsne.embedding_, axis=0)) == len(np.unique(of))
+    first = {row: place for row, place in zip(of[::-1], tsne.embedding_[::-1])}
+    assert all(np.array_equal(first[row], place) for row, place in zip(of, tsne.embedding_))
+    with pytest.raises(ValueError, match="unique"):
+        chandlery.TSNE(perplexity=20, metric="braycurtis", unique=True).fit(few)
 
 
 def test_settings_of_a_layout_that_make_no_sense_are_refused():

@@ -100,6 +100,10 @@ class TSNE(Saved, _TheirTSNE):
     recall : float, default=0.95
         The share of the nearest rows that the search among more than 150,000 has to find.
 
+    unique : bool, default=False
+        Whether equal rows are one point that counts as often, on the CPU: for data with many copies.
+        The divergence and its descent are those of all rows, and ``embedding_`` has a place for each.
+
     Attributes
     ----------
     embedding_ : ndarray of shape (n_samples, n_components)
@@ -127,6 +131,7 @@ class TSNE(Saved, _TheirTSNE):
         "degrees_of_freedom": [Interval(Real, 0, None, closed="neither")],
         "changes": [list, None],
         "recall": [Interval(Real, 0, 1, closed="right")],
+        "unique": ["boolean"],
         "perplexity": [Interval(Real, 0, None, closed="neither")],
         "device": [str],
         **CONSTRAINT,
@@ -159,6 +164,7 @@ class TSNE(Saved, _TheirTSNE):
         degrees_of_freedom=1.0,
         changes=None,
         recall=0.95,
+        unique=False,
     ):
         super().__init__(
             n_components,
@@ -184,6 +190,7 @@ class TSNE(Saved, _TheirTSNE):
         self.degrees_of_freedom = degrees_of_freedom
         self.changes = changes
         self.recall = recall
+        self.unique = unique
 
     @any_kind
     def fit(self, X, y=None):
@@ -256,7 +263,7 @@ class TSNE(Saved, _TheirTSNE):
         for name in ("device", "checkpoint"):
             del parameters[name]
         defaults = signature(TSNE).parameters
-        for name in ("affinity", "exaggeration", "degrees_of_freedom", "changes", "recall"):
+        for name in ("affinity", "exaggeration", "degrees_of_freedom", "changes", "recall", "unique"):
             if parameters.pop(name) != defaults[name].default:
                 raise ValueError(
                     f"{name}: must be {defaults[name].default!r} in more than 3 dimensions, "
@@ -415,6 +422,7 @@ class TSNE(Saved, _TheirTSNE):
             "degrees_of_freedom": float(self.degrees_of_freedom),
             "changes": self.changes or [],
             "recall": float(self.recall),
+            "unique": self.unique,
             "perplexity": max(float(self.perplexity), 1.0),
             "metric": metric,
             "neighbours": self._k(n) if self.method == "exact" else None,
