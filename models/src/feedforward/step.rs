@@ -8,6 +8,7 @@ use super::{
     Connections, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Optimizer, ReconstructionLoss, Task,
 };
 use crate::conv_rbm::ConvGrid;
+use crate::flat::{self, Places};
 use crate::model::Model;
 use crate::share::Share;
 use candle::{D, DType, Result, Tensor};
@@ -19,9 +20,6 @@ use chandlery_ops::layers::{
 };
 use chandlery_ops::{Group, Philox, Precision};
 
-/// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what
-/// products like best.
-const ALIGNMENT: usize = 64;
 /// Planes of the flat buffer; those above belong to the optimiser.
 const VALUES: usize = 0;
 const GRADIENT: usize = 1;
@@ -158,9 +156,8 @@ impl Buffers {
         let mut at = philox;
         let mut layers = Vec::with_capacity(places.len());
         for (i, (layer, place)) in network.config().layers.iter().zip(&places).enumerate() {
-            let view = |plane: usize, start: usize, shape: &[usize]| {
-                params.get(plane)?.narrow(0, start, shape.iter().product())?.reshape(shape)
-            };
+            let view =
+                |plane: usize, start: usize, shape: &[usize]| flat::view(&params.get(plane)?, start, shape);
             let (shape, n_biases) = (layer.weight_shape(), layer.n_biases());
             let first = at.advanced(share.rows().start * layer.n_inputs);
             let dropout = rate(i).map(|rate| (rate as f32, first));
@@ -173,9 +170,7 @@ impl Buffers {
                 weight_gradient: view(GRADIENT, place.weight, &shape)?,
                 bias_gradient: view(GRADIENT, place.bias, &[n_biases])?,
             };
-            let copy = rounded
-                .as_ref()
-                .map(|all| all.narrow(0, place.weight, shape.iter().product())?.reshape(&shape[..]));
+            let copy = rounded.as_ref().map(|all| flat::view(all, place.weight, &shape));
             let step = LayerStep::new(layer, own, copy.transpose()?, batch, config.precision, i == 0)?;
             layers.push(LayerBuffers { step, first_weight: place.weight, dropout });
         }
@@ -405,16 +400,11 @@ fn rounds(network: &FeedforwardConfig) -> bool {
 
 /// Where each layer's parameters lie, the entries of all weights, and those of everything.
 fn places(network: &FeedforwardConfig) -> (Vec<Place>, usize, usize) {
-    let mut at = 0;
-    let mut take = |n: usize| {
-        let start = at;
-        at = (at + n).next_multiple_of(ALIGNMENT);
-        start
-    };
-    let weights: Vec<usize> = network.layers.iter().map(|layer| take(layer.n_weights())).collect();
-    let n_weights = take(0);
+    let mut at = Places::default();
+    let weights: Vec<usize> = network.layers.iter().map(|layer| at.take(layer.n_weights())).collect();
+    let n_weights = at.len();
     let place =
-        |(layer, weight): (&super::LayerConfig, usize)| Place { weight, bias: take(layer.n_biases()) };
+        |(layer, weight): (&super::LayerConfig, usize)| Place { weight, bias: at.take(layer.n_biases()) };
     let places = network.layers.iter().zip(weights).map(place).collect();
-    (places, n_weights, take(0))
+    (places, n_weights, at.len())
 }

@@ -3,6 +3,7 @@
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that
 //! memory, so that it can be recorded as a CUDA graph. For the equations see
 //! [`LabelledDbnTrainer`](super::LabelledDbnTrainer).
+mod matrix;
 mod ranks;
 mod rates;
 
@@ -18,7 +19,8 @@ use chandlery_ops::layers::{
     cd_update_, gemm_, softmax_units_, units_, weight_step_,
 };
 use chandlery_ops::{Group, Philox, Precision};
-use ranks::Sums;
+use matrix::Matrix;
+use ranks::Together;
 use rates::Rates;
 
 /// Planes of the states of a layer, `[2, batch, n]`. Below the top the negative plane holds what
@@ -37,8 +39,8 @@ const NONE: UnitPlanes = UnitPlanes { mean: None, mean_scale: 1., sample: None, 
 /// A layer of one direction.
 #[derive(Clone)]
 pub(super) struct Directed {
-    /// `[2, n_out, n_in]`: weights, velocity.
-    pub(super) params: Tensor,
+    /// `[n_out, n_in]`
+    pub(super) matrix: Matrix,
     /// `[4, n_out]`, see [`bias_step_`].
     pub(super) state: Tensor,
     /// Pre-activations, `[batch, n_out]`.
@@ -54,7 +56,7 @@ impl Directed {
         };
         Ok(Self {
             pre: Tensor::zeros((batch, weight.dim(0)?), DType::F32, weight.device())?,
-            params: stacked(&weight)?,
+            matrix: Matrix::new(&weight)?,
             state: side(&bias)?,
         })
     }
@@ -65,7 +67,7 @@ impl Directed {
 
     /// The layer whose parameters are these buffers.
     fn linear(&self) -> Result<Linear> {
-        Ok(Linear::new(self.params.get(0)?, Some(self.state.get(0)?)))
+        Ok(Linear::new(self.matrix.weight.clone(), Some(self.state.get(0)?)))
     }
 
     /// Units of `planes` given plane [`POS`] of `below`.
@@ -77,8 +79,8 @@ impl Directed {
         draws: Draws,
         precision: Precision,
     ) -> Result<()> {
-        let weight = self.params.get(0)?;
-        product_(&self.pre, &below.get(POS)?, &weight.t()?, Factors::OVERWRITE, precision)?;
+        let weight = self.matrix.weight.t()?;
+        product_(&self.pre, &below.get(POS)?, &weight, Factors::OVERWRITE, precision)?;
         units_(planes, &self.pre, &self.state.get(0)?, Unit::Bernoulli, out, draws, None)
     }
 
@@ -91,11 +93,11 @@ impl Directed {
         rates: &Rates,
         config: &LabelledDbnTrainConfig,
     ) -> Result<()> {
-        let velocity = self.params.get(1)?;
         for (states, below, factors) in Self::products(below, planes, rates)? {
-            gemm_(&velocity, &states.t()?, &below, Factors::Tensor(factors), config.precision)?;
+            gemm_(&self.matrix.velocity, &states.t()?, &below, Factors::Tensor(factors), config.precision)?;
         }
-        weight_step_(&self.params, &rates.first, WeightStep { l1: 0., l2: config.l2 as f32 })?;
+        let decay = WeightStep { l1: 0., l2: config.l2 as f32 };
+        weight_step_(&self.matrix.params()?, &rates.first, decay)?;
         bias_step_(&self.state, planes, &rates.first, SEEN)
     }
 
@@ -119,8 +121,9 @@ const SEEN: BiasStep<'static> =
 /// The top RBM.
 #[derive(Clone)]
 pub(super) struct Top {
-    /// `[2, n_hidden, n_visible]` and `[2, n_hidden, n_classes]`: weights, velocity.
-    pub(super) params: Tensor,
+    /// `[n_hidden, n_visible]`
+    pub(super) matrix: Matrix,
+    /// `[2, n_hidden, n_classes]`: weights of labels, their velocity.
     pub(super) label_params: Tensor,
     /// `[4, n]` of each side, see [`bias_step_`].
     pub(super) hidden_state: Tensor,
@@ -141,8 +144,8 @@ impl Top {
         let [weight, bias, visible_bias, label_weight, label_bias] = top.tensors().map(|(_, t)| t);
         let (n_visible, n_hidden, n_classes) = (top.n_visible(), top.n_hidden(), top.n_classes());
         Ok(Self {
-            params: stacked(&weight.to_dtype(DType::F32)?)?,
-            label_params: stacked(&label_weight.to_dtype(DType::F32)?)?,
+            matrix: Matrix::new(&weight.to_dtype(DType::F32)?)?,
+            label_params: Matrix::new(&label_weight.to_dtype(DType::F32)?)?.params()?,
             hidden_state: side(bias)?,
             visible_state: side(visible_bias)?,
             label_state: side(label_bias)?,
@@ -157,7 +160,7 @@ impl Top {
     /// The RBM whose parameters are these buffers.
     fn rbm(&self) -> Result<LabelledRbm> {
         LabelledRbm::from_tensors(
-            self.params.get(0)?,
+            self.matrix.weight.clone(),
             self.hidden_state.get(0)?,
             self.visible_state.get(0)?,
             self.label_params.get(0)?,
@@ -184,7 +187,8 @@ impl Top {
         )?;
         for j in 1..=k {
             let hidden = self.hidden.get(H_DRAWN)?;
-            product_(&self.visible_pre, &hidden, &self.params.get(0)?, Factors::OVERWRITE, config.precision)?;
+            let weight = &self.matrix.weight;
+            product_(&self.visible_pre, &hidden, weight, Factors::OVERWRITE, config.precision)?;
             let out = UnitPlanes { sample: Some(NEG), ..NONE };
             let place = draws.take(self.visible_state.dim(1)?);
             let bias = self.visible_state.get(0)?;
@@ -220,7 +224,7 @@ impl Top {
         draws: &mut Sequence,
     ) -> Result<()> {
         const ADD: Factors<'static> = Factors::Host { alpha: 1., beta: 1. };
-        let (weight, label_weight) = (self.params.get(0)?, self.label_params.get(0)?);
+        let (weight, label_weight) = (&self.matrix.weight, self.label_params.get(0)?);
         let (x, y) = (visible.get(from)?, self.labels.get(from)?);
         product_(&self.hidden_pre, &x, &weight.t()?, Factors::OVERWRITE, config.precision)?;
         product_(&self.hidden_pre, &y, &label_weight.t()?, ADD, config.precision)?;
@@ -254,7 +258,7 @@ impl Top {
         weight_step_(&self.label_params, &rates.label, weights)?;
         bias_step_(&self.label_state, &self.labels, &rates.label, SEEN)?;
         let to = CdOperands {
-            params: &self.params,
+            params: &self.matrix.params()?,
             velocity: None,
             copy: None,
             hidden_state: &self.hidden_state,
@@ -325,7 +329,7 @@ pub(super) struct Buffers {
     /// This rank's rows of a minibatch.
     pub(super) share: Share,
     /// Where there are several ranks.
-    sums: Option<Sums>,
+    together: Option<Together>,
 }
 
 impl Buffers {
@@ -352,7 +356,7 @@ impl Buffers {
             let lower = &dbn.config().sizes[..=dbn.config().n_lower()];
             lower.iter().map(|&n| Tensor::zeros((2, rows, n), DType::F32, device)).collect::<Result<Vec<_>>>()
         };
-        let buffers = Self {
+        Ok(Self {
             config: config.clone(),
             philox,
             counter: Tensor::new(&[0i64], device)?,
@@ -363,16 +367,17 @@ impl Buffers {
             wake: states()?,
             sleep: if config.stage == Stage::UpDown { states()? } else { Vec::new() },
             share,
-            sums: None,
-        };
-        Ok(Self { sums: Sums::of(&buffers)?, ..buffers })
+            together: None,
+        })
     }
 
     /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters, velocities
     /// and counter; `dbn` is the network that these buffers are for. Rates are their own, since the
     /// mean of a gradient is over the rows.
     pub(super) fn of_fewer(&self, dbn: &LabelledDbn, rows: usize) -> Result<Self> {
-        self.with(dbn, Share::new(self.share.group(), rows))
+        let share = Share::new(self.share.group(), rows);
+        let together = self.together.as_ref().map(|of_all| of_all.by(&share)).transpose()?;
+        Ok(Self { together, ..self.with(dbn, share)? })
     }
 
     /// Buffers for another share, on the same parameters, velocities and counter.
@@ -381,7 +386,7 @@ impl Buffers {
         let own = Self::on(dbn, &config, self.philox, share)?;
         let shared = |layers: &[Directed], own: Vec<Directed>| {
             let of = |(layer, own): (&Directed, Directed)| Directed {
-                params: layer.params.clone(),
+                matrix: layer.matrix.clone(),
                 state: layer.state.clone(),
                 ..own
             };
@@ -393,7 +398,7 @@ impl Buffers {
             recognition: shared(&self.recognition, own.recognition),
             generative: shared(&self.generative, own.generative),
             top: Top {
-                params: top.params,
+                matrix: top.matrix,
                 label_params: top.label_params,
                 hidden_state: top.hidden_state,
                 visible_state: top.visible_state,
@@ -450,8 +455,8 @@ impl Buffers {
             }
         }
         let used = draws.at.offset.wrapping_sub(self.philox.offset) as i64;
-        if let Some(sums) = &self.sums {
-            return self.learn_together(sums, used);
+        if let Some(together) = &self.together {
+            return self.learn_together(together, used);
         }
         for (layer, below, planes) in self.directed() {
             layer.learn(below, planes, rates, config)?;
@@ -470,11 +475,6 @@ impl Buffers {
             .flat_map(|((down, wake), (up, sleep))| [(down, &wake[1], &wake[0]), (up, &sleep[0], &sleep[1])]);
         both.collect()
     }
-}
-
-/// `[2, ..]`: a matrix, and zeros for its velocity.
-fn stacked(weight: &Tensor) -> Result<Tensor> {
-    Tensor::stack(&[weight, &weight.zeros_like()?], 0)
 }
 
 /// `[4, n]`: biases, and zeros for the rest of what [`bias_step_`] keeps.

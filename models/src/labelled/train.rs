@@ -156,7 +156,7 @@ impl LabelledDbnTrainer {
     fn state(&self) -> Result<Vec<(String, Tensor)>> {
         let (b, top) = (&self.buffers, &self.buffers.top);
         let mut state = vec![
-            ("params".to_owned(), top.params.clone()),
+            ("params".to_owned(), top.matrix.params()?),
             ("label_params".to_owned(), top.label_params.clone()),
             ("hidden_state".to_owned(), top.hidden_state.clone()),
             ("visible_state".to_owned(), top.visible_state.clone()),
@@ -166,7 +166,7 @@ impl LabelledDbnTrainer {
         ];
         for (direction, layers) in [("recognition", &b.recognition), ("generative", &b.generative)] {
             for (l, layer) in layers.iter().enumerate() {
-                state.push((format!("{direction}.{l}.params"), layer.params.clone()));
+                state.push((format!("{direction}.{l}.params"), layer.matrix.params()?));
                 state.push((format!("{direction}.{l}.state"), layer.state.clone()));
             }
         }
@@ -280,9 +280,8 @@ impl Trainer for LabelledDbnTrainer {
     ///
     /// All ranks begin with the state of rank 0, and make the same calls of
     /// [`step`](MinibatchTrainer::step), each with all rows and labels of the minibatch, of `check`
-    /// and of `metrics`, which are of all rows. Cost: an all-reduce of 4 bytes a parameter each step,
-    /// a matrix at a time beside the products of the next one, and for a minibatch that is not full
-    /// two all-gathers of persistent chains.
+    /// and of `metrics`, which are of all rows. Cost: one all-reduce of 4 bytes a parameter each step,
+    /// and for a minibatch that is not full two all-gathers of persistent chains.
     ///
     /// # Errors
     /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.

@@ -14,6 +14,7 @@ mod parts;
 
 use super::{Dae, DaeConfig, DaeTrainConfig};
 use crate::feedforward::{Activation as UnitActivation, ReconstructionLoss};
+use crate::flat::{Places, view};
 use crate::model::Model;
 use crate::share::Share;
 use candle::{DType, Result, Tensor};
@@ -24,9 +25,6 @@ use chandlery_ops::{Group, Philox, Precision};
 use flat::{Flat, FlatShared};
 use parts::Parts;
 
-/// Every tensor within the flat buffer begins at a multiple of so many entries: 256 bytes, what
-/// products like best.
-const ALIGNMENT: usize = 64;
 /// Planes of the flat buffer.
 const VALUES: usize = 0;
 const GRADIENT: usize = 1;
@@ -308,28 +306,42 @@ impl Parameters {
     }
 }
 
+/// Places in a plane of a flat buffer of all parameters.
+struct ParameterPlaces {
+    weight: usize,
+    decoder_weight: Option<usize>,
+    bias: usize,
+    visible_bias: usize,
+    /// Entries of the weights, which come first, and of everything.
+    n_weights: usize,
+    n: usize,
+}
+
+impl ParameterPlaces {
+    fn of(of: &DaeConfig) -> Self {
+        let (mut at, n) = (Places::default(), of.n_visible * of.n_hidden);
+        let weight = at.take(n);
+        let decoder_weight = (!of.tied).then(|| at.take(n));
+        let n_weights = at.len();
+        let (bias, visible_bias) = (at.take(of.n_hidden), at.take(of.n_visible));
+        Self { weight, decoder_weight, bias, visible_bias, n_weights, n: at.len() }
+    }
+}
+
 /// The shape of a flat buffer for all parameters, and the entries of the weights, which come first.
 fn flat_shape(of: &DaeConfig) -> ([usize; 2], usize) {
-    let of_weights = (of.n_visible * of.n_hidden).next_multiple_of(ALIGNMENT);
-    let n_weights = if of.tied { of_weights } else { 2 * of_weights };
-    let n = n_weights + of.n_hidden.next_multiple_of(ALIGNMENT) + of.n_visible.next_multiple_of(ALIGNMENT);
-    ([PLANES, n], n_weights)
+    let places = ParameterPlaces::of(of);
+    ([PLANES, places.n], places.n_weights)
 }
 
 /// The parts of one plane of a flat buffer.
 fn parameters(of: &DaeConfig, plane: &Tensor) -> Result<Parameters> {
-    let (n_visible, n_hidden) = (of.n_visible, of.n_hidden);
-    let mut at = 0;
-    let mut take = |shape: &[usize]| {
-        let n = shape.iter().product::<usize>();
-        let part = plane.narrow(0, at, n)?.reshape(shape);
-        at += n.next_multiple_of(ALIGNMENT);
-        part
-    };
+    let (n_visible, n_hidden, at) = (of.n_visible, of.n_hidden, ParameterPlaces::of(of));
+    let decoder = |start: usize| view(plane, start, &[n_visible, n_hidden]);
     Ok(Parameters {
-        weight: take(&[n_hidden, n_visible])?,
-        decoder_weight: if of.tied { None } else { Some(take(&[n_visible, n_hidden])?) },
-        bias: take(&[n_hidden])?,
-        visible_bias: take(&[n_visible])?,
+        weight: view(plane, at.weight, &[n_hidden, n_visible])?,
+        decoder_weight: at.decoder_weight.map(decoder).transpose()?,
+        bias: view(plane, at.bias, &[n_hidden])?,
+        visible_bias: view(plane, at.visible_bias, &[n_visible])?,
     })
 }

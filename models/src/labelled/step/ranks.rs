@@ -1,32 +1,31 @@
-//! What the ranks of a group learn together, each from its own rows of a minibatch.
+//! What the ranks of a group learn together, each from its own rows of a minibatch, by one sum over
+//! ranks.
 //!
 //! ```text
 //! Vᵣ ← [r = 0] μ V + ε/B Gᵣ,   V ← Σᵣ Vᵣ         a matrix: the sum of products over the rows of rank r is Gᵣ
 //! g ← Σᵣ gᵣ/B,   v ← μ v + ε g                    biases
 //! ```
 //!
-//! Decay, and the step by the velocities, are those of one rank, made by all.
+//! Decay, and the step by the velocities, are those of one rank, made by all. The weights of labels have
+//! a rate of their own, and so lie apart; their velocity is summed with the others in a copy.
 use super::super::LabelledDbn;
+use super::matrix::Matrix;
 use super::{Buffers, Directed, H_DRAWN, Rates, SEEN};
+use crate::flat::{self, Flat, Places};
 use crate::share::Share;
-use candle::{DType, Result, Tensor};
+use crate::side_sums::{Part, SideSums};
+use candle::{Result, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::arrays::scale_into_;
-use chandlery_ops::core::{advance_, set_scalars_};
-use chandlery_ops::layers::{BiasStep, Factors, Phases, WeightStep, bias_step_, gemm_, weight_step_};
-use chandlery_ops::{Group, Precision};
+use chandlery_ops::core::advance_;
+use chandlery_ops::layers::{BiasStep, Factors, Phases, WeightStep, gemm_, weight_step_};
 
 /// The hidden side of the RBM on top, whose negative plane has its sign.
 const HIDDEN: BiasStep<'static> = BiasStep { phases: Phases::Sum, gather_error: false, ..SEEN };
-/// A gradient that is the only row of a plane.
-const SUMMED: BiasStep<'static> = BiasStep { phases: Phases::Positive, gather_error: false, ..SEEN };
 
-/// A matrix, and how it learns.
-struct Matrix<'a> {
-    /// `[2, n_out, n_in]`
-    params: &'a Tensor,
-    /// `[_, μ, ε]`
-    rates: &'a Tensor,
-    /// `a`, `b` and the factors of the products `aᵀ b` that make its velocity.
+/// What makes a velocity: `a`, `b` and the factors of products `aᵀ b`.
+struct Products<'a> {
+    velocity: &'a Tensor,
     products: Vec<(Tensor, Tensor, &'a Tensor)>,
 }
 
@@ -41,42 +40,22 @@ struct Side<'a> {
     step: BiasStep<'static>,
 }
 
-/// Memory for what the ranks sum of each side.
+/// Memory of all matrices that learn but that of labels, and of what the ranks sum. Clones share it.
 #[derive(Clone)]
-pub(super) struct Sums {
-    all: Tensor,
+pub(super) struct Together {
+    flat: Flat,
     zeros: Tensor,
-    /// Views of `all`, `[4, n]` for each side: row 1 is the gradient of the mean over all rows, row
-    /// 2 the squared error.
-    sides: Vec<Tensor>,
-    /// `[_, 0, rows/B]`: the part of this rank's mean in that of all rows.
-    part: Tensor,
-    /// `[1, 1]`
-    one: Tensor,
+    /// In the order of the sides of buffers.
+    sides: Vec<SideSums>,
+    /// The velocity of the weights of labels, `[n_hidden, n_classes]`.
+    label_velocity: Tensor,
+    part: Part,
 }
 
-impl Sums {
-    /// For buffers of a share; none where a rank is alone.
-    pub(super) fn of(buffers: &Buffers) -> Result<Option<Self>> {
-        let Buffers { share, counter, .. } = buffers;
-        if share.group().is_single() {
-            return Ok(None);
-        }
-        let device = counter.device();
-        let sizes: Vec<usize> =
-            buffers.sides()?.iter().map(|side| side.state.dim(1)).collect::<Result<_>>()?;
-        let all = Tensor::zeros(4 * sizes.iter().sum::<usize>(), DType::F32, device)?;
-        let mut at = 0;
-        let mut take = |n: usize| {
-            let side = all.narrow(0, at, 4 * n)?.reshape((4, n));
-            at += 4 * n;
-            side
-        };
-        let sides = sizes.into_iter().map(&mut take).collect::<Result<_>>()?;
-        let part = Tensor::zeros(3, DType::F32, device)?;
-        set_scalars_(&part, &[0., 0., share.rows().len() as f32 / share.of() as f32])?;
-        let one = Tensor::ones((1, 1), DType::F32, device)?;
-        Ok(Some(Self { zeros: all.zeros_like()?, all, sides, part, one }))
+impl Together {
+    /// The same for another share.
+    pub(super) fn by(&self, share: &Share) -> Result<Self> {
+        Ok(Self { part: Part::of(share, self.zeros.device())?, ..self.clone() })
     }
 }
 
@@ -84,9 +63,45 @@ impl Buffers {
     /// Buffers for this rank's share of minibatches of as many rows, on the same parameters, which
     /// all ranks have from the first: with its chains of those of one rank.
     pub(in super::super) fn in_group(&self, dbn: &LabelledDbn, group: &Group) -> Result<Self> {
-        let buffers = self.with(dbn, Share::new(group, self.share.of()))?;
+        let mut buffers = self.with(dbn, Share::new(group, self.share.of()))?;
         self.lend_chains(&buffers)?;
+        buffers.lie_together()?;
         Ok(buffers)
+    }
+
+    /// Moves all matrices that learn but that of labels to one piece of memory, with what ranks sum behind them.
+    fn lie_together(&mut self) -> Result<()> {
+        let (mut at, mut of_sums) = (Places::default(), Places::default());
+        let mut places = vec![];
+        for matrix in self.matrices() {
+            places.push(at.take(matrix.weight.elem_count()));
+        }
+        let sizes: Vec<usize> = self.sides()?.iter().map(|side| side.state.dim(1)).collect::<Result<_>>()?;
+        let sides: Vec<_> = sizes.iter().map(|&n| (of_sums.take(SideSums::len(n, false)), n)).collect();
+        let label_velocity = self.top.label_params.get(1)?;
+        let of_labels = of_sums.take(label_velocity.elem_count());
+        let flat = Flat::new(at.len(), of_sums.len(), self.counter.device())?;
+        for (matrix, place) in self.matrices().into_iter().zip(places) {
+            *matrix = matrix.moved(&flat, place)?;
+        }
+        let sums = flat.sums()?;
+        let side = |(start, n)| SideSums::of(&sums, start, n, false);
+        self.together = Some(Together {
+            zeros: flat.summed()?.zeros_like()?,
+            sides: sides.into_iter().map(side).collect::<Result<_>>()?,
+            label_velocity: flat::view(&sums, of_labels, label_velocity.dims())?,
+            part: Part::of(&self.share, self.counter.device())?,
+            flat,
+        });
+        Ok(())
+    }
+
+    /// All that learn but that of labels.
+    fn matrices(&mut self) -> Vec<&mut Matrix> {
+        // Without fantasies the layers below the top do not.
+        let n = self.sleep.len();
+        let layers = self.recognition.iter_mut().take(n).chain(self.generative.iter_mut().take(n));
+        layers.map(|layer| &mut layer.matrix).chain([&mut self.top.matrix]).collect()
     }
 
     /// This rank's Gibbs chains, `[rows, n_hidden]`.
@@ -119,53 +134,49 @@ impl Buffers {
     }
 
     /// Makes the step of all ranks, and moves the counter on by `advance`.
-    pub(super) fn learn_together(&self, sums: &Sums, advance: i64) -> Result<()> {
-        let (matrices, sides) = (self.matrices()?, self.sides()?);
-        let has_rows = !self.share.rows().is_empty();
-        let mut over_ranks = self.share.group().beside();
-        for Matrix { params, products, .. } in &matrices {
-            let velocity = params.get(1)?;
-            if !has_rows {
-                scale_into_(&velocity, &velocity.zeros_like()?, 1.)?;
+    pub(super) fn learn_together(&self, together: &Together, advance: i64) -> Result<()> {
+        let Together { flat, zeros, sides, label_velocity, part } = together;
+        let Rates { first, label, .. } = &self.rates;
+        let (summed, label_params) = (flat.summed()?, &self.top.label_params);
+        if self.share.rows().is_empty() {
+            scale_into_(&summed, zeros, 1.)?;
+        } else {
+            let sums = flat.sums()?;
+            scale_into_(&sums, &zeros.narrow(0, 0, sums.elem_count())?, 1.)?;
+            scale_into_(label_velocity, &label_params.get(1)?, 1.)?;
+            for Products { velocity, products } in self.products(label_velocity)? {
+                for (a, b, factors) in products {
+                    gemm_(velocity, &a.t()?, &b, Factors::Tensor(factors), self.config.precision)?;
+                }
             }
-            for (a, b, factors) in products.iter().filter(|_| has_rows) {
-                gemm_(&velocity, &a.t()?, b, Factors::Tensor(factors), self.config.precision)?;
+            for (side, sums) in self.sides()?.iter().zip(sides) {
+                sums.add(&side.planes, part, side.step)?;
             }
-            over_ranks.all_reduce_(&velocity)?;
         }
-        scale_into_(&sums.all, &sums.zeros, 1.)?;
-        for (side, sum) in sides.iter().zip(&sums.sides).filter(|_| has_rows) {
-            bias_step_(sum, &side.planes, &sums.part, side.step)?;
-        }
-        over_ranks.all_reduce_(&sums.all)?;
-        over_ranks.join()?;
-        for Matrix { params, rates, .. } in &matrices {
-            weight_step_(params, rates, WeightStep { l1: 0., l2: self.config.l2 as f32 })?;
-        }
-        for (Side { state, rates, step, .. }, sum) in sides.iter().zip(&sums.sides) {
-            // Row 1 is the positive plane.
-            bias_step_(state, &sum.narrow(0, 0, 2)?.unsqueeze(1)?, rates, SUMMED)?;
-            if step.gather_error {
-                let (error, add) = (sum.narrow(0, 2, 1)?, Factors::Host { alpha: 1., beta: 1. });
-                gemm_(&state.narrow(0, 2, 1)?, &sums.one, &error, add, Precision::F32)?;
-            }
+        self.share.group().all_reduce_(&summed)?;
+        let decay = WeightStep { l1: 0., l2: self.config.l2 as f32 };
+        weight_step_(&flat.params()?, first, decay)?;
+        scale_into_(&label_params.get(1)?, label_velocity, 1.)?;
+        weight_step_(label_params, label, decay)?;
+        for (Side { state, rates, step, .. }, sums) in self.sides()?.into_iter().zip(sides) {
+            sums.learn(state, part, rates, step)?;
         }
         advance_(&self.counter, advance)
     }
 
-    fn matrices(&self) -> Result<Vec<Matrix<'_>>> {
+    fn products<'a>(&'a self, label_velocity: &'a Tensor) -> Result<Vec<Products<'a>>> {
         let Self { rates, top, wake, .. } = self;
         let mut all = Vec::new();
         for (layer, below, planes) in self.directed() {
             let products = Directed::products(below, planes, rates)?.to_vec();
-            all.push(Matrix { params: &layer.params, rates: &rates.first, products });
+            all.push(Products { velocity: &layer.matrix.velocity, products });
         }
         let h = top.hidden.narrow(0, 0, 2)?.flatten(0, 1)?;
         let visible = wake[self.recognition.len()].flatten(0, 1)?;
         let products = vec![(h.clone(), top.labels.flatten(0, 1)?, &rates.label_product)];
-        all.push(Matrix { params: &top.label_params, rates: &rates.label, products });
+        all.push(Products { velocity: label_velocity, products });
         let products = vec![(h, visible, &rates.product)];
-        all.push(Matrix { params: &top.params, rates: &rates.first, products });
+        all.push(Products { velocity: &top.matrix.velocity, products });
         Ok(all)
     }
 
