@@ -219,6 +219,11 @@ impl<L: StackLayer> LayerwiseTrainer<L> {
         L::set_layer_schedules(&mut self.trainer, &self.training[self.layer])
     }
 
+    /// Changes how layers are trained of which a trainer is made from here on.
+    pub(crate) fn change_training(&mut self, change: impl FnMut(&mut L::Training)) {
+        self.training.iter_mut().for_each(change);
+    }
+
     /// The trainer of the layer under way.
     pub(crate) fn of_layer(&mut self) -> &mut L::LayerTrainer {
         &mut self.trainer

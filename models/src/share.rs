@@ -143,6 +143,25 @@ impl Share {
         Ok(rows)
     }
 
+    /// Gives rows that ranks have, `own` of each, the first of all of them, to the rows `theirs` of
+    /// another share of as many or fewer. Cost: an all-gather.
+    pub(crate) fn lend(&self, own: &Tensor, to: &Self, theirs: &Tensor) -> Result<()> {
+        let all = self.gathered(own)?;
+        if to.rows.is_empty() {
+            return Ok(());
+        }
+        theirs.slice_set(&to.own(&all)?, 0, 0)
+    }
+
+    /// Takes back what [`lend`](Self::lend) gave.
+    pub(crate) fn take_back(&self, own: &Tensor, from: &Self, theirs: &Tensor) -> Result<()> {
+        let all = from.gathered(theirs)?;
+        match self.rows.end.min(from.of).checked_sub(self.rows.start) {
+            None | Some(0) => Ok(()),
+            Some(n) => own.slice_set(&all.narrow(0, self.rows.start, n)?, 0, 0),
+        }
+    }
+
     /// Refuses too few rows, which are called `what`, to give each rank of the group some.
     pub(crate) fn check(trainer: &str, group: &Group, what: &str, of: usize) -> Result<()> {
         let least = 4 * (group.world() - 1) + 1;

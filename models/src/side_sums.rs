@@ -40,8 +40,18 @@ impl Part {
 pub(crate) struct SideSums {
     /// `[4, n_units]`
     own: Tensor,
-    /// The same of the positive phase, where its mean has a target; then `own` is of the negative one.
-    positive: Option<Tensor>,
+    /// Of both phases apart, where the mean of the positive one has a target; then `own` is of the
+    /// negative one.
+    apart: Option<Apart>,
+}
+
+/// Phases of which each has a gradient of its own.
+#[derive(Debug, Clone)]
+struct Apart {
+    /// `[4, n_units]` of the positive phase.
+    positive: Tensor,
+    /// Both gradients, the negative one first, `[2, 1, n_units]`: planes with one row.
+    planes: Tensor,
 }
 
 impl SideSums {
@@ -53,14 +63,17 @@ impl SideSums {
     /// Those that begin at `start` of `sums`.
     pub fn of(sums: &Tensor, start: usize, n_units: usize, has_target: bool) -> Result<Self> {
         let of = |start: usize| flat::view(sums, start, &[ROWS, n_units]);
-        let positive = has_target.then(|| of(start + ROWS * n_units)).transpose()?;
-        Ok(Self { own: of(start)?, positive })
+        let apart = || {
+            let planes = Tensor::zeros((2, 1, n_units), DType::F32, sums.device())?;
+            Ok::<_, candle::Error>(Apart { positive: of(start + ROWS * n_units)?, planes })
+        };
+        Ok(Self { own: of(start)?, apart: has_target.then(apart).transpose()? })
     }
 
     /// Adds this rank's rows, `planes` `[2, rows, n_units]`, at least one of each.
     pub fn add(&self, planes: &Tensor, part: &Part, step: BiasStep<'_>) -> Result<()> {
         let plain = BiasStep { sparsity: None, scale: None, ..step };
-        let Some(positive) = &self.positive else {
+        let Some(Apart { positive, .. }) = &self.apart else {
             return bias_step_(&self.own, planes, &part.scalars, plain);
         };
         let of = |phases| BiasStep { phases, ..plain };
@@ -72,10 +85,11 @@ impl SideSums {
     /// those of [`bias_step_`].
     pub fn learn(&self, state: &Tensor, part: &Part, rates: &Tensor, step: BiasStep<'_>) -> Result<()> {
         let of_sums = BiasStep { gather_error: false, sums: None, ..step };
-        if let Some(positive) = &self.positive {
-            // Behind the gradient of the negative phase: both are the only row of a plane.
-            scale_into_(&self.own.get(GRADIENT + 1)?, &positive.get(GRADIENT)?, 1.)?;
-            return bias_step_(state, &self.own.narrow(0, GRADIENT, 2)?.unsqueeze(1)?, rates, of_sums);
+        if let Some(Apart { positive, planes }) = &self.apart {
+            for (plane, sums) in [&self.own, positive].into_iter().enumerate() {
+                scale_into_(&planes.get(plane)?, &sums.narrow(0, GRADIENT, 1)?, 1.)?;
+            }
+            return bias_step_(state, planes, rates, of_sums);
         }
         // The gradient is the only row of the positive plane.
         let planes = self.own.narrow(0, GRADIENT - 1, 2)?.unsqueeze(1)?;

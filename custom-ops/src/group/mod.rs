@@ -156,6 +156,15 @@ impl Group {
         self.world == 1
     }
 
+    /// Sums, gathers and broadcasts that this rank has made; none are counted where ranks are no threads
+    /// on the CPU. What algorithms exchange is known from these.
+    pub fn exchanges(&self) -> u64 {
+        match &self.means {
+            Means::Threads(seat) => seat.made(),
+            _ => 0,
+        }
+    }
+
     /// This rank's part of `n` items in order; parts differ by one item at most.
     pub fn part(&self, n: usize) -> Range<usize> {
         self.part_of(self.rank, n)

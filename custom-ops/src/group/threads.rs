@@ -48,6 +48,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Seat {
+    /// Calls that this rank made.
+    pub(super) fn made(&self) -> u64 {
+        *lock(&self.made)
+    }
+
     /// Brings numbers to a call and waits for those of all ranks, in the order of ranks.
     ///
     /// # Errors

@@ -7,8 +7,8 @@ use chandlery_ops::images::{
     convolution_weight_gradient_, pool_units_,
 };
 use chandlery_ops::layers::{
-    BiasStep, CdOperands, CdUpdate, Factors, Phases, Unit, UnitPlanes, bias_step_, bias_sums_shape, units_,
-    weight_step_,
+    BiasStep, CdOperands, CdUpdate, Factors, Phases, Sparsity, Unit, UnitPlanes, bias_step_, bias_sums_shape,
+    units_, weight_step_,
 };
 
 /// Where filters lie, and the memory that their gradients need.
@@ -103,19 +103,37 @@ impl MapSteps {
         step: CdUpdate<'_>,
     ) -> Result<()> {
         let (hidden, visible) = (hidden.narrow(0, 0, 2)?, visible.narrow(0, 0, 2)?);
-        let (h, x) = (hidden.flatten(0, 1)?, visible.flatten(0, 1)?);
-        let velocity = to.params.get(1)?;
-        let factors = Factors::Tensor(scalars);
-        convolution_weight_gradient_(&velocity, &self.parts, &x, &h, self.grid.shape(), factors)?;
+        self.add_gradient(&to.params.get(1)?, &hidden, &visible, Factors::Tensor(scalars))?;
         weight_step_(to.params, scalars, step.weights)?;
+        let [of_hidden, of_visible] = self.bias_steps(step.sparsity);
+        let [hidden, visible] = self.planes_of_biases(&hidden, &visible)?;
+        bias_step_(to.hidden_state, &hidden, scalars, of_hidden)?;
+        bias_step_(to.visible_state, &visible, scalars, of_visible)?;
+        advance_(to.counter, step.advance)
+    }
+
+    /// `velocity ← factors[0] hᵀ x + factors[1] velocity` of both phases, `[2, batch, n_units]` and
+    /// `[2, batch, n_visible]`.
+    pub(crate) fn add_gradient(
+        &self,
+        velocity: &Tensor,
+        hidden: &Tensor,
+        visible: &Tensor,
+        factors: Factors<'_>,
+    ) -> Result<()> {
+        let (h, x) = (hidden.flatten(0, 1)?, visible.flatten(0, 1)?);
+        convolution_weight_gradient_(velocity, &self.parts, &x, &h, self.grid.shape(), factors)
+    }
+
+    /// How the biases of maps and of channels follow [`planes_of_biases`](Self::planes_of_biases).
+    pub(crate) fn bias_steps(&self, sparsity: Option<Sparsity>) -> [BiasStep<'_>; 2] {
         let of_hidden = BiasStep {
             phases: Phases::Sum,
-            sparsity: step.sparsity,
+            sparsity,
             gather_error: false,
             scale: None,
             sums: Some(&self.hidden_sums),
         };
-        bias_step_(to.hidden_state, &by_place(&hidden, self.grid.n_filters)?, scalars, of_hidden)?;
         let of_visible = BiasStep {
             phases: Phases::Difference,
             sparsity: None,
@@ -123,8 +141,12 @@ impl MapSteps {
             scale: None,
             sums: Some(&self.visible_sums),
         };
-        bias_step_(to.visible_state, &by_place(&visible, self.grid.channels())?, scalars, of_visible)?;
-        advance_(to.counter, step.advance)
+        [of_hidden, of_visible]
+    }
+
+    /// The states of both phases with a row for each place.
+    pub(crate) fn planes_of_biases(&self, hidden: &Tensor, visible: &Tensor) -> Result<[Tensor; 2]> {
+        Ok([by_place(hidden, self.grid.n_filters)?, by_place(visible, self.grid.channels())?])
     }
 }
 

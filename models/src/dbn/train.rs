@@ -1,7 +1,7 @@
 //! Training a network layer by layer, and the checkpoint that resumes it.
 use crate::checkpoint::Checkpoint;
 use crate::layerwise::{LayerwiseTrainer, StackLayer};
-use crate::rbm::{Rbm, RbmTrainConfig, RbmTrainer};
+use crate::rbm::{Division, Rbm, RbmTrainConfig, RbmTrainer};
 use candle::{Result, Tensor};
 use chandlery_datasets::Preparation;
 use chandlery_ops::Philox;
@@ -24,6 +24,12 @@ impl DbnTrainer {
             )
         }
         self.of_layer().set_visible_mean(mean)
+    }
+
+    /// Sets what ranks divide in all layers, before they do; see [`RbmTrainer::set_division`].
+    pub fn set_division(&mut self, division: Division) {
+        self.change_training(|training| training.division = division);
+        self.of_layer().set_division(division);
     }
 
     /// A copy of the RBM in training.

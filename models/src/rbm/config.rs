@@ -1,4 +1,5 @@
 //! What an RBM is, and how it is trained.
+use super::division::Division;
 use crate::check::{at_least_one, range};
 use crate::conv_rbm::ConvGrid;
 use crate::layers::StackedConfig;
@@ -402,6 +403,9 @@ pub struct RbmTrainConfig {
     /// What the weights are while they train. Default f32.
     #[serde(skip_serializing_if = "WeightStorage::is_f32")]
     pub weights: WeightStorage,
+    /// What ranks of a [group](crate::Trainer::in_group) divide. Default units.
+    #[serde(skip_serializing_if = "Division::is_units")]
+    pub division: Division,
 }
 
 impl Default for RbmTrainConfig {
@@ -421,6 +425,7 @@ impl Default for RbmTrainConfig {
             any_range: false,
             precision: Precision::F32,
             weights: WeightStorage::F32,
+            division: Division::Units,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The layers below the one that is trained, which turn rows into what it reads.
 use super::storage::{Format, store};
-use super::{HiddenUnit, Rbm, RbmConnections, RbmTrainConfig};
+use super::{HiddenUnit, Rbm, RbmConnections};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::core::Draws;
@@ -34,7 +34,13 @@ pub(super) struct LowerLayer {
 
 impl LowerLayer {
     /// A copy of `layer` that reads rows in `format`, as all layers below do.
-    pub(super) fn new(layer: &Rbm, format: Format, config: &RbmTrainConfig, place: Place) -> Result<Self> {
+    /// For so many rows, by products of a precision.
+    pub(super) fn new(
+        layer: &Rbm,
+        format: Format,
+        (rows, precision): (usize, Precision),
+        place: Place,
+    ) -> Result<Self> {
         let (device, n_units) = (layer.weight().device(), layer.config().n_units());
         let weight = layer.weight().to_dtype(DType::F32)?.contiguous()?;
         let weight = match format {
@@ -51,9 +57,9 @@ impl LowerLayer {
             connections: layer.config().connections,
             bias: layer.bias().to_dtype(DType::F32)?.contiguous()?,
             unit: hidden_unit(layer.config().hidden),
-            pre: Tensor::zeros((config.batch, n_units), DType::F32, device)?,
+            pre: Tensor::zeros((rows, n_units), DType::F32, device)?,
             format,
-            precision: config.precision,
+            precision,
             place,
         })
     }

@@ -63,6 +63,7 @@
 //! ```
 mod config;
 mod dense;
+mod division;
 pub(crate) mod energy;
 pub mod likelihood;
 mod lower;
@@ -75,6 +76,7 @@ pub(crate) use config::precision_name;
 pub use config::{
     HiddenUnit, RbmConfig, RbmConnections, RbmTrainConfig, SparsityConfig, VisibleUnit, WeightStorage,
 };
+pub use division::Division;
 pub(crate) use storage::F16_WEIGHT_SCALE;
 pub use train::{Metrics, RbmTrainer};
 

@@ -4,6 +4,7 @@
 //! memory, so that it can be recorded as a CUDA graph. For the equations see
 //! [`train`](super::train).
 mod minibatches;
+mod rows;
 mod share;
 mod units;
 mod weights;
@@ -11,13 +12,15 @@ mod weights;
 pub(super) use share::HiddenShare;
 
 use self::minibatches::{input_of, inputs_of, minibatches_at_once};
+use self::rows::RowShare;
 use self::units::Units;
-use self::weights::{States, Weights};
+use self::weights::{States, Update, Weights};
 use super::lower::{LowerLayer, Place, hidden_unit};
 use super::variance::{self, Moments, Variance};
 use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
 use crate::conv_rbm::{ConvGrid, MapSteps};
-use crate::patch_rbm::Cells;
+use crate::patch_rbm::{Cells, Lines};
+use crate::share::Share;
 use candle::{D, DType, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::{Draws, bernoulli, bernoulli_into_};
@@ -46,6 +49,8 @@ pub(super) struct Buffers {
     pub(super) weights: Weights,
     /// The hidden units that are there: all, or those of a rank.
     pub(super) share: HiddenShare,
+    /// The rows that are there: all of a minibatch, or those of a rank.
+    pub(super) divided: RowShare,
     /// `[4, n_hidden]` and `[4, n_visible]`, see [`bias_step_`].
     pub(super) hidden_state: Tensor,
     pub(super) visible_state: Tensor,
@@ -77,7 +82,7 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// `cells` are those in which the lowest RBM has its visible units; `rbm` has the hidden units of
-    /// `share`.
+    /// `share`. Minibatches have `config.batch` rows, of which those of `rows` are this rank's.
     pub(super) fn new(
         lower: &[Rbm],
         rbm: &Rbm,
@@ -85,11 +90,16 @@ impl Buffers {
         config: &RbmTrainConfig,
         philox: Philox,
         share: HiddenShare,
+        rows: Share,
     ) -> Result<Self> {
         let device = rbm.weight().device();
-        let (batch, n_visible, n_hidden) = (config.batch, rbm.config().n_visible, rbm.config().n_units());
+        let of = rbm.config();
+        let (batch, n_visible, n_hidden) = (rows.rows().len(), of.n_visible, of.n_units());
         let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
-        let weights = Weights::new(rbm, config, philox)?;
+        let units = [of.n_hidden_biases(), of.n_visible_biases()];
+        let (n_weights, target) = (rbm.weight().elem_count(), config.sparsity.is_some());
+        let divided = RowShare::new(rows, n_weights, units, rbm.weight(), target)?;
+        let weights = Weights::new(rbm, config, philox, batch, divided.params()?)?;
         let (parts, dtype) = (weights.parts(), weights.format.dtype());
         let configs: Vec<_> = lower.iter().map(|layer| layer.config().clone()).collect();
         let below = weights.format.below(&configs, config.precision, device);
@@ -100,11 +110,14 @@ impl Buffers {
             Tensor::stack(&[&bias, &zero, &zero, &zero], 0)
         };
         let hidden = Tensor::zeros((parts * H_PLANES, batch, n_hidden), dtype, device)?;
-        let at_once = minibatches_at_once(lower, rbm, config, parts, share.n_visible(n_visible));
+        let at_once = match divided.share.group().is_single() {
+            true => minibatches_at_once(lower, rbm, config, parts, share.n_visible(n_visible)),
+            false => 1,
+        };
         let visible = Tensor::zeros((parts * (at_once + 1), batch, n_visible), dtype, device)?;
         let mut counted = Philox { offset: 0, ..philox };
-        if config.persistent {
-            // Chains begin with fair coins.
+        if config.persistent && divided.share.group().is_single() {
+            // Chains begin with fair coins; ranks take theirs of those of one.
             let coins = match rbm.config().filter_grid() {
                 Some(grid) => grid.sample(&zeros(&[batch, n_hidden])?, PoolSide::Detection, philox)?,
                 None => bernoulli(&zeros(&[batch, n_hidden])?.affine(0., 0.5)?, philox)?,
@@ -135,7 +148,7 @@ impl Buffers {
                 true => Place { planes, plane: V_POS, low: (parts == 2).then_some(V_PLANES) },
                 false => Place { planes, plane: 0, low: (of_below == 2).then_some(1) },
             };
-            layers.push(LowerLayer::new(layer, below, config, place)?);
+            layers.push(LowerLayer::new(layer, below, (batch, config.precision), place)?);
         }
         let variance = match rbm.log_variance() {
             Some(log_variance) if config.precision == Precision::Bf16 => candle::bail!(
@@ -155,7 +168,10 @@ impl Buffers {
         let rows = match config.binarize {
             true => zeros(&[1, at_once * batch, input.dim(D::Minus1)?])?,
             false if lower.is_empty() => inputs_of(&visible, parts)?,
-            false => input.reshape(((), batch, input.dim(D::Minus1)?))?,
+            false => {
+                let parts = if input.rank() == 3 { 2 } else { 1 };
+                input.reshape((parts, batch, input.dim(D::Minus1)?))?
+            }
         };
         let lowest = lower.first().unwrap_or(rbm).config();
         if config.binarize && lowest.visible != VisibleUnit::Bernoulli {
@@ -176,6 +192,7 @@ impl Buffers {
             cells,
             weights,
             share,
+            divided,
             hidden_state: state(rbm.bias())?,
             visible_state: state(rbm.visible_bias())?,
             scalars: zeros(&[3])?,
@@ -215,25 +232,10 @@ impl Buffers {
     fn step(&self) -> Result<()> {
         let mut draws = self.philox;
         if self.config.binarize {
-            let drawn = match self.input.rank() {
-                3 => self.input.narrow(0, 0, 1)?.squeeze(0)?, // 0 and 1 have no second part
-                _ => self.input.clone(),
-            };
-            let (rows, counter) = (self.probabilities()?, &self.counter);
-            match self.share.input() {
-                None => {
-                    bernoulli_into_(&drawn, &rows, Draws::Counter { philox: draws, counter })?;
-                    draws = draws.advanced(rows.elem_count());
-                }
-                Some(lines) => {
-                    let place = lines.draws(draws, counter);
-                    bernoulli_into_(&lines.by_plane(&drawn)?, &lines.by_plane(&rows)?, place)?;
-                    draws = draws.advanced(self.config.batch * lines.n_of_all());
-                }
-            }
+            self.draw_rows(&mut draws)?;
         }
         let mut below = self.input.clone();
-        for layer in &self.lower {
+        for layer in self.lower.iter().filter(|_| !self.divided.is_empty()) {
             below = layer.rise(&below)?;
         }
         let variance = self.variance.as_ref().map(Variance::moments).transpose()?;
@@ -261,6 +263,27 @@ impl Buffers {
         self.update(variance, draws.offset.wrapping_sub(self.philox.offset) as i64)
     }
 
+    /// Draws the rows of this step from their probabilities.
+    fn draw_rows(&self, draws: &mut Philox) -> Result<()> {
+        let drawn = match self.input.rank() {
+            3 => self.input.narrow(0, 0, 1)?.squeeze(0)?, // 0 and 1 have no second part
+            _ => self.input.clone(),
+        };
+        let (rows, counter) = (self.probabilities()?, &self.counter);
+        let lines = self.share.input();
+        let width = lines.as_ref().map_or(rows.dim(1)?, Lines::n_of_all);
+        let philox = self.divided.first(*draws, width);
+        *draws = draws.advanced(self.config.batch * width);
+        match lines {
+            _ if self.divided.is_empty() => Ok(()),
+            None => bernoulli_into_(&drawn, &rows, Draws::Counter { philox, counter }),
+            Some(lines) => {
+                let place = lines.draws(philox, counter);
+                bernoulli_into_(&lines.by_plane(&drawn)?, &lines.by_plane(&rows)?, place)
+            }
+        }
+    }
+
     /// Whether the last visible states are drawn, too, and are no means.
     fn draws_last(&self) -> bool {
         self.config.sample_visible || self.config.persistent
@@ -281,16 +304,24 @@ impl Buffers {
     /// Whether the last means of hidden units go with the update: those of patches, unless they are
     /// drawn, too.
     fn ends_with_means(&self) -> bool {
-        self.weights.patches().is_some() && !self.config.persistent && self.variance.is_none()
+        let alone = self.divided.share.group().is_single();
+        alone && self.weights.patches().is_some() && !self.config.persistent && self.variance.is_none()
     }
 
     /// Hidden units given plane `from` of the visible ones.
     fn hidden_phase(&self, from: usize, out: UnitPlanes, draws: &mut Philox) -> Result<()> {
         let visible = self.visible_by_part(self.read_by_hidden(), from, 1)?.squeeze(1)?;
+        let n = self.n_hidden_draws();
         let place = match out.sample {
-            Some(_) => self.share.draws(*draws, &self.counter),
+            Some(_) => self.share.draws(self.divided.first(*draws, n), &self.counter),
             None => Draws::Mode,
         };
+        if out.sample.is_some() {
+            *draws = draws.advanced(self.config.batch * n);
+        }
+        if self.divided.is_empty() {
+            return Ok(());
+        }
         let out = UnitPlanes { low: (self.weights.parts() == 2).then_some(H_PLANES), ..out };
         let to = Units {
             planes: &self.hidden,
@@ -300,24 +331,27 @@ impl Buffers {
             out,
             draws: place,
         };
-        self.weights.hidden_units(&visible, to)?;
-        if out.sample.is_some() {
-            *draws = draws.advanced(self.n_hidden_draws());
-        }
-        Ok(())
+        self.weights.hidden_units(&visible, to)
     }
 
     /// Visible units given the drawn hidden ones, to the negative plane: `drawn` states, or means.
     fn visible_phase(&self, drawn: bool, variance: Option<&Moments>, draws: &mut Philox) -> Result<()> {
         let low = (self.weights.parts() == 2).then_some(self.at_once + 1);
         let to = Some(self.plane(V_NEG));
+        let n = self.share.n_visible(self.visible_pre.dim(1)?);
         let (out, place) = match drawn {
             true => (
                 UnitPlanes { sample: to, low, ..UnitPlanes::default() },
-                self.share.visible_draws(*draws, &self.counter),
+                self.share.visible_draws(self.divided.first(*draws, n), &self.counter),
             ),
             false => (UnitPlanes { mean: to, low, ..UnitPlanes::default() }, Draws::Mode),
         };
+        if drawn {
+            *draws = draws.advanced(self.config.batch * n);
+        }
+        if self.divided.is_empty() {
+            return Ok(());
+        }
         let to = Units {
             planes: &self.visible,
             pre: &self.visible_pre,
@@ -328,38 +362,19 @@ impl Buffers {
         };
         let stdev = variance.map(|moments| &moments.stdev);
         self.weights.visible_units(&self.hidden.get(H_DRAWN)?, to, stdev, &self.share)?;
-        if drawn {
-            *draws = draws.advanced(self.config.batch * self.share.n_visible(self.visible_pre.dim(1)?));
-        }
         self.scale_visible(V_NEG, variance)
     }
 
-    /// Draws of hidden units of all ranks: one for each, or for each block of the units of maps.
+    /// Draws of the hidden units of a row, of all ranks: one for each, or for each block of the units
+    /// of maps.
     fn n_hidden_draws(&self) -> usize {
-        let of_row = self.weights.maps().map_or(self.share.n_own(), MapSteps::n_draws);
-        self.share.of_all(self.config.batch * of_row)
+        self.share.of_all(self.weights.maps().map_or(self.share.n_own(), MapSteps::n_draws))
     }
 
     /// Velocity, weights, biases and variances from the states of both phases; `advance` blocks of
     /// draws are used up.
     fn update(&self, variance: Option<&Moments>, advance: i64) -> Result<()> {
         let RbmTrainConfig { batch, precision, l1, l2, max_norm, .. } = self.config;
-        let hidden = self.by_part(&self.hidden, H_PLANES)?;
-        let visible = self.visible_by_part(self.read_by_hidden(), V_NEG, V_PLANES)?;
-        if let (Some(moments), Some(v)) = (variance, &self.variance) {
-            let both = |planes: &Tensor| planes.get(0)?.narrow(0, 0, 2)?.flatten(0, 1);
-            let (h, x) = (both(&hidden)?, both(&visible)?);
-            let gradient = (self.weights.gradient(&h, &x)? / batch as f64)?;
-            let phases = variance::Phases {
-                positive: &self.visible.get(V_POS)?,
-                negative: &self.visible.get(V_NEG)?,
-                bias: &self.visible_state.get(0)?,
-                weight: &self.weights.weight()?,
-                gradient: &gradient,
-                patches: self.weights.patches(),
-            };
-            v.step(moments, &phases, &self.scalars)?;
-        }
         let sparsity = self.config.sparsity.map(|s| Sparsity {
             target: s.target as f32,
             cost: s.cost as f32,
@@ -375,7 +390,33 @@ impl Buffers {
             biases: BiasGradients::BothPhases,
             rounding: self.weights.rounding,
         };
-        let states = States {
+        let states = || -> Result<_> {
+            let visible = self.visible_by_part(self.read_by_hidden(), V_NEG, V_PLANES)?;
+            Ok((self.by_part(&self.hidden, H_PLANES)?, visible))
+        };
+        let of_one_part = || {
+            let (hidden, visible) = states()?;
+            Ok(States { hidden: hidden.get(0)?.narrow(0, 0, 2)?, visible: visible.get(0)? })
+        };
+        if self.learn_together(&self.weights, of_one_part, step)? {
+            return Ok(());
+        }
+        let (hidden, visible) = states()?;
+        if let (Some(moments), Some(v)) = (variance, &self.variance) {
+            let both = |planes: &Tensor| planes.get(0)?.narrow(0, 0, 2)?.flatten(0, 1);
+            let (h, x) = (both(&hidden)?, both(&visible)?);
+            let gradient = (self.weights.gradient(&h, &x)? / batch as f64)?;
+            let phases = variance::Phases {
+                positive: &self.visible.get(V_POS)?,
+                negative: &self.visible.get(V_NEG)?,
+                bias: &self.visible_state.get(0)?,
+                weight: &self.weights.weight()?,
+                gradient: &gradient,
+                patches: self.weights.patches(),
+            };
+            v.step(moments, &phases, &self.scalars)?;
+        }
+        let states = Update {
             hidden: &hidden,
             visible: &visible,
             hidden_state: &self.hidden_state,

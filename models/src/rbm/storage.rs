@@ -26,6 +26,9 @@
 //! ([`halves_into_`](chandlery_ops::arrays::halves_into_)). Models and checkpoints hold f32 weights
 //! all the same.
 //!
+//! Where ranks divide rows, all is stored as in the last column, with f32 velocities: the gradient has to
+//! be had by itself, to be summed.
+//!
 //! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every
 //! GPU: their products have two parts on all of them. Their visible units may be real-valued with
 //! deviation 1 too: an f16 number is as close to such a value as TF32's.
@@ -75,6 +78,15 @@ impl Format {
             Precision::Tf32 if binary && fuses => Self::F16,
             Precision::F32 if binary && fuses && two_part_products_fuse(device) => Self::F16Pair,
             Precision::F32 | Precision::Tf32 => Self::F32,
+        }
+    }
+
+    /// The one of products and updates that are ops of their own, on every device: f32, whose products
+    /// are rounded to TF32, or bf16.
+    pub(super) fn plain(rbm: &RbmConfig, precision: Precision) -> Self {
+        match precision {
+            Precision::Bf16 if rbm.filter_grid().is_none() => Self::Bf16,
+            _ => Self::F32,
         }
     }
 

@@ -33,16 +33,17 @@
 //! allocated in [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of
 //! `n_visible · n_hidden · batch` FLOP.
 mod ranks;
+mod state;
 
-use super::step::{Buffers, H_DRAWN, HiddenShare};
-use super::{Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
+use super::step::{Buffers, HiddenShare};
+use super::{Division, Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
 use crate::check::{all_finite, at_least_one, other_place};
-use crate::checkpoint::{self, Checkpoint};
 use crate::layers::TrainerParts;
 use crate::model::Model;
 use crate::patch_rbm::Cells;
 use crate::prepare::check_inputs;
 use crate::replays::Replays;
+use crate::share::Share;
 use crate::trainer::{MinibatchTrainer, Trainer, check_minibatch, one_by_one};
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
@@ -79,7 +80,7 @@ pub struct RbmTrainer {
     cells: Option<Cells>,
     buffers: Buffers,
     replays: Replays,
-    /// Where ranks share the hidden units: the state of all of them, as it was gathered last.
+    /// Where there are several ranks: the state of all of them, as it was gathered last.
     gathered_state: Option<Vec<(&'static str, Tensor)>>,
     /// For a minibatch that is not full, once there was one.
     partial: Option<Partial>,
@@ -170,7 +171,8 @@ impl RbmTrainer {
             None => (lower.to_vec(), rbm.clone()),
         };
         let share = HiddenShare::whole(own.config());
-        let buffers = Buffers::new(&below, &own, lowest_cells, &config, philox, share)?;
+        let rows = Share::new(&Group::single(), config.batch);
+        let buffers = Buffers::new(&below, &own, lowest_cells, &config, philox, share, rows)?;
         let device = rbm.weight().device();
         let replays = replays_of(&buffers, device);
         let bernoulli = lowest.config().visible == VisibleUnit::Bernoulli;
@@ -242,74 +244,6 @@ impl RbmTrainer {
         self.buffers.chains()?.copy()
     }
 
-    /// Everything that the next step depends on, by name, of all ranks.
-    fn state(&self) -> Result<Vec<(&'static str, Tensor)>> {
-        match &self.gathered_state {
-            _ if self.buffers.share.group.is_single() => self.own_state(),
-            Some(state) => Ok(state.clone()),
-            None => candle::bail!("RbmTrainer: call gather on all ranks before model or save"),
-        }
-    }
-
-    /// The same of this rank; the tensors share memory with the trainer, but for weights in halves.
-    fn own_state(&self) -> Result<Vec<(&'static str, Tensor)>> {
-        let b = &self.buffers;
-        let mut state = vec![
-            ("params", b.weights.params()?),
-            ("hidden_state", b.hidden_state.clone()),
-            ("visible_state", b.visible_state.clone()),
-            ("chain", b.hidden.get(H_DRAWN)?),
-            ("counter", b.counter.clone()),
-        ];
-        state.extend(b.variance.as_ref().map(|v| ("variance", v.state.clone())));
-        state.extend(b.weights.velocity.as_ref().map(|v| ("velocity", v.clone())));
-        Ok(state)
-    }
-
-    /// The state as a checkpoint holds it, of this trainer and of those that train by it.
-    pub(crate) fn stored_state(&self) -> Result<Vec<(String, Tensor)>> {
-        let counts = [self.steps, self.gathered, self.gathered_rows].map(|n| n as i64);
-        let counts = Tensor::new(&counts, &Device::Cpu)?;
-        let ordered = |(name, t)| Ok((name, self.reordered(name, t, Cells::windows_back, Cells::rows_back)?));
-        let state = self.state()?.into_iter().map(ordered).chain([Ok(("counts", counts))]);
-        state.map(|one: Result<_>| one.map(|(name, t)| (format!("trainer.{name}"), t))).collect()
-    }
-
-    /// Puts back what [`stored_state`](Self::stored_state) gave, for a trainer made with the same
-    /// sizes and configuration.
-    ///
-    /// # Errors
-    /// When a tensor is missing or has another shape.
-    pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
-        self.put_back(|name| self.reordered(name, stored.of_trainer(name)?, Cells::windows, Cells::rows))?;
-        [self.steps, self.gathered, self.gathered_rows] = stored.counts()?;
-        Ok(())
-    }
-
-    /// Copies what `of` gives for each name to the state of this rank.
-    fn put_back(&self, of: impl Fn(&str) -> Result<Tensor>) -> Result<()> {
-        let state = self.own_state()?;
-        checkpoint::put_back("RbmTrainer", state.iter().map(|(name, t)| (*name, t)), of)?;
-        let Some((_, params)) = state.iter().find(|(name, _)| *name == "params") else { return Ok(()) };
-        self.buffers.weights.set_params(params)
-    }
-
-    /// A tensor of the state in another order of visible units: checkpoints hold them in lines of
-    /// the grid.
-    fn reordered(
-        &self,
-        name: &str,
-        t: Tensor,
-        windows: impl Fn(&Cells, &Tensor) -> Result<Tensor>,
-        rows: impl Fn(&Cells, &Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
-        match (&self.cells, name) {
-            (Some(cells), "params" | "velocity") => windows(cells, &t),
-            (Some(cells), "visible_state" | "variance") => rows(cells, &t),
-            _ => Ok(t),
-        }
-    }
-
     /// The RBM in training with its visible units in their own order.
     fn rbm(&self) -> Result<Rbm> {
         if !self.buffers.share.group.is_single() {
@@ -336,16 +270,17 @@ impl RbmTrainer {
         let Some(Partial { buffers, replays }) = &mut self.partial else { return Ok(()) };
         buffers.set_rates(self.rates.0, self.rates.1)?;
         let chains = (self.buffers.chains()?, buffers.chains()?);
+        let shares = (&self.buffers.divided.share, &buffers.divided.share);
         if self.config.persistent {
-            chains.1.slice_set(&chains.0.narrow(0, 0, n)?, 0, 0)?;
+            shares.0.lend(&chains.0, shares.1, &chains.1)?;
         }
-        let range = &mut self.range;
-        replays.run("RbmTrainer", 1, rows, &self.preparation, |first, rows, scale| {
+        let (range, own) = (&mut self.range, shares.1.own(rows)?);
+        replays.run("RbmTrainer", 1, &own, &self.preparation, |first, rows, scale| {
             range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
             buffers.load(first, rows, scale)
         })?;
         if self.config.persistent {
-            chains.0.slice_set(&chains.1, 0, 0)?;
+            shares.0.take_back(&chains.0, shares.1, &chains.1)?;
         }
         Ok(())
     }
@@ -386,12 +321,22 @@ impl Trainer for RbmTrainer {
     ///
     /// Of a convolution, each rank has some of the maps, which are pooled each by itself.
     ///
+    /// With [`Division::Rows`] each rank has all weights and some rows of every minibatch,
+    /// [`Group::rows`], with their persistent chains. All make the step of the gradient of all rows,
+    /// one all-reduce of 4 bytes a parameter, and a minibatch that is not full takes two all-gathers of
+    /// persistent chains besides. States are then f32, or bf16 in that precision.
+    ///
     /// # Errors
     /// Also when there are fewer than 4 hidden units or maps a rank or their number is no multiple of 4,
     /// and of patches when there are fewer lines of windows than ranks; for patches above others than
-    /// patches, learned variances and bf16 weights without f32 ones, which train on one rank.
+    /// patches. Of divided rows, when a minibatch has too few to give each rank some. Learned variances
+    /// and bf16 weights without f32 ones train on one rank.
     fn in_group(self, group: &Group) -> Result<Self> {
-        if group.is_single() { Ok(self) } else { self.sharing(group) }
+        match self.config.division {
+            _ if group.is_single() => Ok(self),
+            Division::Units => self.sharing(group),
+            Division::Rows => self.dividing_rows(group),
+        }
     }
 
     fn gather(&mut self) -> Result<()> {
@@ -460,9 +405,13 @@ impl MinibatchTrainer for RbmTrainer {
         if n == 0 || rows.dims() != [n * batch, self.n_inputs] {
             return one_by_one(self, rows, labels, n);
         }
+        if n > 1 && !self.buffers.divided.share.group().is_single() {
+            return one_by_one(self, rows, labels, n);
+        }
         self.gathered_state = None;
         let Self { replays, preparation, buffers, range, .. } = self;
-        replays.run("RbmTrainer", n, rows, preparation, |first, rows, scale| {
+        let rows = if n == 1 { buffers.divided.share.own(rows)? } else { rows.clone() };
+        replays.run("RbmTrainer", n, &rows, preparation, |first, rows, scale| {
             range.as_mut().map_or(Ok(()), |range| range.see(rows, scale))?;
             buffers.load(first, rows, scale)
         })?;

@@ -94,6 +94,23 @@ fn up_down_of_several_ranks_is_that_of_one() -> Result<()> {
 }
 
 #[test]
+fn a_minibatch_is_one_sum_over_ranks() -> Result<()> {
+    for case in cases() {
+        each(3, |group| {
+            let mut trainer = case.trainer()?.in_group(group)?;
+            let full = |i: usize| SIZES[i] == BATCH;
+            for i in (0..SIZES.len()).filter(|&i| full(i)) {
+                let before = group.exchanges();
+                step(&mut trainer, i)?;
+                assert_eq!(group.exchanges() - before, 1, "{}", case.what);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_checkpoint_of_some_ranks_goes_on_with_others_and_their_chains() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("checkpoint.safetensors");

@@ -87,7 +87,7 @@ impl Buffers {
         let sums = flat.sums()?;
         let side = |(start, n)| SideSums::of(&sums, start, n, false);
         self.together = Some(Together {
-            zeros: flat.summed()?.zeros_like()?,
+            zeros: sums.zeros_like()?,
             sides: sides.into_iter().map(side).collect::<Result<_>>()?,
             label_velocity: flat::view(&sums, of_labels, label_velocity.dims())?,
             part: Part::of(&self.share, self.counter.device())?,
@@ -116,21 +116,12 @@ impl Buffers {
 
     /// Gives chains, the first of all ranks, to buffers of as many rows or fewer.
     pub(in super::super) fn lend_chains(&self, to: &Self) -> Result<()> {
-        let all = self.chains_of_all()?;
-        if to.share.rows().is_empty() {
-            return Ok(());
-        }
-        to.chains()?.slice_set(&to.share.own(&all)?, 0, 0)
+        self.share.lend(&self.chains()?, &to.share, &to.chains()?)
     }
 
     /// Takes them back after a step.
     pub(in super::super) fn take_chains(&self, from: &Self) -> Result<()> {
-        let all = from.chains_of_all()?;
-        let own = self.share.rows();
-        match own.end.min(from.share.of()).checked_sub(own.start) {
-            None | Some(0) => Ok(()),
-            Some(n) => self.chains()?.slice_set(&all.narrow(0, own.start, n)?, 0, 0),
-        }
+        self.share.take_back(&self.chains()?, &from.share, &from.chains()?)
     }
 
     /// Makes the step of all ranks, and moves the counter on by `advance`.
@@ -139,10 +130,9 @@ impl Buffers {
         let Rates { first, label, .. } = &self.rates;
         let (summed, label_params) = (flat.summed()?, &self.top.label_params);
         if self.share.rows().is_empty() {
-            scale_into_(&summed, zeros, 1.)?;
+            scale_into_(&summed, &summed.zeros_like()?, 1.)?;
         } else {
-            let sums = flat.sums()?;
-            scale_into_(&sums, &zeros.narrow(0, 0, sums.elem_count())?, 1.)?;
+            scale_into_(&flat.sums()?, zeros, 1.)?;
             scale_into_(label_velocity, &label_params.get(1)?, 1.)?;
             for Products { velocity, products } in self.products(label_velocity)? {
                 for (a, b, factors) in products {

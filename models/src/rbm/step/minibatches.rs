@@ -4,6 +4,7 @@ use super::super::storage::store;
 use super::super::variance::Variance;
 use super::super::{Rbm, RbmTrainConfig, VisibleUnit};
 use super::{Buffers, H_DRAWN, V_POS};
+use crate::share::Share;
 use candle::{Result, Tensor};
 use chandlery_ops::core::set_scalars_;
 use chandlery_ops::images::cells_into_;
@@ -22,13 +23,15 @@ impl Buffers {
     /// over the rows. `lower` and `rbm` are those that these buffers are for.
     pub(in super::super) fn of_fewer(&self, lower: &[Rbm], rbm: &Rbm, rows: usize) -> Result<Self> {
         let config = RbmTrainConfig { batch: rows, ..self.config.clone() };
-        let own = Self::new(lower, rbm, self.cells, &config, self.philox, self.share.clone())?;
+        let share = Share::new(self.divided.share.group(), rows);
+        let own = Self::new(lower, rbm, self.cells, &config, self.philox, self.share.clone(), share)?;
         let variance = match (&self.variance, own.variance) {
             (Some(shared), Some(own)) => Some(Variance { state: shared.state.clone(), ..own }),
             _ => None,
         };
         Ok(Self {
             weights: own.weights.sharing(&self.weights),
+            divided: self.divided.of_fewer(rows)?,
             hidden_state: self.hidden_state.clone(),
             visible_state: self.visible_state.clone(),
             counter: self.counter.clone(),
@@ -39,10 +42,12 @@ impl Buffers {
 
     /// Sets what steps go by.
     pub(in super::super) fn set_rates(&self, rate: f32, momentum: f32) -> Result<()> {
-        set_scalars_(&self.scalars, &[rate / self.n_terms() as f32, momentum, rate])
+        let rate_of_term = rate / self.n_terms() as f32;
+        self.divided.set_rates(rate_of_term, momentum)?;
+        set_scalars_(&self.scalars, &[rate_of_term, momentum, rate])
     }
 
-    /// Where the persistent chains of these buffers are, `[batch, n_hidden]`.
+    /// Where the persistent chains of these buffers are, `[rows, n_hidden]`.
     pub(in super::super) fn chains(&self) -> Result<Tensor> {
         self.hidden.get(H_DRAWN)
     }
@@ -50,7 +55,7 @@ impl Buffers {
     /// Loads `scale · rows`, of one minibatch or several, from minibatch `first` on, in as many
     /// parts as the states have.
     pub(in super::super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
-        let to = self.rows.narrow(1, first * self.config.batch, rows.dim(0)?)?;
+        let to = self.rows.narrow(1, first * self.divided.len(), rows.dim(0)?)?;
         let to = if to.dim(0)? == 1 { to.squeeze(0)? } else { to };
         let rows = &self.share.rows(rows)?;
         match (&self.lowest, &self.cells) {
@@ -77,7 +82,7 @@ impl Buffers {
 
     /// Of this step's rows, where they are drawn.
     pub(super) fn probabilities(&self) -> Result<Tensor> {
-        let batch = self.config.batch;
+        let batch = self.divided.len();
         self.rows.squeeze(0)?.narrow(0, self.minibatch * batch, batch)
     }
 
@@ -93,14 +98,15 @@ impl Buffers {
 
     /// Planes as `[parts, n, batch, units]`.
     pub(super) fn by_part(&self, planes: &Tensor, n: usize) -> Result<Tensor> {
-        planes.reshape((self.weights.parts(), n, self.config.batch, planes.dim(2)?))
+        planes.reshape((self.weights.parts(), n, self.divided.len(), planes.dim(2)?))
     }
 }
 
 /// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions
 /// and learned variances take one at a time. So do drawn visible states in two parts: draws leave
 /// the second part alone, which must stay 0 and would be that of the minibatch before.
-/// Ranks take as many as one another: by the `n_visible` units of all of them.
+/// Ranks take as many as one another: by the `n_visible` units of all of them. Those that divide rows
+/// take one.
 pub(super) fn minibatches_at_once(
     lower: &[Rbm],
     rbm: &Rbm,

@@ -13,14 +13,14 @@ use super::share::HiddenShare;
 use super::units::Units;
 use crate::conv_rbm::MapSteps;
 use candle::{D, DType, Result, Tensor};
-use chandlery_ops::arrays::{halves_into_, joined_into_};
+use chandlery_ops::arrays::{halves_into_, joined_into_, scale_into_};
 use chandlery_ops::images::{
     PatchDirection, PatchGrid, patch_cd_update_, patch_gradient_, patch_last_step_, sums_of_patches_,
     units_of_patches_,
 };
 use chandlery_ops::layers::{
-    CdOperands, CdUpdate, Factors, Unit, cd_update_, gemm_, gemm_parts_, max_norm_rows_, units_,
-    units_of_product_,
+    BiasStep, CdOperands, CdUpdate, Factors, Phases, Sparsity, Unit, WeightStep, cd_update_, gemm_,
+    gemm_parts_, max_norm_rows_, units_, units_of_product_, weight_step_,
 };
 use chandlery_ops::{Philox, Precision};
 
@@ -57,8 +57,14 @@ pub(in super::super) struct Weights {
     pub(super) rounding: Option<Philox>,
 }
 
+/// States of both phases, of one part: `[2, batch, n_hidden]` and `[2, batch, n_visible]`.
+pub(super) struct States {
+    pub hidden: Tensor,
+    pub visible: Tensor,
+}
+
 /// States and biases that an update reads and writes.
-pub(super) struct States<'a> {
+pub(super) struct Update<'a> {
     /// `[parts, 3, batch, n_hidden]` and `[parts, 2, batch, n_visible]`.
     pub hidden: &'a Tensor,
     pub visible: &'a Tensor,
@@ -69,22 +75,38 @@ pub(super) struct States<'a> {
 }
 
 impl Weights {
-    /// Those of `rbm` in f32, before products can read them; see [`set_params`](Self::set_params).
-    pub(super) fn new(rbm: &Rbm, config: &RbmTrainConfig, philox: Philox) -> Result<Self> {
+    /// Those of `rbm` in f32, before products can read them; see [`set_params`](Self::set_params). For
+    /// steps on so many rows, and where ranks learn together from rows of their own in memory for
+    /// weights and velocity, `[2, n_weights]`.
+    pub(super) fn new(
+        rbm: &Rbm,
+        config: &RbmTrainConfig,
+        philox: Philox,
+        rows: usize,
+        together: Option<Tensor>,
+    ) -> Result<Self> {
         let (device, of) = (rbm.weight().device(), rbm.config());
-        let format = Format::of(of, config.precision, device);
+        let format = match together {
+            Some(_) => Format::plain(of, config.precision),
+            None => Format::of(of, config.precision, device),
+        };
         let rounding = (config.weights == WeightStorage::Bf16Stochastic)
             .then_some(Philox { stream: philox.stream ^ ROUNDING_STREAM, ..philox });
-        let apart = rounding.is_some() || format.velocity_apart(of, device);
+        let apart = rounding.is_some() || together.is_none() && format.velocity_apart(of, device);
         let shape = rbm.weight().dims();
         let velocity = apart.then(|| Tensor::zeros(shape, DType::BF16, device)).transpose()?;
-        let in_halves = rounding.is_none() && format.in_halves(of, config, device);
+        let in_halves = apart && rounding.is_none() && format.in_halves(of, config, device);
         let weight = rbm.weight().to_dtype(DType::F32)?.unsqueeze(0)?;
-        let params = match apart {
-            false => Tensor::cat(&[&weight, &weight.zeros_like()?], 0)?,
-            true if rounding.is_some() => weight.to_dtype(DType::BF16)?.copy()?,
-            true if in_halves => Tensor::zeros(weight.shape(), DType::I16, device)?,
-            true => weight.copy()?,
+        let params = match (apart, together) {
+            (false, Some(together)) => {
+                let params = together.reshape([&[2], shape].concat())?;
+                scale_into_(&params.narrow(0, 0, 1)?, &weight.contiguous()?, 1.)?;
+                params
+            }
+            (false, None) => Tensor::cat(&[&weight, &weight.zeros_like()?], 0)?,
+            (true, _) if rounding.is_some() => weight.to_dtype(DType::BF16)?.copy()?,
+            (true, _) if in_halves => Tensor::zeros(weight.shape(), DType::I16, device)?,
+            (true, _) => weight.copy()?,
         };
         let copy = match format {
             _ if rounding.is_some() => Some(params.clone()),
@@ -94,7 +116,8 @@ impl Weights {
         let form = match of.connections {
             RbmConnections::Dense => Form::Dense,
             RbmConnections::Patches(grid) => Form::Patches(grid),
-            RbmConnections::Filters(grid) => Form::Maps(MapSteps::new(grid, config.batch, device)?),
+            // A minibatch may have no row for this rank.
+            RbmConnections::Filters(grid) => Form::Maps(MapSteps::new(grid, rows.max(1), device)?),
         };
         let weights = Self { form, format, precision: config.precision, params, velocity, copy, rounding };
         weights.set_params(&weight)?;
@@ -241,12 +264,12 @@ impl Weights {
     /// pre-activations of hidden units and their kind, after the means of the negative phase.
     pub(super) fn update(
         &self,
-        states: States<'_>,
+        states: Update<'_>,
         step: CdUpdate<'_>,
         last_means: Option<(&Tensor, Unit)>,
         max_norm: Option<f64>,
     ) -> Result<()> {
-        let States { hidden, visible, hidden_state, visible_state, scalars, counter } = states;
+        let Update { hidden, visible, hidden_state, visible_state, scalars, counter } = states;
         let to = CdOperands {
             params: &self.params,
             velocity: self.velocity.as_ref(),
@@ -263,11 +286,63 @@ impl Weights {
             },
             Form::Maps(maps) => maps.update(to, &hidden.get(0)?, &visible.get(0)?, scalars, step)?,
         }
+        self.shorten(max_norm)
+    }
+
+    /// Scales rows beyond a norm back to it.
+    fn shorten(&self, max_norm: Option<f64>) -> Result<()> {
         let Some(max_norm) = max_norm else { return Ok(()) };
         let weight = self.weight()?;
         let len = weight.dim(D::Minus1)?;
         max_norm_rows_(&weight.reshape(((), len))?, max_norm as f32)?;
         self.refresh_copy()
+    }
+
+    /// `V ← factors[0] hᵀ x + factors[1] V` of both phases, for states of one part.
+    pub(super) fn add_gradient(&self, states: &States, factors: &Tensor) -> Result<()> {
+        let (velocity, factors) = (self.params.get(1)?, Factors::Tensor(factors));
+        let States { hidden, visible } = states;
+        let (h, x) = (hidden.flatten(0, 1)?, visible.flatten(0, 1)?);
+        match &self.form {
+            Form::Dense => gemm_(&velocity, &h.t()?, &x, factors, self.precision),
+            Form::Patches(grid) => {
+                patch_gradient_(&velocity, &h.unsqueeze(0)?, &x.unsqueeze(0)?, grid, factors)
+            }
+            Form::Maps(maps) => maps.add_gradient(&velocity, hidden, visible, factors),
+        }
+    }
+
+    /// The rest of the step, once the velocity is complete.
+    pub(super) fn step_by_velocity(
+        &self,
+        scalars: &Tensor,
+        decay: WeightStep,
+        max_norm: Option<f64>,
+    ) -> Result<()> {
+        weight_step_(&self.params, scalars, decay)?;
+        match max_norm {
+            Some(_) => self.shorten(max_norm),
+            None => self.refresh_copy(),
+        }
+    }
+
+    /// How the biases of both sides follow [`planes_of_biases`](Self::planes_of_biases).
+    pub(super) fn bias_steps(&self, sparsity: Option<Sparsity>) -> [BiasStep<'_>; 2] {
+        if let Form::Maps(maps) = &self.form {
+            return maps.bias_steps(sparsity);
+        }
+        let of = |phases| BiasStep { phases, sparsity: None, gather_error: false, scale: None, sums: None };
+        let of_hidden = BiasStep { sparsity, ..of(Phases::Sum) };
+        [of_hidden, BiasStep { gather_error: true, ..of(Phases::Difference) }]
+    }
+
+    /// The states of both phases as biases follow them, `[2, n, biases]` of each side.
+    pub(super) fn planes_of_biases(&self, states: &States) -> Result<[Tensor; 2]> {
+        let States { hidden, visible } = states;
+        match &self.form {
+            Form::Maps(maps) => maps.planes_of_biases(hidden, visible),
+            Form::Dense | Form::Patches(_) => Ok([hidden.clone(), visible.clone()]),
+        }
     }
 
     /// The weights of a step that stores them whole.
