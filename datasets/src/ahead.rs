@@ -9,11 +9,15 @@
 //! While the last chunks of a shuffled epoch are in use, the first ones of the next epoch follow
 //! them: an epoch that begins when the one before has ended finds its rows on the device. What was
 //! read for an epoch that does not come is dropped.
+//!
+//! Of a rank's rows alone the others are neither read nor kept: a chunk has their places, with 0. A
+//! minibatch of so few rows that a rank would have none is read whole by all.
 use crate::gather::Gatherer;
 use crate::order::{Order, Orders};
 use crate::source::copy;
 use crate::{Result, Source};
 use candle::Tensor;
+use chandlery_ops::Group;
 use chandlery_ops::core::ChunkUpload;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -51,7 +55,11 @@ pub(crate) struct Ahead {
     gatherer: Gatherer,
     upload: ChunkUpload,
     orders: Orders,
+    /// Rows of a minibatch, and of a chunk.
+    batch: usize,
     chunk_rows: usize,
+    /// Whose rows of each minibatch are read.
+    group: Group,
     /// What is left to gather of an epoch, until that is known to be the last.
     rest: Option<Part>,
     /// Whether the next chunk does not follow the one before.
@@ -65,21 +73,34 @@ impl Ahead {
         rows: Arc<dyn Source>,
         upload: ChunkUpload,
         orders: Orders,
-        chunk_rows: usize,
+        (batch, chunk_rows): (usize, usize),
     ) -> Result<Self> {
-        let gatherer = Gatherer::spawn(rows)?;
-        let gathered = VecDeque::new();
-        Ok(Self { gatherer, upload, orders, chunk_rows, rest: None, turned: true, gathered, sent: None })
+        Ok(Self {
+            gatherer: Gatherer::spawn(rows)?,
+            upload,
+            orders,
+            batch,
+            chunk_rows,
+            group: Group::single(),
+            rest: None,
+            turned: true,
+            gathered: VecDeque::new(),
+            sent: None,
+        })
     }
 
-    /// Turns to `epoch` from row `start` of its order on. Nothing is read anew if these are the
-    /// rows that come next anyway.
-    pub fn begin(&mut self, epoch: u64, start: usize) -> Result<()> {
+    /// Turns to `epoch` from row `start` of its order on, a multiple of `batch`, for this rank's rows
+    /// of each minibatch. Nothing is read anew if these are the rows that come next anyway.
+    pub fn begin(&mut self, epoch: u64, start: usize, group: &Group) -> Result<()> {
         let next = self.sent.as_ref().or(self.gathered.front()).or(self.rest.as_ref());
-        if next.is_some_and(|next| (next.epoch, next.range.start) == (epoch, start)) {
+        let seat = |group: &Group| (group.rank(), group.world());
+        if next.is_some_and(|next| (next.epoch, next.range.start) == (epoch, start))
+            && seat(&self.group) == seat(group)
+        {
             return Ok(());
         }
         self.drop_all()?;
+        self.group = group.clone();
         self.rest = Some(Part { epoch, order: self.orders.of(epoch), range: start..self.orders.n_samples });
         Ok(())
     }
@@ -112,12 +133,42 @@ impl Ahead {
 
     fn send_part(&mut self, part: &Part) -> Result<()> {
         let bytes = self.gatherer.receive()?;
+        let own = self.own_places(&part.range);
         self.upload.send(part.range.len(), &mut |staging: &mut [u8]| {
-            copy(&bytes, staging);
+            let row_bytes = staging.len() / part.range.len().max(1);
+            let mut from = bytes.as_slice();
+            let mut done = 0;
+            for places in &own {
+                let at = |place: usize| (place - part.range.start) * row_bytes;
+                let (first, end) = (at(places.start), at(places.end));
+                let (rows, rest) = from.split_at(end - first);
+                // What others have, and then these rows.
+                staging[done..first].fill(0);
+                copy(rows, &mut staging[first..end]);
+                (from, done) = (rest, end);
+            }
+            staging[done..].fill(0);
             Ok(())
         })?;
         self.gatherer.recycle(bytes);
         Ok(())
+    }
+
+    /// The places of this rank's rows among those of whole minibatches, one range for all of them where
+    /// it is alone.
+    fn own_places(&self, places: &Range<usize>) -> Vec<Range<usize>> {
+        if self.group.is_single() {
+            return vec![places.clone()];
+        }
+        let minibatches = places.clone().step_by(self.batch);
+        let own = minibatches.map(|first| {
+            let n = self.batch.min(places.end - first);
+            // Of few rows trainers may take all on every rank.
+            let all_have = !self.group.rows_of(self.group.world() - 1, n).is_empty();
+            let own = if all_have { self.group.rows(n) } else { 0..n };
+            first + own.start..first + own.end
+        });
+        own.filter(|own| !own.is_empty()).collect()
     }
 
     /// Asks for chunks: one is gathered and waits while another is being gathered.
@@ -134,7 +185,9 @@ impl Ahead {
             }
             let part = rest.take(self.chunk_rows);
             let turned = std::mem::replace(&mut self.turned, false);
-            self.gatherer.ask(part.rows(), part.order.soon(part.range.clone(), turned))?;
+            let own = self.own_places(&part.range);
+            let rows = own.into_iter().flat_map(|places| part.order.rows(places)).collect();
+            self.gatherer.ask(rows, part.order.soon(part.range.clone(), turned))?;
             self.gathered.push_back(part);
         }
         Ok(())

@@ -13,6 +13,10 @@
 //!
 //! Both give the same minibatches in the same order. A minibatch is a view of its chunk: `next`
 //! copies nothing.
+//!
+//! The ranks of a group have one order. Where each takes rows of its own of every minibatch,
+//! [`Feed::start_epoch_of`] reads these alone, so that a streamed epoch is read once by all ranks
+//! together. A split that stays on the device is read once by each.
 use crate::ahead::{Ahead, Part};
 use crate::on_device::OnDevice;
 pub use crate::order::ORDER_STREAM;
@@ -20,6 +24,7 @@ use crate::order::Orders;
 use crate::source::row_bytes;
 use crate::{Error, Result, Split};
 use candle::{DType, Device, Tensor};
+use chandlery_ops::Group;
 use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::core::ChunkUpload;
 use serde::{Deserialize, Serialize};
@@ -120,13 +125,15 @@ impl Feed {
     pub fn new(split: &Split, device: &Device, config: FeedConfig) -> Result<Self> {
         split.check_labels()?;
         let fits = config.resident_bytes.is_some_and(|limit| split.size_bytes() <= limit);
+        let batch = config.batch;
         Self::with_store(split, device, config, |orders, chunk_rows| {
             if fits {
                 return Ok(Store::Resident(copy_to_device(split, device, chunk_rows)?));
             }
             let dtype = split.row_type().dtype();
             let upload = ChunkUpload::new(device, dtype, chunk_rows, split.n_features())?;
-            Ok(Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, chunk_rows)?)))
+            let sizes = (batch, chunk_rows);
+            Ok(Store::Streamed(Box::new(Ahead::new(split.rows.clone(), upload, orders, sizes)?)))
         })
     }
 
@@ -263,6 +270,37 @@ impl Feed {
     /// # Errors
     /// When `skip_batches` is above [`Feed::n_batches`], or an earlier read failed for good.
     pub fn start_epoch(&mut self, epoch: u64, skip_batches: usize) -> Result<()> {
+        self.start_epoch_of(&Group::single(), epoch, skip_batches)
+    }
+
+    /// The same for a rank that takes its own rows of each minibatch alone, [`Group::rows`]: where rows
+    /// are streamed, the others are not read, and are 0. Minibatches have the shapes, the order and the
+    /// labels of those of one rank.
+    ///
+    /// ```
+    /// use candle::{Device::Cpu, Tensor};
+    /// use chandlery_datasets::{Feed, FeedConfig, Split};
+    /// use chandlery_ops::Group;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rows = Split::from_tensors(&Tensor::arange(1f32, 9., &Cpu)?.reshape((8, 1))?, None)?;
+    /// let config = FeedConfig { resident_bytes: None, ..FeedConfig::in_order(8) };
+    /// let made = Group::on_threads(Group::threads(2), |group| -> chandlery_datasets::Result<_> {
+    ///     let mut feed = Feed::new(&rows, &Cpu, config.clone())?;
+    ///     feed.start_epoch_of(group, 0, 0)?;
+    ///     Ok(feed.next()?.map(|minibatch| minibatch.rows.flatten_all()?.to_vec1::<f32>()).transpose()?)
+    /// });
+    /// let [first, second] = made.try_into().map_err(|_| "two ranks")?;
+    /// assert_eq!(first?, Some(vec![1., 2., 3., 4., 0., 0., 0., 0.]));
+    /// assert_eq!(second?, Some(vec![0., 0., 0., 0., 5., 6., 7., 8.]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// A minibatch of too few rows to give each rank some is read whole by all. With
+    /// [`FeedConfig::mix`], what lies in files is fetched ahead in whole pieces by each host.
+    ///
+    /// # Errors
+    /// As [`start_epoch`](Self::start_epoch).
+    pub fn start_epoch_of(&mut self, group: &Group, epoch: u64, skip_batches: usize) -> Result<()> {
         if skip_batches > self.n_batches() {
             return Err(Error::Argument(format!(
                 "Feed: skip_batches must be at most the {} of an epoch, got {skip_batches}",
@@ -275,7 +313,7 @@ impl Feed {
         let rest = match &mut self.store {
             Store::Resident(_) => Some(Part { epoch, order: self.orders.of(epoch), range: start..n_rows }),
             Store::Streamed(ahead) => {
-                ahead.begin(epoch, start)?;
+                ahead.begin(epoch, start, group)?;
                 None
             }
         };

@@ -3,10 +3,11 @@
 mod common;
 use candle::{DType, Device};
 use chandlery_datasets::{Error, Feed, FeedConfig, Result, RowType, Source, Split};
+use chandlery_ops::Group;
 use common::{TestResult, message};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The CPU, and with the feature the first GPU, whose absence is then a failure.
 fn devices() -> Result<Vec<Device>> {
@@ -164,6 +165,110 @@ fn a_split_without_labels_feeds_none() -> TestResult {
     assert!(feed.next()?.ok_or("no minibatch")?.labels.is_none());
     assert_eq!(feed.scale(), 1. / 255.);
     assert_eq!(Feed::new(&floats(), &Device::Cpu, FeedConfig::new(2, 0))?.scale(), 1.);
+    Ok(())
+}
+
+/// Rows of one float above 0, and what was read of them, in order.
+#[derive(Debug, Default)]
+struct Watched {
+    read: Mutex<Vec<u32>>,
+}
+
+impl Source for Watched {
+    fn n_samples(&self) -> usize {
+        103
+    }
+    fn n_features(&self) -> usize {
+        1
+    }
+    fn row_type(&self) -> RowType {
+        RowType::F32
+    }
+    fn read_rows(&self, indices: &[u32], out: &mut [u8]) -> Result<()> {
+        self.read.lock().unwrap().extend(indices);
+        for (&index, out) in indices.iter().zip(out.chunks_exact_mut(4)) {
+            out.copy_from_slice(&(index as f32 + 1.).to_ne_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a rank would have no row of so many.
+fn is_small(group: &Group, n: usize) -> bool {
+    group.rows_of(group.world() - 1, n).is_empty()
+}
+
+#[test]
+fn ranks_read_an_epoch_once_together_and_get_their_rows_of_the_minibatches_of_one() -> TestResult {
+    for (batch, chunk_bytes) in [(10, 1), (10, 4 * 35), (25, 1 << 20), (103, 1 << 20)] {
+        for (shuffle, mix) in [(false, None), (true, None), (true, Some(32))] {
+            let config = FeedConfig { shuffle, mix, ..streamed(batch, chunk_bytes) };
+            let all = Split::new(Arc::new(Watched::default()), None)?;
+            let mut of_one = Feed::new(&all, &Device::Cpu, config.clone())?;
+            for (world, skip) in [(1, 0), (2, 0), (3, 1), (4, 0)] {
+                let what = format!("{world} ranks, {config:?}");
+                of_one.start_epoch(1, skip)?;
+                let want = drain(&mut of_one)?;
+                let made = Group::on_threads(Group::threads(world), |group| -> Result<_> {
+                    let source = Arc::new(Watched::default());
+                    let split = Split::new(source.clone(), None)?;
+                    let mut feed = Feed::new(&split, &Device::Cpu, config.clone())?;
+                    feed.start_epoch_of(group, 1, skip)?;
+                    let minibatches = drain(&mut feed)?;
+                    // What comes behind is of the next epoch, ahead of its use.
+                    let read = source.read.lock().unwrap().clone();
+                    // All rows of an epoch, which is left for the same one.
+                    feed.start_epoch(1, skip)?;
+                    assert_eq!(feed.next()?.map(|of| of.rows.dims()[0]), want.first().map(|of| of.0.len()));
+                    feed.start_epoch_of(group, 1, skip)?;
+                    assert_eq!(drain(&mut feed)?, minibatches, "{what}, again");
+                    let mut own = 0;
+                    for ((rows, _), (want, _)) in minibatches.iter().zip(&want) {
+                        let n = want.len();
+                        let places = if is_small(group, n) { 0..n } else { group.rows(n) };
+                        own += places.len();
+                        for (i, (row, want)) in rows.iter().zip(want).enumerate() {
+                            let other = vec![0.];
+                            assert_eq!(row, if places.contains(&i) { want } else { &other }, "{what}");
+                        }
+                    }
+                    assert_eq!(minibatches.len(), want.len(), "{what}");
+                    Ok(read[..own].to_vec())
+                });
+                let mut read = made.into_iter().collect::<Result<Vec<_>>>()?.concat();
+                read.sort_unstable();
+                let group = &Group::threads(world)[0];
+                let times = |n: usize| if is_small(group, n) { world } else { 1 };
+                let often =
+                    want.iter().flat_map(|(rows, _)| rows.iter().map(|row| (row[0], times(rows.len()))));
+                let mut want: Vec<u32> =
+                    often.flat_map(|(row, times)| std::iter::repeat_n(row as u32 - 1, times)).collect();
+                want.sort_unstable();
+                assert_eq!(read, want, "{what}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_that_a_rank_has_ahead_are_those_of_its_next_epoch() -> TestResult {
+    let config = streamed(10, 4 * 35);
+    for made in Group::on_threads(Group::threads(2), |group| -> Result<_> {
+        let source = Arc::new(Watched::default());
+        let mut feed = Feed::new(&Split::new(source.clone(), None)?, &Device::Cpu, config.clone())?;
+        for epoch in 0..3 {
+            feed.start_epoch_of(group, epoch, 0)?;
+            drain(&mut feed)?;
+        }
+        let own: usize = (0..10).map(|_| group.rows(10).len()).sum::<usize>() + 3;
+        let read = source.read.lock().unwrap().len();
+        // Two chunks of 30 rows wait for the fourth epoch, and one is on the device.
+        Ok((read, own))
+    }) {
+        let (read, own) = made?;
+        assert!((3 * own..=3 * own + 3 * 30).contains(&read), "{read} of 3 times {own}");
+    }
     Ok(())
 }
 

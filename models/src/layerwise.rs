@@ -385,6 +385,10 @@ impl<L: StackLayer> MinibatchTrainer for LayerwiseTrainer<L> {
         self.trainer.steps_at_once()
     }
 
+    fn rows_group(&self) -> Group {
+        self.trainer.rows_group()
+    }
+
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (checkpoint, mut notes) = Checkpoint::load::<Notes<StackConfig<L::Config>, L::Training>>(
             path,

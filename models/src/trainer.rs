@@ -176,6 +176,13 @@ pub trait MinibatchTrainer: Trainer {
         one_by_one(self, rows, labels, n)
     }
 
+    /// The group whose ranks take rows of their own of each minibatch and look at no others, so that
+    /// these need not be read; see [`Feed::start_epoch_of`]. That of one rank by default: each takes
+    /// all rows.
+    fn rows_group(&self) -> Group {
+        Group::single()
+    }
+
     /// How many minibatches [`steps_of`](Self::steps_of) takes best; 1 where it makes one step
     /// after the other.
     fn steps_at_once(&self) -> usize {
@@ -255,7 +262,8 @@ pub trait MinibatchTrainer: Trainer {
         let mut all = Vec::with_capacity(epochs.len());
         for epoch in epochs {
             self.begin_epoch(epoch)?;
-            feed.start_epoch((earlier + epoch) as u64, done).map_err(Error::wrap)?;
+            let group = self.rows_group();
+            feed.start_epoch_of(&group, (earlier + epoch) as u64, done).map_err(Error::wrap)?;
             let most = if by_step { 1 } else { self.steps_at_once() };
             while let Some(minibatch) = feed.next_of(most).map_err(Error::wrap)? {
                 if by_step {

@@ -169,7 +169,8 @@ where
         while self.place.epoch < n && !stopped {
             bar.label(label(self.place.epoch));
             self.trainer.begin_epoch(self.place.epoch)?;
-            feed.start_epoch((earlier + self.place.epoch) as u64, self.place.batch)?;
+            let epoch = (earlier + self.place.epoch) as u64;
+            feed.start_epoch_of(&self.trainer.rows_group(), epoch, self.place.batch)?;
             let (started, before) = (Instant::now(), self.place.epoch_seconds);
             let mut since_check = 0;
             while let Some(minibatch) = feed.next_of(self.watch.at_most(self.trainer.steps_at_once()))? {

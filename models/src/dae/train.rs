@@ -400,6 +400,10 @@ impl MinibatchTrainer for DaeTrainer {
         if self.buffers.in_one_op() { (ROWS / self.config.batch).max(1) } else { self.buffers.at_once() }
     }
 
+    fn rows_group(&self) -> Group {
+        self.buffers.share().group().clone()
+    }
+
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (parts, stored, progress) = TrainerParts::load(path, NAME, device)?;
         let TrainerParts { layers, training, preparation, philox } = parts;

@@ -394,6 +394,10 @@ impl MinibatchTrainer for OnlineDictionaryTrainer {
         self.partial_fit(rows).map(drop)
     }
 
+    fn rows_group(&self) -> Group {
+        self.group.clone()
+    }
+
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         Self::restored(path, device)
     }

@@ -400,6 +400,10 @@ impl MinibatchTrainer for LabelledDbnTrainer {
         Ok(())
     }
 
+    fn rows_group(&self) -> Group {
+        self.buffers.share.group().clone()
+    }
+
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
         let vb = VarBuilder::from_tensors(checkpoint.tensors.clone(), DType::F32, device);

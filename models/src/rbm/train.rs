@@ -425,6 +425,10 @@ impl MinibatchTrainer for RbmTrainer {
         self.buffers.at_once
     }
 
+    fn rows_group(&self) -> Group {
+        self.buffers.divided.share.group().clone()
+    }
+
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (parts, stored, progress) = TrainerParts::load(path, NAME, device)?;
         let TrainerParts { layers, training, preparation, philox } = parts;

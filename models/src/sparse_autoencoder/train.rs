@@ -235,6 +235,10 @@ impl MinibatchTrainer for SparseAutoencoderTrainer {
         Ok(())
     }
 
+    fn rows_group(&self) -> Group {
+        self.group.clone()
+    }
+
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (checkpoint, mut notes) = Checkpoint::load::<Notes>(path, NAME, device)?;
         checkpoint.load_preparation(&mut notes.model.preparation, device)?;

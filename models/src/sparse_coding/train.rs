@@ -306,6 +306,10 @@ impl MinibatchTrainer for SparseCodingTrainer {
         self.partial_fit(rows).map(drop)
     }
 
+    fn rows_group(&self) -> Group {
+        self.group.clone()
+    }
+
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         Self::restored(path, device)
     }

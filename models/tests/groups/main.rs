@@ -10,6 +10,7 @@ mod labelled;
 mod latents;
 mod patches;
 mod rbm;
+mod shards;
 mod sparse_autoencoders;
 mod tsne;
 

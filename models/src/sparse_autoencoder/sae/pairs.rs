@@ -90,6 +90,10 @@ impl MinibatchTrainer for PairTrainer {
         self.0.step_to(&columns(0, n_inputs)?, &columns(n_inputs, n_targets)?)
     }
 
+    fn rows_group(&self) -> Group {
+        self.0.rows_group()
+    }
+
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         let (trainer, progress) = SaeTrainer::load(path, device)?;
         Ok((Self(trainer), progress))

@@ -510,6 +510,10 @@ impl MinibatchTrainer for SaeTrainer {
         self.learn(&part, &x, &x)
     }
 
+    fn rows_group(&self) -> Group {
+        self.group.clone()
+    }
+
     fn load(path: &Path, device: &Device) -> Result<(Self, Value)> {
         checkpoint::verify(path)?;
         Self::read(path, device, &Group::single())
