@@ -165,6 +165,46 @@ fn ranks_share_patches_and_maps_and_a_run_goes_on_with_another_number() {
 }
 
 #[test]
+fn rows_divided_by_processes_learn_what_one_learns_and_a_run_goes_on_with_divided_units() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    let run = |out: &'static str, more: &[&'static str]| {
+        // 394 rows, of which the last minibatch has 4: one process has none of these.
+        let size = ["--max-rows", "414", "--batch", "26", "--hidden", "24,20", "--epochs", "2"];
+        [&["train", "--out", out, "--persistent", "--divide", "rows"][..], &size, more].concat()
+    };
+    DBN_ON_CPU.succeed(at, &run("one", &[]));
+    let said = succeed(two(at, &run("two", &[])));
+    assert_eq!(said.matches("epoch 2/2").count(), 2, "{said}");
+    // Each process reads its own rows.
+    DBN_ON_CPU.succeed(at, &run("streamed", &["--gpus", "2", "--resident-bytes", "0"]));
+    assert!(
+        weights(&at.join("streamed")) == weights(&at.join("two")),
+        "of rows that are streamed: other bits"
+    );
+    // Stopped in the second epoch of the first layer.
+    let stopped = run("on", &["--gpus", "2", "--stop-after-steps", "20"]);
+    let Output { status, stderr, .. } = spawn(at, &stopped, &[]).wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(130), "{}", String::from_utf8_lossy(&stderr));
+    DBN_ON_CPU.succeed(at, &["train", "--resume", "on", "--gpus", "3", "--divide", "units"]);
+    let one = metrics(&at.join("one"));
+    for name in ["two", "on"] {
+        let of_run = metrics(&at.join(name));
+        assert_eq!(of_run.len(), one.len(), "{name}");
+        for (a, b) in one.iter().zip(&of_run) {
+            let [a, b] = [a, b].map(|line| number(line, "reconstruction_error"));
+            assert!((a - b).abs() < 1e-2 * a, "{name}: {b}, and {a} of one rank");
+        }
+    }
+    // Too few rows for so many.
+    let refused = run("few", &["--gpus", "8"]);
+    let Output { status, stderr, .. } = spawn(at, &refused, &[]).wait_with_output().unwrap();
+    let errors = String::from_utf8(stderr).unwrap();
+    let want = "batch must be at least 29 for 8 ranks, got 26";
+    assert!(status.code() == Some(1) && errors.contains(want), "{errors}");
+}
+
+#[test]
 fn up_down_by_two_processes_is_that_of_one_and_its_chains_go_on_with_three() {
     let folder = TempDir::new().unwrap();
     let at = folder.path();

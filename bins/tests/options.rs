@@ -76,7 +76,7 @@ const EXCEPT: [(&[&str], Differ, &str); 10] = [
         "one number, or several",
     ),
     (
-        &["hidden-unit", "only", "optimizer", "patch", "pursuit", "split", "start", "start-from"],
+        &["divide", "hidden-unit", "only", "optimizer", "patch", "pursuit", "split", "start", "start-from"],
         Values,
         "the words for the same choice that a model, or a command on images, knows",
     ),

@@ -10,8 +10,9 @@ use crate::options::{
 };
 use crate::precision::rbm_precision;
 use crate::ranks::RanksArgs;
+use crate::session::args::RESUMES_WITH_DIVIDE;
 use crate::session::{FeedArgs, SessionArgs};
-use chandlery::rbm::{HiddenUnit, RbmTrainConfig, VisibleUnit};
+use chandlery::rbm::{Division, HiddenUnit, RbmTrainConfig, VisibleUnit};
 use chandlery_datasets::ImageShape;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,10 @@ pub struct Settings {
     /// Epochs per layer, from the option `--epochs` of [`TrainArgs`].
     #[arg(skip)]
     pub epochs: Option<usize>,
+    /// What ranks divide, from the option `--divide` of [`TrainArgs`].
+    #[arg(skip)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divide: Option<Divide>,
     /// Rows of a minibatch. It is also the number of persistent chains. Default: 100; for fewer
     /// than 4000 rows a fortieth of them, at least 10.
     #[arg(long, value_name = "ROWS", value_parser = at_least_one)]
@@ -174,6 +179,10 @@ pub struct TrainArgs {
     /// lower layers stay as they are. In a finished run, only the top layer trains on.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
+    /// What several GPUs divide. Default: units. rows is for large minibatches: its cost does not grow
+    /// with --batch. With --resume, what the run divides from here on.
+    #[arg(id = RESUMES_WITH_DIVIDE, long = "divide", value_enum, value_name = "DIVIDE")]
+    pub divide: Option<Divide>,
     /// How rows reach the device.
     #[command(flatten)]
     pub feed: FeedArgs,
@@ -185,7 +194,7 @@ pub struct TrainArgs {
 impl TrainArgs {
     /// The settings of a new run.
     pub fn settings(&self) -> Settings {
-        let mut settings = Settings { epochs: self.epochs, ..self.settings.clone() };
+        let mut settings = Settings { epochs: self.epochs, divide: self.divide, ..self.settings.clone() };
         if !settings.layers.is_empty() {
             // What stands there is the default.
             settings.hidden.clear();
@@ -303,6 +312,25 @@ impl From<Visible> for VisibleUnit {
             Visible::Bernoulli => Self::Bernoulli,
             Visible::Gaussian => Self::Gaussian,
             Visible::GaussianLearned => Self::GaussianLearned,
+        }
+    }
+}
+
+/// What ranks divide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Divide {
+    /// Hidden units, lines of windows, or maps; each rank has all rows.
+    Units,
+    /// The rows of each minibatch; each rank has all weights.
+    Rows,
+}
+
+impl From<Divide> for Division {
+    fn from(divide: Divide) -> Self {
+        match divide {
+            Divide::Units => Self::Units,
+            Divide::Rows => Self::Rows,
         }
     }
 }

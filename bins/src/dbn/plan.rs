@@ -8,7 +8,7 @@ use crate::rows::{Data, OutsideUnit};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{Device, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
-use chandlery::rbm::{HiddenUnit, RbmConfig, RbmTrainConfig, SparsityConfig, VisibleUnit};
+use chandlery::rbm::{Division, HiddenUnit, RbmConfig, RbmTrainConfig, SparsityConfig, VisibleUnit};
 use chandlery::schedule::Schedule;
 use chandlery::{Philox, in_unit_interval};
 use chandlery_datasets::preparation::{Preparation, RowStatistics, StepConfig, WhiteningKind};
@@ -211,6 +211,7 @@ fn training(i: usize, layer: &RbmConfig, settings: &Settings) -> Result<RbmTrain
         any_range: false,
         precision: precision.products,
         weights: precision.weights,
+        division: settings.divide.map(Division::from).unwrap_or_default(),
     })
 }
 

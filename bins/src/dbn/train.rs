@@ -14,6 +14,7 @@ use crate::sizes;
 use anyhow::Result;
 use candle::Tensor;
 use chandlery::dbn::DbnTrainer;
+use chandlery::rbm::Division;
 use chandlery::{Layered, MinibatchTrainer, Model, Trainer};
 use chandlery_datasets::{Split, count};
 use serde_json::json;
@@ -40,6 +41,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         asked.extend_epochs(args.epochs, Settings::n_epochs, |settings, n| settings.epochs = Some(n))?;
     let data = Data::open(&asked.input.data, asked.settings.seed)?;
     let is_new = asked.resumed().is_none();
+    asked.settings.divide = args.divide.or(asked.settings.divide);
     let notes = if is_new { choose(&data.train, &mut asked.settings)? } else { Vec::new() };
     let mut feed =
         asked.feed(args.feed, &data.train, ("--batch", asked.settings.n_batch()), asked.settings.seed)?;
@@ -49,6 +51,7 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
         |settings, device, _| new_trainer(&data, settings, device),
         |settings, path, device, _| {
             let (mut trainer, place) = DbnTrainer::load(path, device)?;
+            trainer.set_division(settings.divide.map(Division::from).unwrap_or_default());
             if extended {
                 trainer.set_schedules(&training_of(trainer.model_config(), settings)?)?;
             }

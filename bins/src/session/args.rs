@@ -103,7 +103,7 @@ impl SessionArgs {
 
 /// Options that `--resume` accepts: those of the process, and those that extend a run. The run
 /// keeps all others.
-const WITH_RESUME: [&str; 12] = [
+const WITH_RESUME: [&str; 13] = [
     "resume",
     "checkpoint_every",
     "chunk_bytes",
@@ -116,7 +116,10 @@ const WITH_RESUME: [&str; 12] = [
     "json",
     "iterations",
     "epochs",
+    RESUMES_WITH_DIVIDE,
 ];
+/// The identifier of `--divide` where a run may go on with another division.
+pub const RESUMES_WITH_DIVIDE: &str = "resumes_with_divide";
 
 /// Reads a command line, which starts with what the user calls the program. With `--resume`, every other option that would be ignored is an error.
 ///

@@ -121,9 +121,8 @@ pub struct LatentArgs {
     #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "kind")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resample_every: Option<usize>,
-    /// What several GPUs divide: the rows of each minibatch, or the latents, for models that no
-    /// single GPU holds. Default: rows.
-    #[arg(long, value_enum, requires = "kind")]
+    /// What several GPUs divide. Default: rows; latents are for models that no single GPU holds.
+    #[arg(long, value_enum, value_name = "DIVIDE", requires = "kind")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divide: Option<DivideArg>,
 }
