@@ -13,7 +13,7 @@ use chandlery::dictionary::{
 use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer, Stage};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::likelihood::{Ais, AisConfig};
-use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
+use chandlery::rbm::{self, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer, SparsityConfig};
 use chandlery::sparse_autoencoder::sae::{Division, Kind, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
 use chandlery::sparse_autoencoder::{
     SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
@@ -170,6 +170,46 @@ fn two_gpus_learn_the_rbms_of_one() -> Result<()> {
                     let trainer = RbmTrainer::new(&rbm, config, Philox::new(1, 1))?;
                     let trainer = trainer.in_group(group)?;
                     trained_on(trainer, WIDTH + 2)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn two_gpus_that_divide_rows_learn_the_rbms_of_one() -> Result<()> {
+    let image = PatchGrid { planes: 1, height: 9, width: 4, depth: 1, window: 3, stride: 1 };
+    let filters = ConvGrid { pool: 2, ..ConvGrid::of_image([10, 8, 3], 3, 24) };
+    let cases = [
+        // Stored in f32 and bf16, of which one GPU alone stores the first in f16.
+        ("dense", RbmConfig::new(WIDTH + 2, 256)),
+        ("dense, odd", RbmConfig::new(WIDTH + 1, 37)),
+        ("patches", RbmConfig::patches(image, 8)?),
+        ("pooled maps", RbmConfig::convolution(filters)?),
+    ];
+    let sparsity = Some(SparsityConfig { target: 0.1, cost: 0.5, decay: 0.9 });
+    for (precision, most) in [(Precision::F32, 2e-4), (Precision::Tf32, 4e-3), (Precision::Bf16, 3e-2)] {
+        for (of, rbm) in &cases {
+            for (what, persistent, k, binarize) in
+                [("sparse, one step", false, 1, false), ("persistent chains of drawn rows", true, 2, true)]
+            {
+                held(&format!("{of} by rows in {precision:?}, {what}"), most, |group, device| {
+                    let config = RbmTrainConfig {
+                        batch: BATCH,
+                        precision,
+                        persistent,
+                        binarize,
+                        k,
+                        division: rbm::Division::Rows,
+                        sparsity: sparsity.filter(|_| !persistent),
+                        learning_rate: 0.02.into(),
+                        ..RbmTrainConfig::default()
+                    };
+                    let rbm = Rbm::init(rbm.clone(), Philox::new(1, 0), device)?;
+                    let width = rbm.config().n_visible;
+                    trained_on(RbmTrainer::new(&rbm, config, Philox::new(1, 1))?.in_group(group)?, width)
                 })?;
             }
         }

@@ -11,7 +11,8 @@ use chandlery::dictionary::{
     Dictionary, DictionaryConfig, OnlineDictionaryTrainConfig, OnlineDictionaryTrainer,
 };
 use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
-use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
+use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
+use chandlery::rbm::{self, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
 use chandlery::sparse_autoencoder::sae::{Division, Kind, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
 use chandlery::sparse_autoencoder::{
     SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
@@ -64,6 +65,12 @@ pub(super) const ALL: &[Case] = &[
     strong(What::Rbm, "rbm", "2304x16000", 192, rbm::<2304, 16000>),
     strong(What::Rbm, "rbm", "4096x11008", 192, rbm::<4096, 11008>),
     strong(What::Rbm, "rbm", "4096x65536", 192, rbm::<4096, 65536>),
+    weak(What::Rbm, "rbm by rows", "2304x16000", 192, rbm_by_rows::<2304, 16000>),
+    weak(What::Rbm, "rbm by rows", "2304x16000", 1536, rbm_by_rows::<2304, 16000>),
+    weak(What::Rbm, "rbm by rows", "4096x11008", 1536, rbm_by_rows::<4096, 11008>),
+    weak(What::UpDown, "up-down", "784,500,500,2000", 192, up_down),
+    weak(What::UpDown, "up-down", "784,500,500,2000", 4096, up_down),
+    strong(What::UpDown, "up-down", "784,500,500,2000", 4096, up_down),
     strong(What::Patches, "patches of 24", "192x192", 192, patches::<192>),
     strong(What::Patches, "patches of 24", "144x144", 192, patches::<144>),
     // The third layer has three lines of windows.
@@ -109,11 +116,45 @@ fn rbm<const VISIBLE: usize, const HIDDEN: usize>(
     device: &Device,
     batch: usize,
 ) -> Result<[f64; 3]> {
-    let rbm = Rbm::init(RbmConfig::new(VISIBLE, HIDDEN), Philox::new(0, 0), device)?;
-    let config = RbmTrainConfig { batch, precision: args.precision, ..RbmTrainConfig::default() };
-    let trainer = RbmTrainer::new(&rbm, config, Philox::new(0, 1))?;
-    drop(rbm);
-    step(args, trainer.in_group(group)?, &uniform((batch, VISIBLE), device, Philox::new(0, 2))?, None)
+    dense_rbm([VISIBLE, HIDDEN], rbm::Division::Units, args, group, device, batch)
+}
+
+/// Every rank has all weights and its part of the rows.
+fn rbm_by_rows<const VISIBLE: usize, const HIDDEN: usize>(
+    args: &GroupArgs,
+    group: &Group,
+    device: &Device,
+    batch: usize,
+) -> Result<[f64; 3]> {
+    dense_rbm([VISIBLE, HIDDEN], rbm::Division::Rows, args, group, device, batch)
+}
+
+fn dense_rbm(
+    [visible, hidden]: [usize; 2],
+    division: rbm::Division,
+    args: &GroupArgs,
+    group: &Group,
+    device: &Device,
+    batch: usize,
+) -> Result<[f64; 3]> {
+    let first = Rbm::init(RbmConfig::new(visible, hidden), Philox::new(0, 0), device)?;
+    let config = RbmTrainConfig { batch, precision: args.precision, division, ..RbmTrainConfig::default() };
+    let trainer = RbmTrainer::new(&first, config, Philox::new(0, 1))?;
+    drop(first);
+    step(args, trainer.in_group(group)?, &uniform((batch, visible), device, Philox::new(0, 2))?, None)
+}
+
+/// The network of Hinton, Osindero and Teh 2006, by the up-down algorithm.
+fn up_down(args: &GroupArgs, group: &Group, device: &Device, batch: usize) -> Result<[f64; 3]> {
+    let (sizes, classes) = ([784, 500, 500, 2000], 10);
+    let dbn = Dbn::init(DbnConfig::new(&sizes), Philox::new(0, 0), device)?;
+    let dbn = LabelledDbn::from_dbn(&dbn, classes)?;
+    let config =
+        LabelledDbnTrainConfig { batch, precision: args.precision, ..LabelledDbnTrainConfig::default() };
+    let trainer = LabelledDbnTrainer::new(&dbn, config, Philox::new(0, 1))?.in_group(group)?;
+    let rows = uniform((batch, sizes[0]), device, Philox::new(0, 2))?;
+    let labels = (0..batch as u32).map(|i| i % classes as u32).collect();
+    step(args, trainer, &rows, Some(&Tensor::from_vec(labels, batch, device)?))
 }
 
 /// Seconds of a step of each layer, on top of those below it, one after another.

@@ -52,8 +52,10 @@ enum What {
     Collectives,
     /// Steps of a network of 9.6 million weights.
     Network,
-    /// Steps of restricted Boltzmann machines.
+    /// Steps of restricted Boltzmann machines, of divided units and of divided rows.
     Rbm,
+    /// Steps of the up-down algorithm.
+    UpDown,
     /// Steps of layers of overlapping patches, and of a network of them.
     Patches,
     /// Steps of a convolutional restricted Boltzmann machine.
