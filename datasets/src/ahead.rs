@@ -14,7 +14,7 @@
 //! minibatch of so few rows that a rank would have none is read whole by all.
 use crate::gather::Gatherer;
 use crate::order::{Order, Orders};
-use crate::source::copy;
+use crate::source::{copy, row_bytes};
 use crate::{Result, Source};
 use candle::Tensor;
 use chandlery_ops::Group;
@@ -23,6 +23,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Bytes that come from a disk together at least.
+const PAGE: usize = 4096;
 /// Chunks that are gathered, or wait to be sent, at a time.
 const GATHERED: usize = 2;
 
@@ -55,6 +57,7 @@ pub(crate) struct Ahead {
     gatherer: Gatherer,
     upload: ChunkUpload,
     orders: Orders,
+    row_bytes: usize,
     /// Rows of a minibatch, and of a chunk.
     batch: usize,
     chunk_rows: usize,
@@ -76,6 +79,7 @@ impl Ahead {
         (batch, chunk_rows): (usize, usize),
     ) -> Result<Self> {
         Ok(Self {
+            row_bytes: row_bytes(rows.as_ref()),
             gatherer: Gatherer::spawn(rows)?,
             upload,
             orders,
@@ -135,11 +139,10 @@ impl Ahead {
         let bytes = self.gatherer.receive()?;
         let own = self.own_places(&part.range);
         self.upload.send(part.range.len(), &mut |staging: &mut [u8]| {
-            let row_bytes = staging.len() / part.range.len().max(1);
             let mut from = bytes.as_slice();
             let mut done = 0;
             for places in &own {
-                let at = |place: usize| (place - part.range.start) * row_bytes;
+                let at = |place: usize| (place - part.range.start) * self.row_bytes;
                 let (first, end) = (at(places.start), at(places.end));
                 let (rows, rest) = from.split_at(end - first);
                 // What others have, and then these rows.
@@ -171,6 +174,31 @@ impl Ahead {
         own.filter(|own| !own.is_empty()).collect()
     }
 
+    /// Rows that lie together and are needed soon after those of a part; `first` says that nothing was
+    /// read before them.
+    fn soon(&self, part: &Part, first: bool) -> Vec<Range<usize>> {
+        if self.group.is_single() {
+            return part.order.soon(part.range.clone(), first);
+        }
+        let Some(ahead) = part.order.ahead() else { return vec![] };
+        // Whole minibatches, of which this rank's rows are known.
+        let ahead = ahead.next_multiple_of(self.batch);
+        let from = if first { part.range.start } else { part.range.start + ahead };
+        let to = self.orders.n_samples.min(part.range.end + ahead);
+        let own = self.own_places(&(from.min(to)..to));
+        let mut rows: Vec<u32> = own.into_iter().flat_map(|places| part.order.rows(places)).collect();
+        rows.sort_unstable();
+        let mut together: Vec<Range<usize>> = vec![];
+        for row in rows.into_iter().map(|row| row as usize) {
+            match together.last_mut() {
+                // The page that ends one has the other, too.
+                Some(last) if (row - last.end) * self.row_bytes < PAGE => last.end = row + 1,
+                _ => together.push(row..row + 1),
+            }
+        }
+        together
+    }
+
     /// Asks for chunks: one is gathered and waits while another is being gathered.
     fn ask(&mut self) -> Result<()> {
         while self.gathered.len() < GATHERED {
@@ -187,7 +215,7 @@ impl Ahead {
             let turned = std::mem::replace(&mut self.turned, false);
             let own = self.own_places(&part.range);
             let rows = own.into_iter().flat_map(|places| part.order.rows(places)).collect();
-            self.gatherer.ask(rows, part.order.soon(part.range.clone(), turned))?;
+            self.gatherer.ask(rows, self.soon(&part, turned))?;
             self.gathered.push_back(part);
         }
         Ok(())

@@ -295,8 +295,7 @@ impl Feed {
     /// # Ok(()) }
     /// ```
     ///
-    /// A minibatch of too few rows to give each rank some is read whole by all. With
-    /// [`FeedConfig::mix`], what lies in files is fetched ahead in whole pieces by each host.
+    /// A minibatch of too few rows to give each rank some is read whole by all.
     ///
     /// # Errors
     /// As [`start_epoch`](Self::start_epoch).

@@ -4,13 +4,14 @@
 //! |---|---|---|
 //! | as stored | the place | nothing |
 //! | shuffled | `Philox { seed, stream: ORDER_STREAM + epoch }.permutation(n_samples)` | 4 bytes a row |
-//! | mixed | the rows of 16 pieces, taken from anywhere, in an order of their own | 4 bytes a row of a buffer |
+//! | mixed | the rows of 16 pieces, taken from anywhere, in an order of their own | 4 bytes a row of up to three buffers |
 //!
 //! A mixed order is for rows that lie in files larger than memory: it reads whole pieces of
 //! `mix / 16` rows, each from front to back. The pieces of an epoch are shuffled; 16 of them after
 //! the other fill the buffer, whose rows are shuffled in turn. What lies in the buffer follows from
 //! seed, epoch and place alone, so that a run can go on from any place.
 use chandlery_ops::Philox;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,6 +21,8 @@ pub const ORDER_STREAM: u64 = 0x6f72_6465_7200_0000; // "order"
 const MIX_STREAM: u64 = 0x6d69_7800_0000_0000; // "mix"
 /// Pieces that a buffer is filled with.
 const PIECES: usize = 16;
+/// Buffers whose rows are kept: that in use, and those of which rows are fetched.
+const BUFFERS: usize = 3;
 
 /// The orders of epochs.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +63,15 @@ impl Order {
         }
     }
 
+    /// Places from a row to those whose rows should be fetched when it is read; none where they need
+    /// not be.
+    pub fn ahead(&self) -> Option<usize> {
+        match self {
+            Self::Mixed(mixed) => Some(PIECES * mixed.piece_rows),
+            _ => None,
+        }
+    }
+
     /// Rows that lie together and are needed soon after those at `places`; `first` says that nothing
     /// was read before them.
     pub fn soon(&self, places: Range<usize>, first: bool) -> Vec<Range<usize>> {
@@ -80,8 +92,9 @@ pub(crate) struct Mixed {
     /// Which piece in the order is the last one of the data.
     short: usize,
     draws: Philox,
-    /// The buffer that was used last: its first place and its rows.
-    buffer: Mutex<(usize, Arc<[u32]>)>,
+    /// The buffers that were used last, as many as a chunk and what is fetched ahead of it lie in:
+    /// the first place of each and its rows.
+    buffers: Mutex<VecDeque<(usize, Arc<[u32]>)>>,
 }
 
 impl Mixed {
@@ -90,8 +103,8 @@ impl Mixed {
         let pieces = place.permutation(orders.n_samples.div_ceil(piece_rows));
         let short = pieces.iter().position(|&piece| piece as usize + 1 == pieces.len()).unwrap_or(0);
         let draws = Philox::new(orders.seed, MIX_STREAM.wrapping_add(epoch));
-        let buffer = Mutex::new((usize::MAX, [].into()));
-        Self { n_samples: orders.n_samples, piece_rows, pieces, short, draws, buffer }
+        let buffers = Mutex::default();
+        Self { n_samples: orders.n_samples, piece_rows, pieces, short, draws, buffers }
     }
 
     /// Rows that the last piece of the data has less than the others.
@@ -138,15 +151,17 @@ impl Mixed {
     /// The rows of a buffer in their order.
     fn buffer(&self, places: &Range<usize>) -> Arc<[u32]> {
         // A buffer is whole whatever a thread that panicked did.
-        let mut last = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 != places.start {
-            let rows: Vec<u32> =
-                self.stored(places.clone()).into_iter().flatten().map(|row| row as u32).collect();
-            let mixed = self.draws.advanced(4 * places.start).permutation(rows.len());
-            *last =
-                (places.start, mixed.into_iter().filter_map(|at| rows.get(at as usize).copied()).collect());
+        let mut last = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, rows)) = last.iter().find(|(first, _)| *first == places.start) {
+            return rows.clone();
         }
-        last.1.clone()
+        let rows: Vec<u32> =
+            self.stored(places.clone()).into_iter().flatten().map(|row| row as u32).collect();
+        let mixed = self.draws.advanced(4 * places.start).permutation(rows.len());
+        let rows: Arc<[u32]> = mixed.into_iter().filter_map(|at| rows.get(at as usize).copied()).collect();
+        last.truncate(BUFFERS - 1);
+        last.push_front((places.start, rows.clone()));
+        rows
     }
 
     fn rows(&self, places: Range<usize>) -> Vec<u32> {

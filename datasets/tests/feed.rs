@@ -251,6 +251,62 @@ fn ranks_read_an_epoch_once_together_and_get_their_rows_of_the_minibatches_of_on
     Ok(())
 }
 
+/// Rows that fill pages, and what is said and read of them, in order: whether it is read, and which.
+#[derive(Debug, Default)]
+struct Pages {
+    log: Mutex<Vec<(bool, u32)>>,
+}
+
+impl Source for Pages {
+    fn n_samples(&self) -> usize {
+        203
+    }
+    fn n_features(&self) -> usize {
+        4096
+    }
+    fn row_type(&self) -> RowType {
+        RowType::U8
+    }
+    fn read_rows(&self, indices: &[u32], _: &mut [u8]) -> Result<()> {
+        self.log.lock().unwrap().extend(indices.iter().map(|&row| (true, row)));
+        Ok(())
+    }
+    fn will_read(&self, rows: std::ops::Range<usize>) {
+        self.log.lock().unwrap().extend(rows.map(|row| (false, row as u32)));
+    }
+}
+
+#[test]
+fn in_a_mixed_order_ranks_have_their_own_rows_fetched_alone_and_before_they_read_them() -> TestResult {
+    let config = FeedConfig { mix: Some(64), ..streamed(20, 4096 * 20) };
+    for world in 2..=4 {
+        let made = Group::on_threads(Group::threads(world), |group| -> Result<_> {
+            let source = Arc::new(Pages::default());
+            let mut feed = Feed::new(&Split::new(source.clone(), None)?, &Device::Cpu, config.clone())?;
+            feed.start_epoch_of(group, 0, 0)?;
+            while feed.next()?.is_some() {}
+            let log = source.log.lock().unwrap().clone();
+            let of = |read| log.iter().filter(move |said| said.0 == read).map(|said| said.1);
+            let places = |n| if is_small(group, n) { n } else { group.rows(n).len() };
+            let own = 10 * places(20) + places(3);
+            let [mut fetched, mut read] = [false, true].map(|read| of(read).take(own).collect::<Vec<_>>());
+            for row in &read {
+                let at = |said| log.iter().position(|of| *of == (said, *row));
+                assert!(at(false) < at(true), "row {row} of {world} ranks");
+            }
+            fetched.sort_unstable();
+            read.sort_unstable();
+            assert_eq!(fetched, read, "{world} ranks");
+            Ok(read)
+        });
+        let mut all = made.into_iter().collect::<Result<Vec<_>>>()?.concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all, (0..203).collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
 #[test]
 fn rows_that_a_rank_has_ahead_are_those_of_its_next_epoch() -> TestResult {
     let config = streamed(10, 4 * 35);
