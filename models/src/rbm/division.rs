@@ -10,7 +10,8 @@ pub enum Division {
     #[default]
     Units,
     /// Some of the rows, and all weights. Ranks exchange 4 bytes a weight once a step, whatever its
-    /// rows: for minibatches that grow with the ranks.
+    /// rows: for minibatches that grow with the ranks. Products on a GPU in f32 are then without
+    /// tensor cores, which those in TF32 and bf16 use.
     Rows,
 }
 
