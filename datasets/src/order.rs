@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | as stored | the place | nothing |
 //! | shuffled | `Philox { seed, stream: ORDER_STREAM + epoch }.permutation(n_samples)` | 4 bytes a row |
-//! | mixed | the rows of 16 pieces, taken from anywhere, in an order of their own | 4 bytes a row of up to three buffers |
+//! | mixed | the rows of 16 pieces, taken from anywhere, in an order of their own | 4 bytes a row of three buffers |
 //!
 //! A mixed order is for rows that lie in files larger than memory: it reads whole pieces of
 //! `mix / 16` rows, each from front to back. The pieces of an epoch are shuffled; 16 of them after

@@ -53,8 +53,8 @@ impl RbmTrainer {
         Ok(whole)
     }
 
-    /// The same with some of the rows of minibatches, those of this rank; all ranks begin with the state
-    /// of rank 0.
+    /// Takes some of the rows of minibatches, those of this rank; all ranks begin with the state of rank
+    /// 0.
     pub(super) fn dividing_rows(mut self, group: &Group) -> Result<Self> {
         Share::check("RbmTrainer", group, "batch", self.config.batch)?;
         let whole = self.broadcast_state(group)?;
@@ -80,8 +80,7 @@ impl RbmTrainer {
         self.buffers.set_rates(self.rates.0, self.rates.1)
     }
 
-    /// The same with some of the hidden units, those of this rank; all ranks begin with the state of
-    /// rank 0.
+    /// Takes some of the hidden units, those of this rank; all ranks begin with the state of rank 0.
     pub(super) fn sharing(mut self, group: &Group) -> Result<Self> {
         let (whole, below) = (self.broadcast_state(group)?, self.below()?);
         let share = HiddenShare::of(group, &below, &self.own, self.lowest_cells())?;

@@ -95,3 +95,62 @@ impl RbmTrainer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::rbm::{Rbm, RbmConfig, RbmTrainConfig, WeightStorage};
+    use crate::trainer::MinibatchTrainer;
+    use candle::Device::Cpu;
+    use chandlery_ops::core::uniform;
+    use chandlery_ops::{Philox, Precision};
+
+    fn trainer(training: RbmTrainConfig) -> RbmTrainer {
+        let rbm = Rbm::init(RbmConfig::new(6, 8), Philox::new(1, 0), &Cpu).unwrap();
+        RbmTrainer::new(&rbm, RbmTrainConfig { batch: 4, ..training }, Philox::new(1, 1)).unwrap()
+    }
+
+    fn of(state: &[(String, Tensor)], wanted: &str) -> Tensor {
+        state.iter().find(|(name, _)| name == &format!("trainer.{wanted}")).unwrap().1.clone()
+    }
+
+    fn numbers(t: &Tensor) -> Vec<f32> {
+        t.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    }
+
+    /// As a GPU stores bf16 velocities, and the CPU and ranks that divide rows do not.
+    #[test]
+    fn a_velocity_comes_back_from_beside_the_weights_and_from_behind_them() {
+        let mut learned = trainer(RbmTrainConfig::default());
+        learned.step(&uniform((4, 6), &Cpu, Philox::new(2, 0)).unwrap(), None).unwrap();
+        let stored = learned.stored_state().unwrap();
+        let params = of(&stored, "params");
+        let (weight, velocity) = (params.get(0).unwrap(), params.get(1).unwrap());
+        assert!(numbers(&velocity).iter().any(|x| *x != 0.));
+        let rounded = |t: &Tensor| numbers(&t.to_dtype(DType::BF16).unwrap());
+
+        let mut apart = stored.clone();
+        for (name, t) in &mut apart {
+            if name == "trainer.params" {
+                *t = params.narrow(0, 0, 1).unwrap();
+            }
+        }
+        apart.push(("trainer.velocity".to_owned(), velocity.to_dtype(DType::BF16).unwrap()));
+        let mut behind = trainer(RbmTrainConfig::default());
+        behind.restore(&Checkpoint::of(apart)).unwrap();
+        let got = of(&behind.stored_state().unwrap(), "params");
+        assert_eq!(numbers(&got.get(0).unwrap()), numbers(&weight));
+        assert_eq!(numbers(&got.get(1).unwrap()), rounded(&velocity));
+
+        let mut beside = trainer(RbmTrainConfig {
+            precision: Precision::Bf16,
+            weights: WeightStorage::Bf16Stochastic,
+            ..RbmTrainConfig::default()
+        });
+        beside.restore(&Checkpoint::of(stored)).unwrap();
+        let got = beside.stored_state().unwrap();
+        assert_eq!(numbers(&of(&got, "params")), rounded(&weight));
+        assert_eq!(numbers(&of(&got, "velocity")), rounded(&velocity));
+    }
+}
