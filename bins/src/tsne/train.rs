@@ -21,7 +21,7 @@ use chandlery::pictures::scatter::Classes;
 use chandlery::tsne::measure::Estimate;
 use chandlery::tsne::{Embedding, Progress, StageSeconds, TsneConfig, TsneTrainer};
 use chandlery::{FullBatchTrainer, Group, Model, Philox, Trainer};
-use chandlery_datasets::{Centre, Preparation};
+use chandlery_datasets::{Centre, Preparation, count};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
@@ -83,6 +83,10 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     session.announce(&what, seed)?;
     for note in session.trainer.notes() {
         session.report.line(&format!("note: {note}"))?;
+    }
+    if session.info.settings.unique {
+        let distinct = session.trainer.n_points();
+        session.report.line(&format!("{distinct} of {} are distinct", count(rows.n(), "row")))?;
     }
     if descend(&mut session, &classes)? == Outcome::Interrupted {
         return session.interrupted();

@@ -83,7 +83,7 @@ pub struct TsneConfig {
     /// the pairs, edges and memory of the points. Rows are equal if all prepared values are.
     /// Neighbours are then the nearest points, all of them where there are fewer, each with all its
     /// rows, and not copies of a row alone; a perplexity counts rows as ever.
-    /// [`TsneTrainer::notes`](super::TsneTrainer::notes) say how many rows are distinct. Layouts
+    /// [`TsneTrainer::n_points`](super::TsneTrainer::n_points) says how many are distinct. Layouts
     /// are wider, as rows at one place have all of their weight there, and a grid with them. On the
     /// CPU, in one process, for rows and distances of all pairs. Default false.
     #[serde(skip_serializing_if = "is_default")]

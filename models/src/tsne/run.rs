@@ -297,11 +297,9 @@ impl TsneTrainer {
             )
         }
         let mut state = LayoutState::new(&for_ops(layout)?)?;
-        let (mut notes, mut of_pairs) = (vec![], 0.);
+        let mut of_pairs = 0.;
         if config.unique {
             Unique::check(&Group::single(), layout.device())?;
-            let n_rows = unique.as_ref().map_or(n, Unique::n_rows);
-            notes.push(format!("{n} of {n_rows} rows are distinct"));
         }
         if let Some(unique) = &unique {
             of_pairs = unique.of_pairs(&affinities)?;
@@ -330,7 +328,7 @@ impl TsneTrainer {
             seconds,
             recall: None,
             nearest: None,
-            notes,
+            notes: vec![],
         })
     }
 

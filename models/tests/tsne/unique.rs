@@ -67,7 +67,6 @@ fn assert_same_descent(config: &TsneConfig, room: f32) -> Result<()> {
     let mut all = TsneTrainer::new(config.clone(), PLACE, &rows)?.start_at(&start)?;
     let mut run = TsneTrainer::new(unique(config.clone()), PLACE, &rows)?.start_at(&start)?;
     assert_eq!((run.n_points(), all.n_points()), (25, n));
-    assert_eq!(run.notes().last().map(String::as_str), Some(&*format!("25 of {n} rows are distinct")));
     let what = format!("{:?} {:?} {:?} {}", config.method, config.affinity, config.metric, config.n_dims);
     // β is found to 1e-6 nats of the entropy, which is some 1e-5 of an affinity. Large steps make
     // more of that in a coordinate; the sums hardly change.
@@ -221,7 +220,7 @@ fn rows_that_all_differ_have_the_bits_of_a_plain_run() -> Result<()> {
     for method in METHODS {
         let mut plain = TsneTrainer::new(short(method), PLACE, &rows)?;
         let mut run = TsneTrainer::new(unique(short(method)), PLACE, &rows)?;
-        assert_eq!(run.notes(), ["80 of 80 rows are distinct"]);
+        assert_eq!(run.n_points(), 80);
         rest(&mut plain)?;
         rest(&mut run)?;
         assert_eq!(bits(&run)?, bits(&plain)?, "{method:?}");
