@@ -13,8 +13,9 @@ use chandlery_ops::layers::Factors;
 
 /// `(height, width, channels), n_filters, size`, all sizes of one shape different: filters of one
 /// pixel, as large as the image, larger than half of it, odd and even; more positions than a tile,
-/// and images with fewer rows than there are tasks.
-const SHAPES: [((usize, usize, usize), usize, usize); 8] = [
+/// and images with fewer rows than there are tasks. The last fill vectors of filters, or of
+/// channels, with lines of maps and filters of less and more than a block.
+const SHAPES: [((usize, usize, usize), usize, usize); 14] = [
     ((5, 4, 2), 3, 1),
     ((7, 9, 1), 5, 2),
     ((6, 8, 3), 4, 5),
@@ -23,6 +24,12 @@ const SHAPES: [((usize, usize, usize), usize, usize); 8] = [
     ((12, 17, 5), 33, 3),
     ((40, 37, 1), 9, 16),
     ((19, 13, 24), 6, 10),
+    ((12, 17, 5), 32, 3),
+    ((9, 6, 16), 16, 4),
+    ((8, 7, 14), 45, 3),
+    ((6, 20, 31), 15, 2),
+    ((14, 13, 1), 48, 9),
+    ((30, 31, 1), 30, 5),
 ];
 
 fn shapes() -> Vec<ConvolutionShape> {

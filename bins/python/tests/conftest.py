@@ -1,5 +1,10 @@
+import signal
+
 import numpy as np
 import pytest
+
+# A shell ignores Ctrl-C in what it starts in the background, and Python keeps that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

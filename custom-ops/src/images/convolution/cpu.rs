@@ -24,7 +24,7 @@ const POSITIONS: Range<usize> = 16..384;
 /// FLOP that are worth a task.
 const GRAIN: usize = 2_000_000;
 /// Partial sums of the weights' gradient: threads that can work on it.
-const PARTS: usize = 32;
+pub(super) const PARTS: usize = 32;
 /// Tasks of the images' gradient, where there are as many rows.
 const TASKS: usize = 64;
 /// Weights whose parts are added by one task.
@@ -40,8 +40,13 @@ pub(super) fn places(shape: ConvolutionShape, batch: usize) -> usize {
     (batch * shape.n_positions().div_ceil(positions(shape))).clamp(1, PARTS)
 }
 
+/// The part of `n` that lies at one of so many places.
+pub(super) fn share_of(n: usize, place: usize, places: usize) -> Range<usize> {
+    n * place / places..n * (place + 1) / places
+}
+
 /// Tasks of `flop` that are worth waking a thread for.
-fn at_least(flop: usize) -> usize {
+pub(super) fn at_least(flop: usize) -> usize {
     GRAIN.div_ceil(flop.max(1))
 }
 
@@ -178,7 +183,7 @@ pub(super) fn weight_parts<T: WithDType>(
     let tiles = x.len() / shape.n_visible() * of_image;
     let one = |windows: &mut Vec<T>, place: usize, part: &mut [T]| {
         let mut beta = T::zero();
-        for i in tiles * place / places..tiles * (place + 1) / places {
+        for i in share_of(tiles, place, places) {
             let (image, start) = (i / of_image, i % of_image * tile);
             let at = start..shape.n_positions().min(start + tile);
             gather(shape, windows, &x[image * shape.n_visible()..], at.clone());

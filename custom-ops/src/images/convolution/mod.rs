@@ -48,6 +48,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod differentiable;
+mod direct;
 mod fft;
 mod plan;
 mod reference;
@@ -187,8 +188,8 @@ pub fn convolution_gradient_places(
             Ok(plan.map_or(1, |plan| plan.splits))
         }
         _ => {
-            let _ = dtype;
-            Ok(cpu::places(shape, batch))
+            let places = direct::places(shape, batch).filter(|_| dtype == DType::F32);
+            Ok(places.unwrap_or_else(|| cpu::places(shape, batch)))
         }
     }
 }
@@ -269,7 +270,12 @@ impl Kernel for Forward {
         let ([maps], [x, w]) = io.parts()?;
         let shape = self.sizes.shape;
         match self.sizes.dtype {
-            DType::F32 => cpu::forward::<f32>(shape, maps.elements()?, x.elements()?, w.elements()?),
+            DType::F32 => {
+                let (maps, x, w) = (maps.elements()?, x.elements()?, w.elements()?);
+                if !direct::forward(shape, maps, x, w) {
+                    cpu::forward::<f32>(shape, maps, x, w);
+                }
+            }
             _ => cpu::forward::<f64>(shape, maps.elements()?, x.elements()?, w.elements()?),
         }
         Ok(())
@@ -287,7 +293,10 @@ impl Kernel for InputGradient {
         let shape = self.sizes.shape;
         match self.sizes.dtype {
             DType::F32 => {
-                cpu::input_gradient::<f32>(shape, images.elements()?, hidden.elements()?, w.elements()?);
+                let (images, hidden, w) = (images.elements()?, hidden.elements()?, w.elements()?);
+                if !direct::input_gradient(shape, images, hidden, w) {
+                    cpu::input_gradient::<f32>(shape, images, hidden, w);
+                }
             }
             _ => cpu::input_gradient::<f64>(shape, images.elements()?, hidden.elements()?, w.elements()?),
         }
@@ -311,8 +320,10 @@ impl Kernel for WeightGradient {
         let (shape, places) = (self.sizes.shape, self.places);
         match self.sizes.dtype {
             DType::F32 => {
-                let parts = parts.elements::<f32>()?;
-                cpu::weight_parts(shape, places, parts, x.elements()?, hidden.elements()?);
+                let (parts, x, hidden) = (parts.elements::<f32>()?, x.elements()?, hidden.elements()?);
+                if !direct::weight_parts(shape, places, parts, x, hidden) {
+                    cpu::weight_parts(shape, places, parts, x, hidden);
+                }
                 cpu::add_parts(gradient.elements()?, parts, places, alpha as f32, beta as f32);
             }
             _ => {
