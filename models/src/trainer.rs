@@ -13,8 +13,8 @@ use std::path::Path;
 
 /// Learns a model: the part that does not depend on how rows come.
 ///
-/// [`MinibatchTrainer`]s learn from a [`Feed`](chandlery_datasets::Feed), [`FullBatchTrainer`]s from rows that they were
-/// given when they were made:
+/// [`MinibatchTrainer`]s learn from a [`Feed`](chandlery_datasets::Feed), [`FullBatchTrainer`]s from
+/// rows that they were given when they were made:
 ///
 /// | trainer | learns | from |
 /// |---|---|---|

@@ -9,7 +9,6 @@
 //! Pixels of a line lie together, so that the windows of neighbouring positions overlap in memory:
 //! that of the next begins `channels` numbers later. Filters are packed once, [`LANES`] in a vector.
 //! Sums and their order depend on the sizes only: the same bits on any number of threads.
-#![expect(clippy::needless_range_loop, reason = "a lane is an index into several arrays of one length")]
 use super::ConvolutionShape;
 use super::cpu::{PARTS, at_least, share_of};
 use crate::core::fused::{fma, fused};

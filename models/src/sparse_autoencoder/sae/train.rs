@@ -1,7 +1,8 @@
 //! Training by minibatches, for all kinds.
 //!
-//! A step takes the [`Gradients`] of a minibatch and makes one step of Adam along them, that of
-//! encoder and decoder latent by latent ([`latent_step_`]). Rows of the decoder keep length 1, and
+//! A step takes the [`Gradients`](super::loss::Gradients) of a minibatch and makes one step of Adam
+//! along them, that of encoder and decoder latent by latent
+//! ([`latent_step_`](chandlery_ops::codes::latent_step_)). Rows of the decoder keep length 1, and
 //! gradients have no part along them. JumpReLU's thresholds are stepped as their logarithms.
 //!
 //! Sources: Gao et al. 2024, appendix A; Kingma and Ba, "Adam: a method for stochastic
