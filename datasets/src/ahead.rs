@@ -93,8 +93,8 @@ impl Ahead {
         })
     }
 
-    /// Turns to `epoch` from row `start` of its order on, a multiple of `batch`, for this rank's rows
-    /// of each minibatch. Nothing is read anew if these are the rows that come next anyway.
+    /// Turns to `epoch` from row `start` of its order on, a multiple of `batch`, for this rank's
+    /// rows of each minibatch. Nothing is read anew if these are the rows that come next anyway.
     pub fn begin(&mut self, epoch: u64, start: usize, group: &Group) -> Result<()> {
         let next = self.sent.as_ref().or(self.gathered.front()).or(self.rest.as_ref());
         let seat = |group: &Group| (group.rank(), group.world());
@@ -157,8 +157,8 @@ impl Ahead {
         Ok(())
     }
 
-    /// The places of this rank's rows among those of whole minibatches, one range for all of them where
-    /// it is alone.
+    /// The places of this rank's rows among those of whole minibatches, one range for all of them
+    /// where it is alone.
     fn own_places(&self, places: &Range<usize>) -> Vec<Range<usize>> {
         if self.group.is_single() {
             return vec![places.clone()];
@@ -174,8 +174,8 @@ impl Ahead {
         own.filter(|own| !own.is_empty()).collect()
     }
 
-    /// Rows that lie together and are needed soon after those of a part; `first` says that nothing was
-    /// read before them.
+    /// Rows that lie together and are needed soon after those of a part; `first` says that nothing
+    /// was read before them.
     fn soon(&self, part: &Part, first: bool) -> Vec<Range<usize>> {
         if self.group.is_single() {
             return part.order.soon(part.range.clone(), first);

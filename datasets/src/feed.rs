@@ -273,9 +273,9 @@ impl Feed {
         self.start_epoch_of(&Group::single(), epoch, skip_batches)
     }
 
-    /// The same for a rank that takes its own rows of each minibatch alone, [`Group::rows`]: where rows
-    /// are streamed, the others are not read, and are 0. Minibatches have the shapes, the order and the
-    /// labels of those of one rank.
+    /// The same for a rank that takes its own rows of each minibatch alone, [`Group::rows`]: where
+    /// rows are streamed, the others are not read, and are 0. Minibatches have the shapes, the
+    /// order and the labels of those of one rank.
     ///
     /// ```
     /// use candle::{Device::Cpu, Tensor};

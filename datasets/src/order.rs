@@ -63,8 +63,8 @@ impl Order {
         }
     }
 
-    /// Places from a row to those whose rows should be fetched when it is read; none where they need
-    /// not be.
+    /// Places from a row to those whose rows should be fetched when it is read; none where they
+    /// need not be.
     pub fn ahead(&self) -> Option<usize> {
         match self {
             Self::Mixed(mixed) => Some(PIECES * mixed.piece_rows),

@@ -251,7 +251,8 @@ fn ranks_read_an_epoch_once_together_and_get_their_rows_of_the_minibatches_of_on
     Ok(())
 }
 
-/// Rows that fill pages, and what is said and read of them, in order: whether it is read, and which.
+/// Rows that fill pages, and what is said and read of them, in order: whether it is read, and
+/// which.
 #[derive(Debug, Default)]
 struct Pages {
     log: Mutex<Vec<(bool, u32)>>,

@@ -35,8 +35,8 @@ pub(crate) fn view(flat: &Tensor, start: usize, shape: &[usize]) -> Result<Tenso
 ///            └── summed over ranks ──┘
 /// ```
 ///
-/// Each rank adds what its own rows give to the velocities, the first one to those of the step before
-/// times the momentum, and the others to 0.
+/// Each rank adds what its own rows give to the velocities, the first one to those of the step
+/// before times the momentum, and the others to 0.
 #[derive(Debug, Clone)]
 pub(crate) struct Flat {
     all: Tensor,

@@ -1,5 +1,5 @@
-//! Biases of one side of an RBM, or of a layer, that the ranks of a group learn together, each from its
-//! own rows of a minibatch.
+//! Biases of one side of an RBM, or of a layer, that the ranks of a group learn together, each from
+//! its own rows of a minibatch.
 //!
 //! ```text
 //! g ← Σᵣ gᵣ/B,   q ← Σᵣ qᵣ/B,   v ← μ v + ε (g + κ(ρ − q)),   b ← b + v
@@ -12,8 +12,8 @@ use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::set_scalars_;
 use chandlery_ops::layers::{BiasStep, Factors, Phases, bias_step_, gemm_};
 
-/// Rows of the state of a side, see [`bias_step_`]: the second is a gradient after a step from 0 without
-/// momentum, and the third the squared error.
+/// Rows of the state of a side, see [`bias_step_`]: the second is a gradient after a step from 0
+/// without momentum, and the third the squared error.
 const ROWS: usize = 4;
 const GRADIENT: usize = 1;
 const ERROR: usize = 2;
@@ -81,8 +81,8 @@ impl SideSums {
         bias_step_(positive, planes, &part.scalars, of(Phases::Positive))
     }
 
-    /// The step of all ranks on `state`, `[4, n_units]`, once these are summed over them. `rates` are
-    /// those of [`bias_step_`].
+    /// The step of all ranks on `state`, `[4, n_units]`, once these are summed over them. `rates`
+    /// are those of [`bias_step_`].
     pub fn learn(&self, state: &Tensor, part: &Part, rates: &Tensor, step: BiasStep<'_>) -> Result<()> {
         let of_sums = BiasStep { gather_error: false, sums: None, ..step };
         if let Some(Apart { positive, planes }) = &self.apart {

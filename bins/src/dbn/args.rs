@@ -179,9 +179,9 @@ pub struct TrainArgs {
     /// lower layers stay as they are. In a finished run, only the top layer trains on.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub epochs: Option<usize>,
-    /// What several GPUs divide. Default: units. rows is for large minibatches: what GPUs exchange does
-    /// not grow with --batch; use it with --precision tf32 or bf16, since f32 does not use tensor
-    /// cores then. With --resume, what GPUs divide from here on.
+    /// What several GPUs divide. Default: units. rows is for large minibatches: what GPUs exchange
+    /// does not grow with --batch; use it with --precision tf32 or bf16, since f32 does not use
+    /// tensor cores then. With --resume, what GPUs divide from here on.
     #[arg(id = RESUMES_WITH_DIVIDE, long = "divide", value_enum, value_name = "DIVIDE")]
     pub divide: Option<Divide>,
     /// How rows reach the device.

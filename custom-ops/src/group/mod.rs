@@ -156,8 +156,8 @@ impl Group {
         self.world == 1
     }
 
-    /// Sums, gathers and broadcasts that this rank has made; none are counted where ranks are no threads
-    /// on the CPU. What algorithms exchange is known from these.
+    /// Sums, gathers and broadcasts that this rank has made; none are counted where ranks are no
+    /// threads on the CPU. What algorithms exchange is known from these.
     pub fn exchanges(&self) -> u64 {
         match &self.means {
             Means::Threads(seat) => seat.made(),

@@ -280,8 +280,8 @@ impl Trainer for LabelledDbnTrainer {
     ///
     /// All ranks begin with the state of rank 0, and make the same calls of
     /// [`step`](MinibatchTrainer::step), each with all rows and labels of the minibatch, of `check`
-    /// and of `metrics`, which are of all rows. Cost: one all-reduce of 4 bytes a parameter each step,
-    /// and for a minibatch that is not full two all-gathers of persistent chains.
+    /// and of `metrics`, which are of all rows. Cost: one all-reduce of 4 bytes a parameter each
+    /// step, and for a minibatch that is not full two all-gathers of persistent chains.
     ///
     /// # Errors
     /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum Division {
     /// All rows, and some of the hidden units, lines of windows or maps with their weights. Ranks
-    /// exchange `4 batch n_visible` bytes for each Gibbs step, so that minibatches of few rows gain.
+    /// exchange `4 batch n_visible` bytes for each Gibbs step, so that minibatches of few rows
+    /// gain.
     #[default]
     Units,
     /// Some of the rows, and all weights. Ranks exchange 4 bytes a weight once a step, whatever its

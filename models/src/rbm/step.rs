@@ -365,8 +365,8 @@ impl Buffers {
         self.scale_visible(V_NEG, variance)
     }
 
-    /// Draws of the hidden units of a row, of all ranks: one for each, or for each block of the units
-    /// of maps.
+    /// Draws of the hidden units of a row, of all ranks: one for each, or for each block of the
+    /// units of maps.
     fn n_hidden_draws(&self) -> usize {
         self.share.of_all(self.weights.maps().map_or(self.share.n_own(), MapSteps::n_draws))
     }

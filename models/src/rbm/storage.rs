@@ -26,8 +26,8 @@
 //! ([`halves_into_`](chandlery_ops::arrays::halves_into_)). Models and checkpoints hold f32 weights
 //! all the same.
 //!
-//! Where ranks divide rows, all is stored as in the last column, with f32 velocities: the gradient has to
-//! be had by itself, to be summed.
+//! Where ranks divide rows, all is stored as in the last column, with f32 velocities: the gradient
+//! has to be had by itself, to be summed.
 //!
 //! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every
 //! GPU: their products have two parts on all of them. Their visible units may be real-valued with
@@ -81,8 +81,8 @@ impl Format {
         }
     }
 
-    /// The one of products and updates that are ops of their own, on every device: f32, whose products
-    /// are rounded to TF32, or bf16.
+    /// The one of products and updates that are ops of their own, on every device: f32, whose
+    /// products are rounded to TF32, or bf16.
     pub(super) fn plain(rbm: &RbmConfig, precision: Precision) -> Self {
         match precision {
             Precision::Bf16 if rbm.filter_grid().is_none() => Self::Bf16,

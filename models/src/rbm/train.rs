@@ -322,15 +322,15 @@ impl Trainer for RbmTrainer {
     /// Of a convolution, each rank has some of the maps, which are pooled each by itself.
     ///
     /// With [`Division::Rows`] each rank has all weights and some rows of every minibatch,
-    /// [`Group::rows`], with their persistent chains. All make the step of the gradient of all rows,
-    /// one all-reduce of 4 bytes a parameter, and a minibatch that is not full takes two all-gathers of
-    /// persistent chains besides. States are then f32, or bf16 in that precision.
+    /// [`Group::rows`], with their persistent chains. All make the step of the gradient of all
+    /// rows, one all-reduce of 4 bytes a parameter, and a minibatch that is not full takes two
+    /// all-gathers of persistent chains besides. States are then f32, or bf16 in that precision.
     ///
     /// # Errors
-    /// Also when there are fewer than 4 hidden units or maps a rank or their number is no multiple of 4,
-    /// and of patches when there are fewer lines of windows than ranks; for patches above others than
-    /// patches. Of divided rows, when a minibatch has too few to give each rank some. Learned variances
-    /// and bf16 weights without f32 ones train on one rank.
+    /// Also when there are fewer than 4 hidden units or maps a rank or their number is no multiple
+    /// of 4, and of patches when there are fewer lines of windows than ranks; for patches above
+    /// others than patches. Of divided rows, when a minibatch has too few to give each rank some.
+    /// Learned variances and bf16 weights without f32 ones train on one rank.
     fn in_group(self, group: &Group) -> Result<Self> {
         match self.config.division {
             _ if group.is_single() => Ok(self),

@@ -75,9 +75,9 @@ pub trait MinibatchTrainer: Trainer {
         one_by_one(self, rows, labels, n)
     }
 
-    /// The group whose ranks take rows of their own of each minibatch and look at no others, so that
-    /// these need not be read; see [`Feed::start_epoch_of`]. That of one rank by default: each takes
-    /// all rows.
+    /// The group whose ranks take rows of their own of each minibatch and look at no others, so
+    /// that these need not be read; see [`Feed::start_epoch_of`]. That of one rank by default: each
+    /// takes all rows.
     fn rows_group(&self) -> Group {
         Group::single()
     }

@@ -83,9 +83,9 @@ impl TransformTrainer {
     ///
     /// Cost: a search among the training rows: all of them, or as many as
     /// [`recall`](TsneConfig::recall) takes where those of the layout were searched so
-    /// ([`TsneConfig::approximate`]) and new ones are 4,096 or more. An iteration: `m` places on a grid; `m · n` pairs
-    /// where the layout has 1 or 3 dimensions or few points ([`TsneConfig::method`]), and of new
-    /// points that leave the grid.
+    /// ([`TsneConfig::approximate`]) and new ones are 4,096 or more. An iteration: `m` places on a
+    /// grid; `m · n` pairs where the layout has 1 or 3 dimensions or few points
+    /// ([`TsneConfig::method`]), and of new points that leave the grid.
     ///
     /// # Errors
     /// When a setting is out of range, the embedding has no rows, or the new ones do not fit them.

@@ -1,5 +1,5 @@
-//! Ranks that share the hidden units of RBMs, or divide the rows of minibatches, reach what one rank
-//! reaches, up to the order of sums.
+//! Ranks that share the hidden units of RBMs, or divide the rows of minibatches, reach what one
+//! rank reaches, up to the order of sums.
 use super::{CPU, each};
 use candle::{Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
@@ -12,8 +12,8 @@ use chandlery_ops::core::uniform;
 use chandlery_ops::{Group, Philox};
 use serde_json::Value;
 
-/// Rows of full minibatches, of one that is not full, and of one of which most ranks that divide rows
-/// have none; no number of ranks divides them into equal parts.
+/// Rows of full minibatches, of one that is not full, and of one of which most ranks that divide
+/// rows have none; no number of ranks divides them into equal parts.
 const SIZES: [usize; 5] = [BATCH, BATCH, 7, 3, BATCH];
 const BATCH: usize = 22;
 const VISIBLE: usize = 18;

@@ -1,5 +1,5 @@
-//! Ranks that divide rows read rows of their own alone from a feed that streams, and learn what they
-//! learn from all of them.
+//! Ranks that divide rows read rows of their own alone from a feed that streams, and learn what
+//! they learn from all of them.
 use super::{CPU, Run, close, each};
 use candle::Result;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};

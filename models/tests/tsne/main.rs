@@ -1,5 +1,5 @@
-//! t-SNE as a model: what is refused, how it learns, how new rows find their places (transform), and
-//! the measures by hand.
+//! t-SNE as a model: what is refused, how it learns, how new rows find their places (transform),
+//! and the measures by hand.
 mod affinity;
 mod changes;
 mod doubt;

@@ -50,8 +50,8 @@ fn new_rows_come_to_the_same_places_by_a_grid_as_by_every_pair() -> Result<()> {
     Ok(())
 }
 
-/// A run of rows near those of three groups, of which some are pushed off the layout: they are hardly
-/// pulled, and their steps are long.
+/// A run of rows near those of three groups, of which some are pushed off the layout: they are
+/// hardly pulled, and their steps are long.
 fn pushed_off(method: Method, n_dims: usize) -> Result<(TransformTrainer, Tensor)> {
     let (rows, _) = groups(60)?;
     let config = TsneConfig { n_dims, method: Some(method), ..TsneConfig::default() };

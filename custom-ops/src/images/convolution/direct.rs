@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Pixels of a line lie together, so that the windows of neighbouring positions overlap in memory:
-//! that of the next begins `channels` numbers later. Filters are packed once, [`LANES`] in a vector.
-//! Sums and their order depend on the sizes only: the same bits on any number of threads.
+//! that of the next begins `channels` numbers later. Filters are packed once, [`LANES`] in a
+//! vector. Sums and their order depend on the sizes only: the same bits on any number of threads.
 use super::ConvolutionShape;
 use super::cpu::{PARTS, at_least, share_of};
 use crate::core::fused::{fma, fused};
@@ -368,8 +368,8 @@ fn add_band(sums: &mut Bank, lines: &Lines<'_>, channels: usize, maps: &[Lanes],
     }
 }
 
-/// The same for `N` vectors of filters from `v` on and `R` numbers of line `k` of theirs from `t` on;
-/// returns how many. Where less than `R` are left, those before them are added up in vain.
+/// The same for `N` vectors of filters from `v` on and `R` numbers of line `k` of theirs from `t`
+/// on; returns how many. Where less than `R` are left, those before them are added up in vain.
 #[inline(always)]
 fn add_stretch<const R: usize, const N: usize, const FUSED: bool>(
     to: &mut Bank,

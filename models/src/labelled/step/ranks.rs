@@ -6,8 +6,8 @@
 //! g ← Σᵣ gᵣ/B,   v ← μ v + ε g                    biases
 //! ```
 //!
-//! Decay, and the step by the velocities, are those of one rank, made by all. The weights of labels have
-//! a rate of their own, and so lie apart; their velocity is summed with the others in a copy.
+//! Decay, and the step by the velocities, are those of one rank, made by all. The weights of labels
+//! have a rate of their own, and so lie apart; their velocity is summed with the others in a copy.
 use super::super::LabelledDbn;
 use super::matrix::Matrix;
 use super::{Buffers, Directed, H_DRAWN, Rates, SEEN};
@@ -40,7 +40,8 @@ struct Side<'a> {
     step: BiasStep<'static>,
 }
 
-/// Memory of all matrices that learn but that of labels, and of what the ranks sum. Clones share it.
+/// Memory of all matrices that learn but that of labels, and of what the ranks sum. Clones share
+/// it.
 #[derive(Clone)]
 pub(super) struct Together {
     flat: Flat,
@@ -69,7 +70,8 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Moves all matrices that learn but that of labels to one piece of memory, with what ranks sum behind them.
+    /// Moves all matrices that learn but that of labels to one piece of memory, with what ranks sum
+    /// behind them.
     fn lie_together(&mut self) -> Result<()> {
         let (mut at, mut of_sums) = (Places::default(), Places::default());
         let mut places = vec![];

@@ -104,9 +104,9 @@ impl Buffers {
 
 /// Minibatches that are loaded, and whose steps are recorded, together. Layers below, convolutions
 /// and learned variances take one at a time. So do drawn visible states in two parts: draws leave
-/// the second part alone, which must stay 0 and would be that of the minibatch before.
-/// Ranks take as many as one another: by the `n_visible` units of all of them. Those that divide rows
-/// take one.
+/// the second part alone, which must stay 0 and would be that of the minibatch before. Ranks take
+/// as many as one another: by the `n_visible` units of all of them. Those that divide rows take
+/// one.
 pub(super) fn minibatches_at_once(
     lower: &[Rbm],
     rbm: &Rbm,

@@ -82,7 +82,8 @@ impl RowShare {
         Ok(Self { together: self.together.as_ref().map(of).transpose()?, share })
     }
 
-    /// Weights and velocity in one piece of memory, `[2, n_weights]`, where several ranks have rows.
+    /// Weights and velocity in one piece of memory, `[2, n_weights]`, where several ranks have
+    /// rows.
     pub fn params(&self) -> Result<Option<Tensor>> {
         self.together.as_ref().map(|together| together.flat.params()).transpose()
     }
@@ -112,8 +113,8 @@ impl RowShare {
 }
 
 impl Buffers {
-    /// The step of all ranks, where these divide rows; else `false`, and nothing is done. `states` are
-    /// read where this rank has rows.
+    /// The step of all ranks, where these divide rows; else `false`, and nothing is done. `states`
+    /// are read where this rank has rows.
     pub(super) fn learn_together(
         &self,
         weights: &Weights,

@@ -75,9 +75,9 @@ pub(super) struct Update<'a> {
 }
 
 impl Weights {
-    /// Those of `rbm` in f32, before products can read them; see [`set_params`](Self::set_params). For
-    /// steps on so many rows, and where ranks learn together from rows of their own in memory for
-    /// weights and velocity, `[2, n_weights]`.
+    /// Those of `rbm` in f32, before products can read them; see [`set_params`](Self::set_params).
+    /// For steps on so many rows, and where ranks learn together from rows of their own in memory
+    /// for weights and velocity, `[2, n_weights]`.
     pub(super) fn new(
         rbm: &Rbm,
         config: &RbmTrainConfig,

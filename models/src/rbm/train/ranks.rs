@@ -1,5 +1,5 @@
-//! The hidden units of an [`RbmTrainer`], or the rows of its minibatches, divided over the ranks of a
-//! group.
+//! The hidden units of an [`RbmTrainer`], or the rows of its minibatches, divided over the ranks of
+//! a group.
 use super::super::step::{Buffers, HiddenShare};
 use super::super::{Division, Rbm, VisibleUnit, WeightStorage};
 use super::state::CHAIN;
@@ -28,8 +28,8 @@ impl RbmTrainer {
         Ok(lower)
     }
 
-    /// Sets what ranks divide, before they do: a checkpoint of either division, of any number of ranks,
-    /// goes on with the other.
+    /// Sets what ranks divide, before they do: a checkpoint of either division, of any number of
+    /// ranks, goes on with the other.
     pub fn set_division(&mut self, division: Division) {
         self.config.division = division;
     }
@@ -53,8 +53,8 @@ impl RbmTrainer {
         Ok(whole)
     }
 
-    /// Takes some of the rows of minibatches, those of this rank; all ranks begin with the state of rank
-    /// 0.
+    /// Takes some of the rows of minibatches, those of this rank; all ranks begin with the state of
+    /// rank 0.
     pub(super) fn dividing_rows(mut self, group: &Group) -> Result<Self> {
         Share::check("RbmTrainer", group, "batch", self.config.batch)?;
         let whole = self.broadcast_state(group)?;
@@ -80,7 +80,8 @@ impl RbmTrainer {
         self.buffers.set_rates(self.rates.0, self.rates.1)
     }
 
-    /// Takes some of the hidden units, those of this rank; all ranks begin with the state of rank 0.
+    /// Takes some of the hidden units, those of this rank; all ranks begin with the state of rank
+    /// 0.
     pub(super) fn sharing(mut self, group: &Group) -> Result<Self> {
         let (whole, below) = (self.broadcast_state(group)?, self.below()?);
         let share = HiddenShare::of(group, &below, &self.own, self.lowest_cells())?;

@@ -53,8 +53,8 @@ impl RbmTrainer {
         Ok(())
     }
 
-    /// Copies what `of` gives for each name to the state of this rank. The velocity may be stored with
-    /// the weights, or apart from them.
+    /// Copies what `of` gives for each name to the state of this rank. The velocity may be stored
+    /// with the weights, or apart from them.
     pub(super) fn put_back(&self, of: impl Fn(&str) -> Result<Tensor>) -> Result<()> {
         let state = self.own_state()?;
         let apart = state.iter().any(|(name, _)| *name == "velocity");
