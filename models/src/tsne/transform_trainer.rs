@@ -233,7 +233,7 @@ impl Trainer for TransformTrainer {
 
     /// The file has the layout and `8 k` bytes for each point, so that it is enough to go on.
     fn save(&self, path: &Path, progress: &Value) -> Result<()> {
-        let PlaceState { points, velocity, outside, made } = &self.state;
+        let PlaceState { points, velocity, outside, made, .. } = &self.state;
         let layout = from_ops(self.layout.clone(), self.of.n_dims)?;
         let tensors = [
             ("layout", &layout),
@@ -301,8 +301,13 @@ impl FullBatchTrainer for TransformTrainer {
             )
         }
         let mut placed = Self::at(notes.config, notes.of, neighbours, p?, &layout).map_err(refused)?;
-        let state =
-            PlaceState { points: points?, velocity: velocity?, outside: outside?, made: notes.iteration };
+        let state = PlaceState {
+            points: points?,
+            velocity: velocity?,
+            outside: outside?,
+            placed: true,
+            made: notes.iteration,
+        };
         (placed.state, placed.last, placed.recall) = (state, notes.last, notes.recall);
         // Refuses a state that does not fit.
         placed.advance(0).map_err(refused)?;

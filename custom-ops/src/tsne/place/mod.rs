@@ -55,7 +55,9 @@ pub struct PlaceState {
     pub velocity: Tensor,
     /// u32 `[m]`: [`EXACTLY`](Self::EXACTLY) where a point left the box of the field, 0 elsewhere.
     pub outside: Tensor,
-    /// Steps made; before the first points have no place yet.
+    /// Whether points have a place: none does before the first call.
+    pub placed: bool,
+    /// Steps made.
     pub made: usize,
 }
 
@@ -72,14 +74,14 @@ impl PlaceState {
     pub fn new(m: usize, n_dims: usize, device: &Device) -> Result<Self> {
         let zeros = || Tensor::zeros((m, n_dims), DType::F32, device);
         let outside = Tensor::zeros(m, DType::U32, device)?;
-        Ok(Self { points: zeros()?, velocity: zeros()?, outside, made: 0 })
+        Ok(Self { points: zeros()?, velocity: zeros()?, outside, placed: false, made: 0 })
     }
 
     /// Some points of it.
     fn of(&self, rows: &[u32]) -> Result<Self> {
         let each = |t: &Tensor| gather_rows(t, rows);
         let (points, velocity) = (each(&self.points)?, each(&self.velocity)?);
-        Ok(Self { points, velocity, outside: each(&self.outside)?, made: self.made })
+        Ok(Self { points, velocity, outside: each(&self.outside)?, ..*self })
     }
 
     /// The same with other points, each in the place of one of `rows`.
@@ -94,7 +96,7 @@ impl PlaceState {
             points: put(&self.points, &others.points)?,
             velocity: put(&self.velocity, &others.velocity)?,
             outside: put(&self.outside, &others.outside)?,
-            made: others.made,
+            ..*self
         })
     }
 }
@@ -182,10 +184,10 @@ pub fn place_points_(
         candle::bail!("{OP}: neighbours must be below {n}, got {largest}")
     }
     let layout = &aligned_points(layout)?;
-    let place = Place { m, k, n, n_dims, nodes: 0, is_first: state.made == 0, steps: *steps };
+    let place = Place { m, k, n, n_dims, nodes: 0, is_first: !state.placed, steps: *steps };
     let Some(field) = field else {
         place.run(state, neighbours, p, layout, None)?;
-        state.made += steps.iterations;
+        (state.placed, state.made) = (true, state.made + steps.iterations);
         return Ok(());
     };
     let begun = state.made;
@@ -208,7 +210,7 @@ pub fn place_points_(
         some.run(&part, &gather_rows(neighbours, &rows)?, &gather_rows(p, &rows)?, layout, None)?;
         *state = state.with(&rows, &part)?;
     }
-    state.made = begun + steps.iterations;
+    (state.placed, state.made) = (true, begun + steps.iterations);
     Ok(())
 }
 
