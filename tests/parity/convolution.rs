@@ -14,8 +14,8 @@ use chandlery_tests::devices;
 /// bands; channels in steps of one pixel and of several, in one chunk and in more; filters below,
 /// at and above 8 and 32; one, two and four warps beside each other; windows and maps that are
 /// copied by ones and by fours; filters as large as the image; at the end filters and pixels so
-/// large that a thread or a block makes each entry.
-const SHAPES: [((usize, usize, usize), usize, usize); 19] = [
+/// large that a thread or a block makes each entry, and channels that warpgroups take in chunks.
+const SHAPES: [((usize, usize, usize), usize, usize); 20] = [
     ((5, 4, 2), 3, 1),
     ((12, 13, 1), 32, 5),
     ((20, 18, 1), 9, 16),
@@ -35,6 +35,7 @@ const SHAPES: [((usize, usize, usize), usize, usize); 19] = [
     ((7, 9, 3), 2, 7),
     ((460, 461, 1), 2, 460),
     ((3, 4, 2000), 2, 3),
+    ((6, 7, 600), 9, 3),
 ];
 
 fn shapes() -> Result<Vec<ConvolutionShape>> {

@@ -21,6 +21,12 @@ template <int LINE = BLOCK_LINE> __device__ __forceinline__ uint64_t operand(uin
   return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)(8 * LINE >> 4) << 32 | (uint64_t)(LINE == 128 ? 1 : 2) << 62;
 }
 
+// Where an operand lies whose eights of lines of 16 bytes follow each other anywhere, without
+// swizzling: eights are `eights` bytes apart, the next 16 bytes of the depth `depth` bytes.
+__device__ __forceinline__ uint64_t scattered(uint32_t at, uint32_t depth, uint32_t eights) {
+  return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(depth >> 4) << 16 | (uint64_t)(eights >> 4) << 32;
+}
+
 // An operand so many bytes further on, within the 18 bits of its address.
 __device__ __forceinline__ uint64_t advance(uint64_t operand, uint32_t bytes) {
   return operand >> 32 << 32 | ((uint32_t)operand + (bytes >> 4));
@@ -67,7 +73,9 @@ template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
 #define NAMES_64 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define NAMES_80 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define OPERANDS_8 "{%0, %1, %2, %3}, %4, %5, %6"
+#define OPERANDS_32 "{" NAMES_0 "}, %16, %17, %18"
 #define OPERANDS_64 "{" NAMES_0 "," NAMES_16 "}, %32, %33, %34"
+#define OPERANDS_64_OF_REGISTERS "{" NAMES_0 "," NAMES_16 "}, {%32, %33, %34, %35}, %36, %37"
 #define OPERANDS_32_OF_REGISTERS "{" NAMES_0 "}, {%16, %17, %18, %19}, %20, %21"
 #define OPERANDS_96 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "}, %48, %49, %50"
 #define OPERANDS_128 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "}, %64, %65, %66"
@@ -75,6 +83,7 @@ template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
 #define SUMS_4(I) "+f"(d[FROM + I]), "+f"(d[FROM + I + 1]), "+f"(d[FROM + I + 2]), "+f"(d[FROM + I + 3])
 #define SUMS(I) SUMS_4(I), SUMS_4(I + 4), SUMS_4(I + 8), SUMS_4(I + 12)
 #define SUMS_8 SUMS_4(0)
+#define SUMS_32 SUMS(0)
 #define SUMS_64 SUMS(0), SUMS(16)
 #define SUMS_96 SUMS_64, SUMS(32)
 #define SUMS_128 SUMS_96, SUMS(48)
@@ -105,6 +114,28 @@ OF_EVERY_WIDTH(__half, "f16")
 OF_EVERY_WIDTH(__nv_bfloat16, "bf16")
 #undef OF_EVERY_WIDTH
 
+// The same of TF32 numbers, a of 64 x 8 and b of 8 x N, both K-major, or a in registers: a lane has
+// lines g and g + 8 of a column t, then those of column t + 4 (tf32.cuh).
+template <int N> struct Tf32;
+#define WGMMA_TF32(N)                                                                                                      \
+  template <> struct Tf32<N> {                                                                                            \
+    static __device__ __forceinline__ void run(float (&d)[N / 2], uint64_t a, uint64_t b) {                               \
+      constexpr int FROM = 0;                                                                                             \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 " OPERANDS_##N ", 1, 1;"                      \
+                   : SUMS_##N                                                                                             \
+                   : "l"(a), "l"(b), "n"(1));                                                                             \
+    }                                                                                                                     \
+    static __device__ __forceinline__ void run(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b) {                    \
+      constexpr int FROM = 0;                                                                                             \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 " OPERANDS_##N##_OF_REGISTERS ", 1, 1;"        \
+                   : SUMS_##N                                                                                             \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(1));                                         \
+    }                                                                                                                     \
+  };
+WGMMA_TF32(32)
+WGMMA_TF32(64)
+#undef WGMMA_TF32
+
 // The same for b transposed and N = 32, and bf16 numbers a in registers, four pairs of 64 x 16: a
 // lane has columns 2t and 2t + 1 of a row, of the eighth below it, and then the same of the next
 // eight columns.
@@ -120,14 +151,17 @@ __device__ __forceinline__ void wgmma_of_registers(float (&d)[16], const unsigne
 #undef SUMS_128
 #undef SUMS_96
 #undef SUMS_64
+#undef SUMS_32
 #undef SUMS_8
 #undef SUMS
 #undef SUMS_4
 #undef OPERANDS_192
 #undef OPERANDS_128
 #undef OPERANDS_96
+#undef OPERANDS_64_OF_REGISTERS
 #undef OPERANDS_32_OF_REGISTERS
 #undef OPERANDS_64
+#undef OPERANDS_32
 #undef OPERANDS_8
 #undef NAMES_0
 #undef NAMES_16

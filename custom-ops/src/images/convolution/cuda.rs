@@ -1,5 +1,5 @@
-//! The launches of `kernels/images/convolution.cu`.
-use super::plan::{self, Images, Sides};
+//! The launches of `kernels/images/convolution.cu` and `sm_90a/convolution_warpgroups.cu`.
+use super::plan::{self, Images, Products, Sides};
 use super::{Convolution, ConvolutionShape, FORWARD, INPUT, WEIGHT, WeightGradient};
 use crate::core::cuda::{Gpu, Launch};
 use crate::core::op::Io;
@@ -50,6 +50,35 @@ numbers!(Windows {
     n_first,
     wide_out,
 });
+numbers!(Warpgroups {
+    height,
+    width,
+    channels,
+    out_height,
+    out_width,
+    n_out,
+    size,
+    pad,
+    tiles_down,
+    tiles_across,
+    down,
+    across,
+    planes,
+    stages,
+    n_chunks,
+    pitch,
+    row_pitch,
+    strip_rows,
+    origin,
+    n_step,
+    dy_step,
+    dx_step,
+    c_step,
+    wide,
+    n_first,
+    wide_weights,
+    wide_out,
+});
 numbers!(Rows of Sizes {
     parts,
     row_blocks,
@@ -70,6 +99,17 @@ numbers!(Weights of Sizes {
     wide,
     wide_maps,
 });
+numbers!(WarpgroupWeights of Sizes {
+    splits,
+    rows,
+    row_blocks,
+    depth,
+    column_blocks,
+    x_rows,
+    x_line,
+    pitch,
+    wide,
+});
 numbers!(Sizes { height, width, channels, out_height, out_width, n_filters, size, pad, batch });
 
 /// Whether a view begins on so many f32 numbers, for kernels that take as many at once. Allocations
@@ -89,6 +129,7 @@ fn product(op: &str, sizes: &[usize]) -> Result<usize> {
 }
 
 /// The steps from a weight to that of the next column, row and column of the filter, and term.
+#[derive(Clone, Copy)]
 struct Steps {
     origin: usize,
     n: usize,
@@ -104,11 +145,14 @@ pub(super) fn forward(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStorage>) ->
         let (mut maps, x, w) = (maps.elements::<f64>()?, x.elements::<f64>()?, w.elements::<f64>()?);
         return plain(sizes, gpu, FORWARD, "maps_f64", (&mut maps, shape.n_hidden()), &x, &w);
     }
-    let wide = begins_on(4, x.layout()?);
-    let wide_out = begins_on(2, maps.layout());
+    let begin = Begins {
+        source: begins_on(4, x.layout()?),
+        weights: begins_on(4, w.layout()?),
+        out: begins_on(2, maps.layout()),
+    };
     let (mut maps, x, w) = (maps.elements::<f32>()?, x.elements::<f32>()?, w.elements::<f32>()?);
     let sides = Sides::maps(shape);
-    let Some(plan) = plan::Windows::of(gpu.limits(), sides) else {
+    let Some(plan) = Products::of(gpu.limits(), sides, sizes.batch) else {
         return plain(sizes, gpu, FORWARD, "maps_f32", (&mut maps, shape.n_hidden()), &x, &w);
     };
     let steps = Steps {
@@ -118,8 +162,7 @@ pub(super) fn forward(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStorage>) ->
         dx: shape.channels as i32,
         c: 1,
     };
-    let numbers = windows((sides, sizes.batch), plan, steps, wide, wide_out);
-    launch_windows(gpu, FORWARD, (sides, sizes.batch), plan, numbers, &mut maps, &x, &w)
+    launch_products(gpu, FORWARD, (sides, sizes.batch), plan, (steps, begin), &mut maps, &x, &w)
 }
 
 pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
@@ -129,10 +172,13 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
         let (mut images, h, w) = (images.elements::<f64>()?, hidden.elements::<f64>()?, w.elements::<f64>()?);
         return plain(sizes, gpu, INPUT, "images_f64", (&mut images, shape.n_visible()), &h, &w);
     }
-    let wide = begins_on(4, hidden.layout()?);
-    let wide_out = begins_on(2, images.layout());
+    let begin = Begins {
+        source: begins_on(4, hidden.layout()?),
+        weights: begins_on(4, w.layout()?),
+        out: begins_on(2, images.layout()),
+    };
     let (mut images, h, w) = (images.elements::<f32>()?, hidden.elements::<f32>()?, w.elements::<f32>()?);
-    match Images::of(gpu.limits(), shape) {
+    match Images::of(gpu.limits(), shape, sizes.batch) {
         None => plain(sizes, gpu, INPUT, "images_f32", (&mut images, shape.n_visible()), &h, &w),
         Some(Images::Windows(plan)) => {
             // Filters turned by 180 degrees; the terms are filters, the columns channels.
@@ -144,8 +190,7 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
                 dx: -(channels as i32),
                 c: shape.filter_len(),
             };
-            let numbers = windows((sides, sizes.batch), plan, steps, wide, wide_out);
-            launch_windows(gpu, INPUT, (sides, sizes.batch), plan, numbers, &mut images, &h, &w)
+            launch_products(gpu, INPUT, (sides, sizes.batch), plan, (steps, begin), &mut images, &h, &w)
         }
         Some(Images::Rows(plan)) => {
             let numbers = Rows {
@@ -156,7 +201,7 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
                 n_bands: plan.n_bands as i32,
                 chunk: plan.chunk as i32,
                 n_chunks: plan.n_chunks as i32,
-                wide: (wide && shape.n_filters.is_multiple_of(4)).into(),
+                wide: (begin.source && shape.n_filters.is_multiple_of(4)).into(),
             };
             let units = product(INPUT, &[sizes.batch, plan.row_blocks, plan.n_bands])?;
             let blocks = plan::sharing(gpu.limits(), units, 2);
@@ -194,27 +239,49 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
         // SAFETY: as above, of floats.
         return unsafe { launch.num(of_shape(sizes)).blocks(weights, 256).go() };
     };
-    let numbers = Weights {
-        of: of_shape(sizes),
-        splits: plan.splits as i32,
-        rows: plan.rows as i32,
-        row_blocks: plan.row_blocks as i32,
-        depth: plan.depth as i32,
-        column_blocks: plan.column_blocks as i32,
-        x_rows: plan.x_rows as i32,
-        x_line: plan.x_line as i32,
-        wide: (wide && shape.channels.is_multiple_of(4)).into(),
-        wide_maps: (wide_maps && shape.n_filters.is_multiple_of(4)).into(),
-    };
     // Stages are counted in 31 bits.
     product(WEIGHT, &[sizes.batch, plan.row_blocks, plan.column_blocks])?;
     let mut parts = parts.elements::<f32>()?;
-    let launch = gpu.launch(WEIGHT, FILE, "convolution_weights")?.write(&mut parts).read(&x).read(&h);
-    let launch = launch.num(numbers).grid([plan.splits, plan.across, plan.down], (256, 1, 1));
-    // SAFETY: (float*, 2 × const float*, Weights). The op checked that the images and maps have the
-    // sizes of the shape, which are below 2^31, and that `parts` holds a part for each split; the
-    // plan that stages fit a block and cover the maps.
-    unsafe { launch.shared(plan.shared_bytes()).go()? };
+    let wide = wide && shape.channels.is_multiple_of(4);
+    let grid = [plan.splits, plan.across, plan.down];
+    if plan.warpgroups {
+        let numbers = WarpgroupWeights {
+            of: of_shape(sizes),
+            splits: plan.splits as i32,
+            rows: plan.rows as i32,
+            row_blocks: plan.row_blocks as i32,
+            depth: plan.depth as i32,
+            column_blocks: plan.column_blocks as i32,
+            x_rows: plan.x_rows as i32,
+            x_line: plan.x_line as i32,
+            pitch: plan.pitch as i32,
+            wide: wide.into(),
+        };
+        let kernel = format!("convolution_weights_warpgroups_{}", plan.filters);
+        let launch = gpu.launch(WEIGHT, "sm_90a/convolution_weights_warpgroups", &kernel)?.write(&mut parts);
+        let launch = launch.read(&x).read(&h).num(numbers).grid(grid, (512, 1, 1));
+        // SAFETY: (float*, 2 × const float*, WarpgroupWeights), as below.
+        unsafe { launch.shared(plan.shared_bytes()).go()? };
+    } else {
+        let numbers = Weights {
+            of: of_shape(sizes),
+            splits: plan.splits as i32,
+            rows: plan.rows as i32,
+            row_blocks: plan.row_blocks as i32,
+            depth: plan.depth as i32,
+            column_blocks: plan.column_blocks as i32,
+            x_rows: plan.x_rows as i32,
+            x_line: plan.x_line as i32,
+            wide: wide.into(),
+            wide_maps: (wide_maps && shape.n_filters.is_multiple_of(4)).into(),
+        };
+        let launch = gpu.launch(WEIGHT, FILE, "convolution_weights")?.write(&mut parts).read(&x).read(&h);
+        let launch = launch.num(numbers).grid(grid, (256, 1, 1));
+        // SAFETY: (float*, 2 × const float*, Weights). The op checked that the images and maps have
+        // the sizes of the shape, which are below 2^31, and that `parts` holds a part for each
+        // split; the plan that stages fit a block and cover the maps.
+        unsafe { launch.shared(plan.shared_bytes()).go()? };
+    }
     let launch = gpu.launch(WEIGHT, FILE, "convolution_add")?.write(&mut gradient);
     // What was written is read in the order of the stream.
     let parts = parts.as_view();
@@ -260,12 +327,83 @@ fn plain<T: CudaDType>(
     unsafe { launch.num(of_shape(sizes)).linear(sizes.batch * len).go() }
 }
 
+/// Whether views begin so that several numbers are read or written at once: four, and two of the
+/// result.
+#[derive(Clone, Copy)]
+struct Begins {
+    source: bool,
+    weights: bool,
+    out: bool,
+}
+
+#[expect(clippy::too_many_arguments, reason = "a launch and its operands")]
+fn launch_products(
+    gpu: &Gpu,
+    op: &'static str,
+    (sides, batch): (Sides, usize),
+    plan: Products,
+    (steps, begin): (Steps, Begins),
+    out: &mut CudaViewMut<'_, f32>,
+    source: &CudaView<'_, f32>,
+    w: &CudaView<'_, f32>,
+) -> Result<()> {
+    let wide = begin.source && sides.channels.is_multiple_of(4);
+    let wide_out = (begin.out && sides.n_out.is_multiple_of(2)).into();
+    let plan = match plan {
+        Products::Windows(plan) => {
+            let numbers = windows((sides, batch), plan, steps, wide, wide_out);
+            return launch_windows(gpu, op, (sides, batch), plan, numbers, out, source, w);
+        }
+        Products::Warpgroups(plan) => plan,
+    };
+    // Terms of a place are neighbours, and places begin on fours.
+    let wide_weights = begin.weights && steps.c == 1 && sides.channels.is_multiple_of(4);
+    let numbers = Warpgroups {
+        height: sides.height as i32,
+        width: sides.width as i32,
+        channels: sides.channels as i32,
+        out_height: sides.out_height as i32,
+        out_width: sides.out_width as i32,
+        n_out: sides.n_out as i32,
+        size: sides.size as i32,
+        pad: sides.pad as i32,
+        tiles_down: plan.tiles_down as i32,
+        tiles_across: plan.tiles_across as i32,
+        down: plan.down as i32,
+        across: plan.across as i32,
+        planes: plan.planes as i32,
+        stages: plan.stages as i32,
+        n_chunks: plan.n_chunks as i32,
+        pitch: plan.pitch as i32,
+        row_pitch: plan.row_pitch as i32,
+        strip_rows: plan.strip_rows as i32,
+        origin: steps.origin as i32,
+        n_step: steps.n as i32,
+        dy_step: steps.dy,
+        dx_step: steps.dx,
+        c_step: steps.c as i32,
+        wide: wide.into(),
+        n_first: (steps.n == 1).into(),
+        wide_weights: wide_weights.into(),
+        wide_out,
+    };
+    let tiles = product(op, &[batch, plan.tiles_down, plan.tiles_across])?;
+    let kernel = format!("convolution_warpgroups_{}", plan.columns);
+    let launch = gpu.launch(op, "sm_90a/convolution_warpgroups", &kernel)?.write(out).read(source).read(w);
+    let threads = 128 * (plan.down * plan.across + 1) as u32;
+    let launch = launch.num(numbers).grid([tiles, plan.blocks_across, 1], (threads, 1, 1));
+    // SAFETY: (float*, 2 × const float*, Warpgroups). The op checked that the arrays have the sizes
+    // of the shape, which are below 2^31; tiles cover the result, and the plan that its strip holds
+    // the windows of a tile and its planes the channels.
+    unsafe { launch.shared(plan.shared_bytes()).go() }
+}
+
 fn windows(
     (sides, batch): (Sides, usize),
     plan: plan::Windows,
     steps: Steps,
     wide: bool,
-    wide_out: bool,
+    wide_out: i32,
 ) -> Windows {
     Windows {
         height: sides.height as i32,
@@ -292,9 +430,9 @@ fn windows(
         dy_step: steps.dy,
         dx_step: steps.dx,
         c_step: steps.c as i32,
-        wide: (wide && sides.channels.is_multiple_of(4) && plan.chunk.is_multiple_of(4)).into(),
+        wide: (wide && plan.chunk.is_multiple_of(4)).into(),
         n_first: (steps.n == 1).into(),
-        wide_out: (wide_out && sides.n_out.is_multiple_of(2)).into(),
+        wide_out,
     }
 }
 

@@ -1,4 +1,12 @@
-//! The choice of the kernels of `kernels/images/convolution.cu`, and the numbers of their launches.
+//! The choice of the kernels of `kernels/images/convolution.cu` and those of capability 9.0,
+//! `sm_90a/convolution_warpgroups.cu` and `sm_90a/convolution_weights_warpgroups.cu`, and the numbers
+//! of their launches.
+mod gradient;
+mod warpgroups;
+
+pub(super) use gradient::Gradient;
+pub(super) use warpgroups::Warpgroups;
+
 use super::ConvolutionShape;
 use crate::core::limits::Limits;
 
@@ -12,17 +20,11 @@ const ROWS: usize = 4;
 const ROW_WARPS: usize = 8;
 const ROW_STAGES: usize = 2;
 const DIAGONAL: usize = 17;
-/// Of kernels/images/convolution_weights.cuh.
-const FILTERS: usize = 32;
-const MAP_LINE: usize = FILTERS + 8;
-const COLUMNS: usize = 256;
 /// Images of fewer channels than the columns of a tensor core get their gradient from whole rows of
 /// filters.
 const FEW: usize = 8;
 /// The widest band of a result whose windows lie in shared memory.
 const BAND: usize = 256;
-/// Positions of a stage of the weights' gradient.
-const STAGE: usize = 128;
 
 /// Bytes that the driver takes of the shared memory for each block.
 const RESERVED: usize = 1024;
@@ -35,13 +37,6 @@ fn share(limits: Limits, blocks: usize) -> usize {
 /// Blocks that share `items` until all are done, `per` of a multiprocessor: fewer than 2^31.
 pub(super) fn sharing(limits: Limits, items: usize, per: usize) -> usize {
     items.min((per * limits.multiprocessors).max(1))
-}
-
-/// Parts of a long sum for `blocks` blocks that have all of it: as many as run at once, or, where
-/// that leaves many idle, some four times that.
-fn splits(limits: Limits, blocks: usize) -> usize {
-    let at_once = 2 * limits.multiprocessors;
-    if 4 * blocks <= at_once { at_once / blocks } else { (4 * at_once / blocks).max(1) }
 }
 
 /// The source, the result and the weights of products with windows.
@@ -179,6 +174,20 @@ impl Windows {
     }
 }
 
+/// How a GPU makes products of windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Products {
+    Warpgroups(Warpgroups),
+    Windows(Windows),
+}
+
+impl Products {
+    pub(super) fn of(limits: Limits, sides: Sides, batch: usize) -> Option<Self> {
+        let warpgroups = Warpgroups::of(limits, sides, batch).map(Self::Warpgroups);
+        warpgroups.or_else(|| Windows::of(limits, sides).map(Self::Windows))
+    }
+}
+
 /// A launch of `convolution_rows`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rows {
@@ -241,76 +250,17 @@ impl Rows {
     }
 }
 
-/// A launch of `convolution_weights`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Gradient {
-    /// Blocks that share the positions: partial sums.
-    pub splits: usize,
-    /// Blocks that share the weights of a filter, and the filters.
-    pub across: usize,
-    pub down: usize,
-    /// Rows and columns of a stage, and how many cover the maps of an image.
-    pub rows: usize,
-    pub row_blocks: usize,
-    pub depth: usize,
-    pub column_blocks: usize,
-    /// Rows of pixels of a stage, and floats of each.
-    pub x_rows: usize,
-    pub x_line: usize,
-}
-
-impl Gradient {
-    /// The launch with the longest stages that let two blocks run at once, or at least one; none if
-    /// no block has the memory.
-    pub(super) fn of(limits: Limits, shape: ConvolutionShape, batch: usize) -> Option<Self> {
-        let (of_row, all) = (shape.filter_row(), shape.filter_len());
-        let (across, down) = (all.div_ceil(COLUMNS), shape.n_filters.div_ceil(FILTERS));
-        // Rows of the filters that the weights of a block lie in.
-        let reach = (0..across)
-            .map(|i| (all.min((i + 1) * COLUMNS) - 1) / of_row - i * COLUMNS / of_row + 1)
-            .max()?;
-        let (out_height, out_width) = (shape.out_height(), shape.out_width());
-        let of = |most: usize| {
-            let depth = out_width.div_ceil(out_width.div_ceil(most)).next_multiple_of(8);
-            let rows = (most / depth).clamp(1, out_height);
-            let (row_blocks, column_blocks) = (out_height.div_ceil(rows), out_width.div_ceil(depth));
-            let stages = batch * row_blocks * column_blocks;
-            Self {
-                splits: splits(limits, across * down).min(stages).max(1),
-                across,
-                down,
-                rows,
-                row_blocks,
-                depth,
-                column_blocks,
-                x_rows: rows + reach - 1,
-                x_line: ((depth + shape.size - 1) * shape.channels).next_multiple_of(4),
-            }
-        };
-        let within = |bytes: usize| {
-            let lengths = [STAGE, STAGE / 2, STAGE / 4, STAGE / 8, 8];
-            lengths.into_iter().map(of).find(|plan| plan.shared_bytes() <= bytes)
-        };
-        within(share(limits, 2)).or_else(|| within(limits.shared_bytes))
-    }
-
-    /// Two stages of maps and pixels, in f32.
-    pub(super) fn shared_bytes(&self) -> usize {
-        4 * 2 * (self.rows * self.depth * MAP_LINE + self.x_rows * self.x_line)
-    }
-}
-
 /// How a GPU makes the gradient to images; none where a thread for each entry does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Images {
     Rows(Rows),
-    Windows(Windows),
+    Windows(Products),
 }
 
 impl Images {
-    pub(super) fn of(limits: Limits, shape: ConvolutionShape) -> Option<Self> {
+    pub(super) fn of(limits: Limits, shape: ConvolutionShape, batch: usize) -> Option<Self> {
         let rows = || Rows::of(limits, shape).map(Self::Rows);
-        let windows = || Windows::of(limits, Sides::images(shape)).map(Self::Windows);
+        let windows = || Products::of(limits, Sides::images(shape), batch).map(Self::Windows);
         if shape.channels < FEW { rows().or_else(windows) } else { windows().or_else(rows) }
     }
 }
@@ -345,9 +295,13 @@ mod tests {
         for limits in gpus::ALL {
             for shape in shapes() {
                 let of = |sides| Windows::of(limits, sides).map_or(0, |plan| plan.shared_bytes(sides));
+                let of_warpgroups =
+                    |sides| Warpgroups::of(limits, sides, 32).map_or(0, |plan| plan.shared_bytes());
                 let bytes = [
                     of(Sides::maps(shape)),
                     of(Sides::images(shape)),
+                    of_warpgroups(Sides::maps(shape)),
+                    of_warpgroups(Sides::images(shape)),
                     Rows::of(limits, shape).map_or(0, |plan| plan.shared_bytes(shape)),
                     Gradient::of(limits, shape, 32).map_or(0, |plan| plan.shared_bytes()),
                 ];
@@ -363,18 +317,12 @@ mod tests {
             let sides = Sides::maps(*shape);
             let maps = Windows::of(h200, sides).map(|plan| plan.shared_bytes(sides));
             assert!(maps.is_some_and(|bytes| bytes <= share(h200, 2)), "{shape:?}: {maps:?}");
-            assert!(Images::of(h200, *shape).is_some(), "{shape:?}");
+            assert!(Images::of(h200, *shape, 32).is_some(), "{shape:?}");
             let weights = Gradient::of(h200, *shape, 32).map(|plan| plan.shared_bytes());
             assert!(weights.is_some_and(|bytes| bytes <= share(h200, 2)), "{shape:?}: {weights:?}");
         }
         let paper = Rows::of(h200, shapes()[0]);
         assert_eq!(paper.map(|plan| (plan.parts, plan.n_bands, plan.row_blocks)), Some((4, 1, 16)));
-    }
-
-    #[test]
-    fn long_sums_are_shared_by_the_blocks_that_run_at_once() {
-        let [_, _, _, h200, ..] = gpus::ALL;
-        assert_eq!([1, 10, 66, 67, 140, 5000].map(|blocks| splits(h200, blocks)), [264, 26, 4, 15, 7, 1]);
     }
 
     #[test]
@@ -394,6 +342,14 @@ mod tests {
                         assert!(last + sides.size - first <= plan.strip_rows, "{plan:?}");
                     }
                 }
+                for sides in [Sides::maps(shape), Sides::images(shape)] {
+                    let Some(plan) = Warpgroups::of(limits, sides, 3) else { continue };
+                    assert!(8 * plan.down * plan.tiles_down >= sides.out_height, "{plan:?}");
+                    assert!(8 * plan.across * plan.tiles_across >= sides.out_width, "{plan:?}");
+                    assert!(plan.columns * plan.blocks_across >= sides.n_out, "{plan:?}");
+                    assert!(4 * plan.planes * plan.stages * plan.n_chunks >= sides.channels, "{plan:?}");
+                    assert!(plan.planes.is_multiple_of(2) && plan.planes <= 8, "{plan:?}");
+                }
                 if let Some(plan) = Rows::of(limits, shape) {
                     assert!(plan.band * plan.n_bands >= shape.width, "{plan:?}");
                     assert!(plan.row_blocks * ROWS * ROW_WARPS / plan.parts >= shape.height, "{plan:?}");
@@ -406,6 +362,7 @@ mod tests {
                     );
                     assert!(plan.rows * plan.row_blocks >= shape.out_height(), "{plan:?}");
                     assert!(plan.splits <= 3 * plan.row_blocks * plan.column_blocks, "{plan:?}");
+                    assert!(!plan.warpgroups || plan.rows * plan.depth * plan.filters <= 4096, "{plan:?}");
                 }
             }
         }
