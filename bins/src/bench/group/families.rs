@@ -3,7 +3,7 @@ use super::super::patch_rbm::NETWORK;
 use super::{GroupArgs, What, timed, timed_by};
 use crate::layer_arg::{LayerArg, stacked};
 use anyhow::{Context, Result};
-use candle::{Device, Tensor};
+use candle::{DType, Device, Tensor};
 use chandlery::conv_rbm::ConvGrid;
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -12,6 +12,7 @@ use chandlery::dictionary::{
 };
 use chandlery::feedforward::{Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer};
 use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer};
+use chandlery::rbm::likelihood::{Ais, AisConfig};
 use chandlery::rbm::{self, Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
 use chandlery::sparse_autoencoder::sae::{Division, Kind, Sae, SaeConfig, SaeTrainConfig, SaeTrainer};
 use chandlery::sparse_autoencoder::{
@@ -26,6 +27,7 @@ use chandlery::{Encode, FullBatchTrainer, MinibatchTrainer, Model, Share, Traine
 use chandlery_datasets::ImageShape;
 use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::tsne::{Metric, knn_of};
 use chandlery_ops::{Group, Philox};
 
 /// Seconds on so many rows: those of all ranks.
@@ -83,6 +85,10 @@ pub(super) const ALL: &[Case] = &[
     weak(What::SparseCoding, "sparse coding", "196x512", 4000, sparse_coding),
     weak(What::Dictionary, "online dictionary", "64x256 of 8", 4096, dictionary),
     weak(What::Pursuit, "batch-omp", "64x256 of 8", 65_536, pursuit),
+    weak(What::Pursuit, "its own codes", "64x256 of 8", 65_536, own_pursuit),
+    weak(What::Encode, "encode", "784-2000-1000", 65_536, encode),
+    weak(What::Ais, "AIS, chains", "784x2000", 1000, ais),
+    weak(What::Neighbours, "queries of 90", "in 100000x128", 20_000, neighbours),
     strong(What::Tsne, "t-SNE", "1000000x128", 1_000_000, layout),
 ];
 
@@ -276,6 +282,35 @@ fn dictionary(args: &GroupArgs, group: &Group, device: &Device, batch: usize) ->
     let config = OnlineDictionaryTrainConfig::default();
     let trainer = OnlineDictionaryTrainer::new(atoms(device)?, config, Philox::new(0, 1))?;
     step(args, trainer.in_group(group)?, &normal((batch, 64), device, Philox::new(0, 2))?, None)
+}
+
+/// Each rank keeps the codes of its rows.
+fn own_pursuit(args: &GroupArgs, group: &Group, device: &Device, n: usize) -> Result<[f64; 3]> {
+    let dictionary = atoms(device)?;
+    let own = normal((Share::new(group, n).rows().len(), 64), device, Philox::new(0, 2))?;
+    timed(args, device, || Ok(dictionary.encode_prepared(&own).map(drop)?))
+}
+
+/// Codes of each rank's rows by the layers of a network, which it keeps.
+fn encode(args: &GroupArgs, group: &Group, device: &Device, n: usize) -> Result<[f64; 3]> {
+    let dbn = Dbn::init(DbnConfig::new(&[784, 2000, 1000]), Philox::new(0, 0), device)?;
+    let own = uniform((Share::new(group, n).rows().len(), 784), device, Philox::new(0, 2))?;
+    timed(args, device, || Ok(dbn.encode(&own).map(drop)?))
+}
+
+/// All temperatures of a run of 1000, its sums over the chains of all ranks with it.
+fn ais(args: &GroupArgs, group: &Group, device: &Device, n_chains: usize) -> Result<[f64; 3]> {
+    let rbm = Rbm::init(RbmConfig::new(784, 2000), Philox::new(0, 0), device)?;
+    let config = AisConfig { n_chains, stages: AisConfig::stages(1000), ..AisConfig::default() };
+    let ais = Ais::new(&rbm, &Tensor::zeros(784, DType::F64, device)?, config)?.in_group(group)?;
+    timed_by(args, 1, device, || Ok(ais.forward(Philox::new(0, 1), &mut |_, _| {}).map(drop)?))
+}
+
+/// The nearest rows of each rank's queries among rows that all ranks have.
+fn neighbours(args: &GroupArgs, group: &Group, device: &Device, n: usize) -> Result<[f64; 3]> {
+    let rows = heaps(100_000, device)?;
+    let own = normal((Share::new(group, n).rows().len(), 128), device, Philox::new(0, 3))?;
+    timed(args, device, || Ok(knn_of(&own, &rows, 90, Metric::Euclidean).map(drop)?))
 }
 
 fn pursuit(args: &GroupArgs, group: &Group, device: &Device, n: usize) -> Result<[f64; 3]> {

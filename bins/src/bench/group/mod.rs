@@ -74,6 +74,12 @@ enum What {
     Dictionary,
     /// Codes of all rows by a pursuit.
     Pursuit,
+    /// Codes of all rows by the layers of a network.
+    Encode,
+    /// Annealed importance sampling of an RBM.
+    Ais,
+    /// The nearest neighbours of queries among rows that all ranks have.
+    Neighbours,
     /// The layout of all rows by t-SNE: the search, and iterations.
     Tsne,
 }
