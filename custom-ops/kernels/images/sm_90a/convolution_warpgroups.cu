@@ -5,7 +5,7 @@
 //
 // A warpgroup has 8 x 8 positions and NT columns. The pixels that the windows of a block cover lie
 // in shared memory once (the strip), so that the matrix of all windows is only addressed; a
-// warpgroup reads its 64 x 8 of it into registers and splits them in TF32 parts there. Four further
+// warpgroup reads its 64 x 8 of it into registers and splits it in TF32 parts there. Four producer
 // warps bring weights, those of one place of the filters and 4 `planes` channels at a time, in
 // parts, into a ring, so that four stages are on their way from memory.
 //
@@ -16,8 +16,8 @@
 // launch   grid (batch * tiles, columns / NT), 128 threads a warpgroup and 128: a tile is `down`
 //          by `across` warpgroups
 // shared   strip: strip_rows * row_pitch floats, `pitch` a pixel, 4 more than a multiple of 8, so
-//          that eight pixels fall in different banks; then STAGES times planes * (2 NT + 1) units of
-//          16 bytes of weights
+//          that eight pixels fall in different banks; then STAGES times planes * (2 NT + 1) units
+//          of 16 bytes of weights
 // cost     three TF32 products; the strip once, and NT columns of weights for each tile
 // order    chunks, then rows and columns of the filter, then channels
 // NaN      see tf32.cuh
@@ -40,7 +40,7 @@ struct Warpgroups {
 };
 
 constexpr int SIDE = 8;  // of the positions of a warpgroup
-constexpr int BRINGERS = 4, STAGES = BRINGERS, MOST_PLANES = 8, UNIT = 16;  // bringers are warps
+constexpr int PRODUCERS = 4, STAGES = PRODUCERS, MOST_PLANES = 8, UNIT = 16;  // producers are warps
 
 // A stage of the ring: its place of the filters and first channel.
 struct Place {
@@ -56,12 +56,12 @@ struct Place {
   }
 };
 
-// Brings the weights of every BRINGERS-th stage, which have one place in the ring: a warp. A unit is
-// four terms of a column.
+// A producer warp brings the weights of every PRODUCERS-th stage, which have one place in the ring.
+// A unit is four terms of a column.
 template <int NT>
-__device__ __forceinline__ void bring(unsigned char* ring, uint64_t* full, uint64_t* empty, const float* w, const Warpgroups& p) {
+__device__ __forceinline__ void produce(unsigned char* ring, uint64_t* full, uint64_t* empty, const float* w, const Warpgroups& p) {
   constexpr int UNITS = MOST_PLANES * NT / 32;
-  const int me = warp_of_block() % BRINGERS, lane = threadIdx.x % 32, n0 = blockIdx.y * NT;
+  const int me = warp_of_block() % PRODUCERS, lane = threadIdx.x % 32, n0 = blockIdx.y * NT;
   unsigned char* const to = ring + me * p.planes * (2 * NT + 1) * UNIT;
   // Lanes along what lies together in memory.
   const auto column = [&](int u) { return p.n_first ? u % (NT / 32) * 32 + lane : u * (32 / MOST_PLANES) + lane / MOST_PLANES; };
@@ -100,7 +100,7 @@ __device__ __forceinline__ void bring(unsigned char* ring, uint64_t* full, uint6
     shared_fence();
     __syncwarp();
     if (lane == 0) barrier_arrive(full + me);
-    for (int s = 0; s < BRINGERS; ++s) place.next(p);
+    for (int s = 0; s < PRODUCERS; ++s) place.next(p);
   }
 }
 
@@ -116,7 +116,7 @@ __device__ __forceinline__ void windows_of_warpgroups(float* y, const float* x, 
   }
   __syncthreads();
   const int warpgroup = warp_of_block() / 4;
-  if (warpgroup == warpgroups) return bring<NT>(ring, full, empty, w, p);
+  if (warpgroup == warpgroups) return produce<NT>(ring, full, empty, w, p);
 
   const int tiles = p.tiles_down * p.tiles_across, tile = blockIdx.x % tiles, image = blockIdx.x / tiles;
   const int row0 = tile / p.tiles_across * p.down * SIDE, column0 = tile % p.tiles_across * p.across * SIDE;

@@ -1,21 +1,22 @@
 // sm_90a/convolution_weights_warpgroups.cu: the gradient to the weights (convolution_weights.cuh),
 // for many channels, by the products of warpgroups of capability 9.0.
 //
-//   parts[s, o, n] = sum over positions of split s of h[position, o] x[position + n]       n: a weight of the filter, (k, l, c)
+//   parts[s, o, n] = sum over positions of split s of h[position, o] x[position + n]
+//                                                          n: a weight of the filter, (k, l, c)
 //
 // A block has 256 weights, 64 a warpgroup, of NT filters each, and a split of the positions, which
 // it takes in stages as convolution_weights.cuh does. Pixels under windows are addressed, never
 // stored: a warpgroup reads its 64 x 8 of them from shared memory into registers and splits them in
 // TF32 parts there. Maps lie in shared memory in parts, four positions of a filter in 16 bytes.
 //
-// Tensor cores cut off what lies below 2^-24 of a sum or so: the sums of STEPS times 8 positions are
-// added to f32 ones outside.
+// Tensor cores cut off what lies below 2^-24 of a sum or so: the sums of STEPS times 8 positions
+// are added to f32 ones outside.
 //
 // arrays   as in convolution_weights.cuh
 // launch   grid (splits, weights / 256, filters / NT), 512 threads
-// shared   2 stages: x_rows * x_line floats of pixels, `pitch` from one to the next, an odd number of
-//          eights, so that four of them fall in different banks; then 2 stages of rows * depth / 4
-//          times 2 NT + 1 units of 16 bytes of maps
+// shared   2 stages: x_rows * x_line floats of pixels, `pitch` from one to the next, an odd number
+//          of eights, so that four of them fall in different banks; then 2 stages of rows * depth /
+//          4 times 2 NT + 1 units of 16 bytes of maps
 // cost     three TF32 products; maps and pixels once for each 256 weights and NT filters
 // order    stages of a split; rows; columns eight at a time
 // NaN      see tf32.cuh

@@ -1,4 +1,4 @@
-// strip.cuh: the pixels under the windows of a block, for the kernels of convolutions by warpgroups.
+// strip.cuh: the pixels under the windows of a block, for kernels of convolutions by warpgroups.
 #pragma once
 
 #include "images/convolution.cuh"

@@ -233,7 +233,7 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
     let (wide, wide_maps) = (begins_on(4, x.layout()?), begins_on(4, hidden.layout()?));
     let (mut gradient, x, h) = (gradient.elements::<f32>()?, x.elements::<f32>()?, hidden.elements::<f32>()?);
     let (alpha, beta) = (alpha as f32, beta as f32);
-    let Some(plan) = plan::Gradient::of(gpu.limits(), shape, sizes.batch) else {
+    let Some(plan) = plan::gradient::Gradient::of(gpu.limits(), shape, sizes.batch) else {
         let launch = gpu.launch(WEIGHT, FILE, "convolution_gradient_f32")?;
         let launch = launch.write(&mut gradient).read(&x).read(&h).maybe(&factors).num(alpha).num(beta);
         // SAFETY: as above, of floats.

@@ -184,7 +184,7 @@ pub fn convolution_gradient_places(
         #[cfg(feature = "cuda")]
         Device::Cuda(device) => {
             let limits = crate::core::cuda::Gpu::of(device)?.limits();
-            let plan = plan::Gradient::of(limits, shape, batch).filter(|_| dtype == DType::F32);
+            let plan = plan::gradient::Gradient::of(limits, shape, batch).filter(|_| dtype == DType::F32);
             Ok(plan.map_or(1, |plan| plan.splits))
         }
         _ => {

@@ -1,14 +1,12 @@
 //! The choice of the kernels of `kernels/images/convolution.cu` and those of capability 9.0,
-//! `sm_90a/convolution_warpgroups.cu` and `sm_90a/convolution_weights_warpgroups.cu`, and the numbers
-//! of their launches.
-mod gradient;
+//! `sm_90a/convolution_warpgroups.cu` and `sm_90a/convolution_weights_warpgroups.cu`, and the
+//! numbers of their launches.
+pub(super) mod gradient;
 mod warpgroups;
-
-pub(super) use gradient::Gradient;
-pub(super) use warpgroups::Warpgroups;
 
 use super::ConvolutionShape;
 use crate::core::limits::Limits;
+use warpgroups::Warpgroups;
 
 /// Of kernels/images/convolution_windows.cuh.
 const POSITIONS: usize = 128;
@@ -267,6 +265,7 @@ impl Images {
 
 #[cfg(test)]
 mod tests {
+    use super::gradient::Gradient;
     use super::*;
     use crate::core::limits::gpus;
     use crate::images::convolution::Padding;
