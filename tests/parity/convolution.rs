@@ -35,7 +35,7 @@ const SHAPES: [((usize, usize, usize), usize, usize); 20] = [
     ((7, 9, 3), 2, 7),
     ((460, 461, 1), 2, 460),
     ((3, 4, 2000), 2, 3),
-    ((6, 7, 600), 9, 3),
+    ((6, 7, 600), 17, 3),
 ];
 
 fn shapes() -> Result<Vec<ConvolutionShape>> {

@@ -1,6 +1,6 @@
 //! The launches of `convolution_weights` and, on GPUs of capability 9.0,
 //! `convolution_weights_warpgroups_N`.
-use super::{FEW, share};
+use super::{FEW, MANY, share};
 use crate::core::limits::Limits;
 use crate::images::convolution::ConvolutionShape;
 
@@ -52,7 +52,7 @@ impl Gradient {
             plans.find(|plan| plan.shared_bytes() <= bytes)
         };
         let by_warpgroups =
-            limits.has_warpgroup_products() && shape.channels >= FEW && shape.n_filters >= FEW;
+            limits.has_warpgroup_products() && shape.channels >= FEW && shape.n_filters >= MANY;
         let filters = if shape.n_filters <= 32 { 32 } else { 64 };
         let warpgroups =
             by_warpgroups.then(|| within(share(limits, 1), ENTRIES / filters, Some(filters))).flatten();

@@ -21,6 +21,9 @@ const DIAGONAL: usize = 17;
 /// Images of fewer channels than the columns of a tensor core get their gradient from whole rows of
 /// filters.
 const FEW: usize = 8;
+/// Channels and columns from which on warpgroups are used: of fewer, most of their products is empty
+/// (not measured below 24).
+const MANY: usize = 16;
 /// The widest band of a result whose windows lie in shared memory.
 const BAND: usize = 256;
 

@@ -1,5 +1,5 @@
 //! The launch of `kernels/images/sm_90a/convolution_warpgroups.cu`.
-use super::{FEW, RESERVED, Sides, share};
+use super::{MANY, RESERVED, Sides, share};
 use crate::core::limits::Limits;
 
 /// Of the kernel: the sides of the positions of a warpgroup, most fours of channels at a time, and
@@ -33,7 +33,7 @@ impl Warpgroups {
     /// The launch that is over first; none where GPUs have no such products, for few channels or
     /// columns, and for filters that are too large.
     pub(in super::super) fn of(limits: Limits, sides: Sides, batch: usize) -> Option<Self> {
-        if !limits.has_warpgroup_products() || sides.channels < FEW || sides.n_out < FEW {
+        if !limits.has_warpgroup_products() || sides.channels < MANY || sides.n_out < MANY {
             return None;
         }
         let plans = [(2, 2), (1, 2), (2, 1), (1, 1)].into_iter().filter_map(|tile| {
