@@ -9,5 +9,12 @@ struct Sizes {
   int height, width, channels, out_height, out_width, n_filters, size, pad, batch;
 };
 
+// The same, and the stages that the gradient to the weights takes positions in.
+struct Stages : Sizes {
+  int splits;
+  int rows, row_blocks, depth, column_blocks;  // of a stage: rows, columns (a multiple of 8); and how many cover an image
+  int x_rows, x_line;                          // of pixels
+};
+
 // The shared memory of a launch.
 extern __shared__ __align__(16) float memory[];

@@ -21,11 +21,8 @@
 
 #include "images/convolution.cuh"
 
-struct Weights : Sizes {
-  int splits;
-  int rows, row_blocks, depth, column_blocks;  // of a stage: rows, columns (a multiple of 8); and how many cover an image
-  int x_rows, x_line;                          // of pixels
-  int wide, wide_maps;                         // pixels and maps may be copied by fours
+struct Weights : Stages {
+  int wide, wide_maps;  // pixels and maps may be copied by fours
 };
 
 constexpr int WEIGHT_THREADS = 256, FILTERS = 32, MAP_LINE = FILTERS + 8;

@@ -25,11 +25,8 @@
 #include "core/sm_90a/wgmma.cuh"
 #include "images/sm_90a/strip.cuh"
 
-struct WarpgroupWeights : Sizes {
-  int splits;
-  int rows, row_blocks, depth, column_blocks;  // of a stage: rows, columns (a multiple of 8); and how many cover an image
-  int x_rows, x_line, pitch;                   // of pixels
-  int wide;                                    // pixels may be copied by fours
+struct WarpgroupWeights : Stages {
+  int pitch, wide;  // floats from one pixel to the next; pixels may be copied by fours
 };
 
 constexpr int THREADS = 512, UNIT = 16, STEPS = 4;

@@ -88,7 +88,7 @@ numbers!(Rows of Sizes {
     n_chunks,
     wide,
 });
-numbers!(Weights of Sizes {
+numbers!(Stages of Sizes {
     splits,
     rows,
     row_blocks,
@@ -96,20 +96,9 @@ numbers!(Weights of Sizes {
     column_blocks,
     x_rows,
     x_line,
-    wide,
-    wide_maps,
 });
-numbers!(WarpgroupWeights of Sizes {
-    splits,
-    rows,
-    row_blocks,
-    depth,
-    column_blocks,
-    x_rows,
-    x_line,
-    pitch,
-    wide,
-});
+numbers!(Weights of Stages { wide, wide_maps });
+numbers!(WarpgroupWeights of Stages { pitch, wide });
 numbers!(Sizes { height, width, channels, out_height, out_width, n_filters, size, pad, batch });
 
 /// Whether a view begins on so many f32 numbers, for kernels that take as many at once. Allocations
@@ -244,19 +233,18 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
     let mut parts = parts.elements::<f32>()?;
     let wide = wide && shape.channels.is_multiple_of(4);
     let grid = [plan.splits, plan.across, plan.down];
+    let stages = Stages {
+        of: of_shape(sizes),
+        splits: plan.splits as i32,
+        rows: plan.rows as i32,
+        row_blocks: plan.row_blocks as i32,
+        depth: plan.depth as i32,
+        column_blocks: plan.column_blocks as i32,
+        x_rows: plan.x_rows as i32,
+        x_line: plan.x_line as i32,
+    };
     if plan.warpgroups {
-        let numbers = WarpgroupWeights {
-            of: of_shape(sizes),
-            splits: plan.splits as i32,
-            rows: plan.rows as i32,
-            row_blocks: plan.row_blocks as i32,
-            depth: plan.depth as i32,
-            column_blocks: plan.column_blocks as i32,
-            x_rows: plan.x_rows as i32,
-            x_line: plan.x_line as i32,
-            pitch: plan.pitch as i32,
-            wide: wide.into(),
-        };
+        let numbers = WarpgroupWeights { of: stages, pitch: plan.pitch as i32, wide: wide.into() };
         let kernel = format!("convolution_weights_warpgroups_{}", plan.filters);
         let launch = gpu.launch(WEIGHT, "sm_90a/convolution_weights_warpgroups", &kernel)?.write(&mut parts);
         let launch = launch.read(&x).read(&h).num(numbers).grid(grid, (512, 1, 1));
@@ -264,14 +252,7 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
         unsafe { launch.shared(plan.shared_bytes()).go()? };
     } else {
         let numbers = Weights {
-            of: of_shape(sizes),
-            splits: plan.splits as i32,
-            rows: plan.rows as i32,
-            row_blocks: plan.row_blocks as i32,
-            depth: plan.depth as i32,
-            column_blocks: plan.column_blocks as i32,
-            x_rows: plan.x_rows as i32,
-            x_line: plan.x_line as i32,
+            of: stages,
             wide: wide.into(),
             wide_maps: (wide_maps && shape.n_filters.is_multiple_of(4)).into(),
         };
