@@ -7,6 +7,9 @@ use chandlery::rbm::likelihood::{Ais, AisConfig, Estimate};
 use chandlery::rbm::{Rbm, RbmConfig, VisibleUnit};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{bernoulli, normal};
+use chandlery_ops::layers::{
+    Rise, annealed_hidden_, annealed_hidden_reference, annealed_visible_, annealed_visible_reference,
+};
 use chandlery_tests::devices;
 
 const CPU: Device = Device::Cpu;
@@ -38,6 +41,52 @@ fn exact_sums_are_the_same_on_every_device() -> Result<()> {
             let got = rbm.to(DType::F32, &device)?.exact_log_z(&mut |_, _| {})?;
             let off = (got / want - 1.).abs();
             assert!(off < 1e-12, "{visible:?} {size:?} on {:?}: {got}, want {want}", device.location());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn annealed_units_are_those_of_the_reference_on_every_device() -> Result<()> {
+    let numbers = |shape: &[usize], stream, device: &Device| {
+        normal(shape, &CPU, Philox::new(63, stream))?.to_dtype(DType::F64)?.to_device(device)
+    };
+    let within = |got: &Tensor, want: &Tensor, bound: f64| {
+        let apart = (got - want)?.abs()?.flatten_all()?.to_vec1::<f64>()?;
+        Ok::<_, candle::Error>(apart.into_iter().all(|apart| apart < bound))
+    };
+    // Rows that end within a block of draws, and more of them than threads of a block.
+    for (rows, h, v) in [(1, 1, 1), (3, 5, 2), (70, 257, 33), (131, 1023, 785), (5, 4096, 4)] {
+        let place = Philox::new(63, 9);
+        let reference = |device: &Device| -> Result<_> {
+            let of = |shape: &[usize], stream| numbers(shape, stream, device);
+            let (units, bias) = ((of(&[rows, h], 0)? * 4.)?, of(&[h], 1)?);
+            Ok((units, bias, of(&[rows, v], 2)?, of(&[v], 3)?, of(&[h], 4)?))
+        };
+        let (units, bias, visible, slope, base) = reference(&CPU)?;
+        let rise = Rise { from: 0.3, to: 0.7, visible: &visible, slope: &slope, offset: 0.2 };
+        let (want, states) = annealed_hidden_reference(&units, &bias, rise, place)?;
+        for device in devices()? {
+            let (units, bias, visible, slope, base_there) = reference(&device)?;
+            let rise = Rise { visible: &visible, slope: &slope, ..rise };
+            let run = || -> Result<[Tensor; 4]> {
+                let log_weights = Tensor::zeros(rows, DType::F64, &device)?;
+                let (hidden, binary, real) = (units.copy()?, units.copy()?, units.copy()?);
+                annealed_hidden_(&log_weights, &hidden, &bias, rise, place)?;
+                annealed_visible_(&binary, &bias, &base_there, None, 0.7, place)?;
+                annealed_visible_(&real, &bias, &base_there, Some(&base_there), 0.7, place)?;
+                let host = |t: Tensor| t.to_device(&CPU);
+                Ok([host(log_weights)?, host(hidden)?, host(binary)?, host(real)?])
+            };
+            let [log_weights, hidden, binary, real] = run()?;
+            assert!(within(&log_weights, &want, 1e-13 * (h + v) as f64)?, "{rows} {h}");
+            assert_eq!(run()?[0].to_vec1::<f64>()?, log_weights.to_vec1::<f64>()?, "two runs, two results");
+            // A mean that differs in its last bit turns a draw in 10⁸ at most.
+            assert_eq!(hidden.to_vec2::<f64>()?, states.to_vec2::<f64>()?, "{rows} {h}");
+            let (units, bias) = (units.to_device(&CPU)?, bias.to_device(&CPU)?);
+            let of = |stdev| annealed_visible_reference(&units, &bias, &base, stdev, 0.7, place);
+            assert_eq!(binary.to_vec2::<f64>()?, of(None)?.to_vec2::<f64>()?, "{rows} {h}");
+            assert!(within(&real, &of(Some(&base))?, 1e-13)?, "{rows} {h}");
         }
     }
     Ok(())

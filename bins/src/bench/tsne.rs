@@ -193,6 +193,8 @@ struct Row {
     kl: Option<f64>,
     trustworthiness: Option<f64>,
     knn_label_accuracy: Option<f64>,
+    /// Of the true divergence and of the trustworthiness.
+    measure_seconds: Option<[f64; 2]>,
     /// The source's, on a V100.
     paper_seconds: Option<f64>,
     /// cuML 26.10 on an H200, measured earlier: seconds and true KL by FFT, then by Barnes-Hut.
@@ -219,6 +221,8 @@ const COLUMNS: &[Column<Row>] = &[
     Column("KL", 7, |row| or_dash(row.kl, 4)),
     Column("trust", 7, |row| or_dash(row.trustworthiness, 4)),
     Column("10-NN", 7, |row| or_dash(row.knn_label_accuracy, 4)),
+    Column("KL s", 6, |row| or_dash(row.measure_seconds.map(|seconds| seconds[0]), 3)),
+    Column("trust s", 7, |row| or_dash(row.measure_seconds.map(|seconds| seconds[1]), 3)),
     Column("told", 6, |row| format!("{:.3}", gib(row.memory_told))),
     Column("taken", 6, |row| or_dash(row.memory_taken.map(gib), 3)),
     Column("paper", 6, |row| or_dash(row.paper_seconds, 1)),
@@ -241,6 +245,12 @@ pub(super) fn run(args: &TsneArgs) -> Result<()> {
         table.add(measure_one(args, rows, &device).with_context(|| rows.name())?)?;
     }
     table.finish()
+}
+
+/// What a measure finds, and its seconds from host to host.
+fn timed(measure: impl FnOnce() -> candle::Result<f64>) -> Result<(f64, f64)> {
+    let begin = Instant::now();
+    Ok((measure()?, begin.elapsed().as_secs_f64()))
 }
 
 fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
@@ -292,6 +302,7 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         kl: None,
         trustworthiness: None,
         knn_label_accuracy: None,
+        measure_seconds: None,
         paper_seconds,
         cuml,
         device: describe(device),
@@ -301,10 +312,11 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         let read =
             tsne.config.preparation.apply(&rows.to_device(device)?)?.to_dtype(DType::F32)?.contiguous()?;
         let metric = tsne.config.metric;
-        row.kl = Some(measure::true_kl(&read, &layout, &tsne.config, tsne.philox)?);
         let (k, sample) = (quality::TRUST_NEIGHBOURS, quality::SAMPLE);
-        row.trustworthiness =
-            Some(measure::trustworthiness(TrueDistances::Rows(&read, metric), &layout, k, sample)?);
+        let distances = TrueDistances::Rows(&read, metric);
+        let (kl, of_kl) = timed(|| measure::true_kl(&read, &layout, &tsne.config, tsne.philox))?;
+        let (trust, of_trust) = timed(|| measure::trustworthiness(distances, &layout, k, sample))?;
+        (row.kl, row.trustworthiness, row.measure_seconds) = (Some(kl), Some(trust), Some([of_kl, of_trust]));
         row.knn_label_accuracy = labels
             .map(|labels| measure::knn_label_accuracy(&layout, &labels, quality::NEIGHBOURS))
             .transpose()?;

@@ -1,6 +1,7 @@
 //! Ops of dense layers: products, units, losses, optimisers and the updates of contrastive
 //! divergence.
 pub mod activation;
+pub mod annealed_units;
 pub mod bias_step;
 pub mod cd_update;
 pub mod corrupt;
@@ -20,6 +21,9 @@ pub mod units;
 pub mod weight_step;
 
 pub use activation::Activation;
+pub use annealed_units::{
+    Rise, annealed_hidden_, annealed_hidden_reference, annealed_visible_, annealed_visible_reference,
+};
 pub use bias_step::{BiasStep, Phases, Sparsity, bias_step_, bias_step_reference, bias_sums_shape};
 pub use cd_update::{
     BiasGradients, CdOperands, CdUpdate, cd_update_, cd_update_fuses, cd_update_reference,

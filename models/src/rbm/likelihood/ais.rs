@@ -15,13 +15,13 @@
 //! | `w`, `s`, `M` | the weights of the chains, their standard deviation, `n_chains` |
 //!
 //! The weights sum over the hidden units analytically. Each temperature costs two products of
-//! `n_chains · n_visible · n_hidden` in f64 and about twenty passes over the states of all chains.
-//! Nothing is read back before the end.
+//! `n_chains · n_visible · n_hidden` in f64 and one pass over the states of each side, four launches
+//! on a GPU. Nothing is read back before the end.
 //!
 //! Source: Salakhutdinov and Murray 2008, sections 3 and 4.1, with their bounds; reverse annealing
 //! is that of Burda, Grosse and Salakhutdinov 2015. Departure: with real-valued units, the
-//! independent units have the standard deviations of the RBM. Draws compare an f32 number with the
-//! mean, so a probability is rounded up to a multiple of 2⁻²⁴.
+//! independent units have the standard deviations of the RBM. Draws compare a multiple of 2⁻²⁴ with
+//! the mean, which so is rounded up to one.
 use super::path::Path;
 use super::{Estimate, Progress};
 use crate::check::{at_least_one, batch_of};
@@ -226,19 +226,19 @@ impl Ais {
         at_least_one(OP, "rows of start", rows)?;
         let turns: Vec<u32> = self.path.share.rows().map(|i| (i % rows) as u32).collect();
         let device = self.path.rbm().weight.device();
-        let mut states =
-            gather_rows(&start.contiguous()?, &turns)?.to_dtype(DType::F64)?.to_device(device)?;
+        let states = gather_rows(&start.contiguous()?, &turns)?.to_dtype(DType::F64)?.to_device(device)?;
 
         let mut betas = self.config.betas();
         betas.reverse();
         let (burn_in, n) = (self.config.burn_in, self.config.burn_in + betas.len() - 1);
         let mut at = philox;
+        let chains = self.path.chains(states)?;
         for step in 0..burn_in {
-            states = self.path.transition(&self.path.hidden_input(&states)?, 1., &mut at)?;
+            self.path.step(&chains, 1., 1., &mut at)?;
             progress(step + 1, n);
         }
         let (states, log_weights) =
-            self.walk(states, &betas, &mut at, &mut |done| progress(burn_in + done, n))?;
+            self.walk(chains.visible, &betas, &mut at, &mut |done| progress(burn_in + done, n))?;
         let (log_mean, effective_chains) = log_mean(&log_weights);
         let states = self.path.share.gathered(&states)?;
         Ok(AisRun { log_z: log_mean.subtracted_from(self.path.log_z_base), effective_chains, states })
@@ -253,22 +253,18 @@ impl Ais {
         at: &mut Philox,
         progress: &mut dyn FnMut(usize),
     ) -> Result<(Tensor, Vec<f64>)> {
-        let mut v = start;
-        let mut log_weights = Tensor::zeros(v.dim(0)?, DType::F64, v.device())?;
+        let chains = self.path.chains(start)?;
         for (i, pair) in betas.windows(2).enumerate() {
-            let (from, to) = (pair[0], pair[1]);
-            let x = self.path.hidden_input(&v)?;
-            log_weights = (log_weights + self.path.rise(&v, &x, from, to)?)?;
-            v = self.path.transition(&x, to, at)?;
+            self.path.step(&chains, pair[0], pair[1], at)?;
             progress(i + 1);
         }
-        let log_weights = self.path.share.gathered(&log_weights)?.to_vec1::<f64>()?;
+        let log_weights = self.path.share.gathered(&chains.log_weights)?.to_vec1::<f64>()?;
         if let Some(bad) = log_weights.iter().find(|w| !w.is_finite()) {
             candle::bail!(
                 "Ais: the weights of all chains must be finite, got ln w = {bad}; are the parameters?"
             )
         }
-        Ok((v, log_weights))
+        Ok((chains.visible, log_weights))
     }
 
     /// The settings.

@@ -12,17 +12,16 @@
 //! |---|---|---|
 //! | `a` | `base` | `[n_visible]` |
 //! | `b − a` | `shift` | `[n_visible]` |
-//! | `∂β` of the visible part | `slope·v + offset` | `[n_visible, 1]`, number |
+//! | `∂β` of the visible part | `slope·v + offset` | `[n_visible]`, number |
 //! | `Wᵀ`, over `σ²` | `read` | `[n_visible, n_hidden]` |
 use super::exact::log_volume;
 use crate::model::Model;
 use crate::rbm::energy::softplus;
-use crate::rbm::{Rbm, VisibleUnit, draw};
+use crate::rbm::{Rbm, VisibleUnit};
 use crate::share::Share;
-use candle::{D, DType, Result, Tensor};
-use candle_nn::ops::sigmoid;
-use chandlery_ops::core::normal;
-use chandlery_ops::{Group, Philox};
+use candle::{DType, Result, Tensor};
+use chandlery_ops::layers::{Factors, Rise, annealed_hidden_, annealed_visible_, gemm_};
+use chandlery_ops::{Group, Philox, Precision};
 
 /// An RBM, the independent units at the start of its path, and what the steps between them need.
 /// All f64.
@@ -42,6 +41,16 @@ pub(super) struct Path {
     pub(super) log_z_base: f64,
 }
 
+/// The chains of this rank, f64.
+pub(super) struct Chains {
+    /// `ln w`, `[n_chains]`.
+    pub log_weights: Tensor,
+    /// `[n_chains, n_hidden]`
+    hidden: Tensor,
+    /// `[n_chains, n_visible]`
+    pub visible: Tensor,
+}
+
 impl Path {
     pub(super) fn new(rbm: &Rbm, base: &Tensor, n_chains: usize) -> Result<Self> {
         let rbm = rbm.dense()?.to(DType::F64, rbm.weight.device())?;
@@ -54,7 +63,7 @@ impl Path {
         if rbm.config.visible == VisibleUnit::Bernoulli {
             return Ok(Self {
                 read: rbm.weight.t()?,
-                slope: shift.unsqueeze(1)?,
+                slope: shift.clone(),
                 offset: 0.,
                 stdev: None,
                 share,
@@ -73,7 +82,7 @@ impl Path {
         let squares = (base.sqr()? - rbm.visible_bias.sqr()?)?;
         Ok(Self {
             read: rbm.weight.broadcast_mul(&precision)?.t()?,
-            slope: (&shift * &precision)?.unsqueeze(1)?,
+            slope: (&shift * &precision)?,
             offset: number((squares * &precision)?)? / 2.,
             stdev: Some((&log_variance * 0.5)?.exp()?),
             share,
@@ -84,28 +93,22 @@ impl Path {
         })
     }
 
-    /// `x`, `[n_chains, n_hidden]`.
-    pub(super) fn hidden_input(&self, v: &Tensor) -> Result<Tensor> {
-        v.matmul(&self.read)?.broadcast_add(&self.rbm.bias)
+    /// Chains with the visible states `v`, `[chains of this rank, n_visible]`, and weights of 1.
+    pub(super) fn chains(&self, v: Tensor) -> Result<Chains> {
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F64, v.device());
+        let hidden = zeros(&[v.dim(0)?, self.rbm.config.n_hidden])?;
+        Ok(Chains { log_weights: zeros(&[v.dim(0)?])?, hidden, visible: v })
     }
 
-    /// `ln p*_to(v) − ln p*_from(v)` of each chain, `[n_chains]`.
-    pub(super) fn rise(&self, v: &Tensor, x: &Tensor, from: f64, to: f64) -> Result<Tensor> {
-        // softplus(βx) = β max(x, 0) + ln(1 + e^−β|x|), so two logarithms become that of a ratio.
-        let size = x.abs()?;
-        let tail = |beta: f64| size.affine(-beta, 0.)?.exp()?.affine(1., 1.);
-        let hidden = ((x.relu()? * (to - from))? + (tail(to)? / tail(from)?)?.log()?)?.sum(D::Minus1)?;
-        let visible = v.matmul(&self.slope)?.squeeze(1)?.affine(to - from, (to - from) * self.offset)?;
-        hidden + visible
-    }
-
-    /// Hidden and then visible units drawn at `β`, which leaves `p_β` as it is; `x` is the hidden
-    /// input of the visible units as they were. `at` moves on.
-    pub(super) fn transition(&self, x: &Tensor, beta: f64, at: &mut Philox) -> Result<Tensor> {
-        let h = draw(&sigmoid(&(x * beta)?)?, self.take(x, at)?)?;
-        let mean = ((&self.shift * beta)? + &self.base)?;
-        let input = (h.matmul(&self.rbm.weight)? * beta)?.broadcast_add(&mean)?;
-        self.draw_visible(&input, at)
+    /// Adds `ln p*_to(v) − ln p*_from(v)` to the logarithm of each chain's weight, and draws its
+    /// hidden and then its visible units at `to`, which leaves `p_to` as it is. `at` moves on.
+    pub(super) fn step(&self, chains: &Chains, from: f64, to: f64, at: &mut Philox) -> Result<()> {
+        let Chains { log_weights, hidden, visible } = chains;
+        gemm_(hidden, visible, &self.read, Factors::OVERWRITE, Precision::F32)?;
+        let rise = Rise { from, to, visible, slope: &self.slope, offset: self.offset };
+        annealed_hidden_(log_weights, hidden, &self.rbm.bias, rise, self.take(hidden, at)?)?;
+        gemm_(visible, hidden, &self.rbm.weight, Factors::OVERWRITE, Precision::F32)?;
+        self.draw_visible(visible, to, at)
     }
 
     /// Where the draws for such states of this rank's chains begin. `at` moves on beyond those of all.
@@ -119,18 +122,15 @@ impl Path {
     /// Draws of the independent units at `β = 0`, `[n_chains, n_visible]`. `at` moves on.
     pub(super) fn start(&self, at: &mut Philox) -> Result<Tensor> {
         let shape = (self.share.rows().len(), self.rbm.config.n_visible);
-        self.draw_visible(&self.base.broadcast_as(shape)?.contiguous()?, at)
+        let states = Tensor::zeros(shape, DType::F64, self.base.device())?;
+        self.draw_visible(&states, 0., at)?;
+        Ok(states)
     }
 
-    fn draw_visible(&self, input: &Tensor, at: &mut Philox) -> Result<Tensor> {
-        let own = self.take(input, at)?;
-        match &self.stdev {
-            None => draw(&sigmoid(input)?, own),
-            Some(stdev) => {
-                let noise = normal(input.shape(), input.device(), own)?.to_dtype(DType::F64)?;
-                input + noise.broadcast_mul(stdev)?
-            }
-        }
+    /// States over products, in place.
+    fn draw_visible(&self, products: &Tensor, beta: f64, at: &mut Philox) -> Result<()> {
+        let own = self.take(products, at)?;
+        annealed_visible_(products, &self.shift, &self.base, self.stdev.as_ref(), beta, own)
     }
 
     pub(super) fn rbm(&self) -> &Rbm {
@@ -143,6 +143,7 @@ mod tests {
     use super::*;
     use crate::rbm::RbmConfig;
     use candle::Device::Cpu;
+    use chandlery_ops::core::normal;
 
     #[test]
     fn the_rises_along_the_path_add_up_to_the_free_energies_of_its_ends() -> Result<()> {
@@ -161,10 +162,11 @@ mod tests {
             let independent = machine(rbm.weight.zeros_like()?, rbm.bias.zeros_like()?, base.clone())?;
             let path = Path::new(&rbm, &base, 9)?;
             let v = draw((9, 4), 5)?;
-            let x = path.hidden_input(&v)?;
             let mut sum = Tensor::zeros(9, DType::F64, &Cpu)?;
             for (from, to) in [(0., 0.25), (0.25, 0.9), (0.9, 1.)] {
-                sum = (sum + path.rise(&v, &x, from, to)?)?;
+                let chains = path.chains(v.copy()?)?;
+                path.step(&chains, from, to, &mut Philox::new(3, 6))?;
+                sum = (sum + chains.log_weights)?;
             }
             let want = (independent.free_energy(&v)? - rbm.free_energy(&v)?)?;
             let worst = (sum - &want)?.abs()?.max(0)?.to_scalar::<f64>()?;
