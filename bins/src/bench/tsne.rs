@@ -248,7 +248,7 @@ pub(super) fn run(args: &TsneArgs) -> Result<()> {
 }
 
 /// What a measure finds, and its seconds from host to host.
-fn timed(measure: impl FnOnce() -> candle::Result<f64>) -> Result<(f64, f64)> {
+fn seconds_of(measure: impl FnOnce() -> candle::Result<f64>) -> Result<(f64, f64)> {
     let begin = Instant::now();
     Ok((measure()?, begin.elapsed().as_secs_f64()))
 }
@@ -314,8 +314,8 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         let metric = tsne.config.metric;
         let (k, sample) = (quality::TRUST_NEIGHBOURS, quality::SAMPLE);
         let distances = TrueDistances::Rows(&read, metric);
-        let (kl, of_kl) = timed(|| measure::true_kl(&read, &layout, &tsne.config, tsne.philox))?;
-        let (trust, of_trust) = timed(|| measure::trustworthiness(distances, &layout, k, sample))?;
+        let (kl, of_kl) = seconds_of(|| measure::true_kl(&read, &layout, &tsne.config, tsne.philox))?;
+        let (trust, of_trust) = seconds_of(|| measure::trustworthiness(distances, &layout, k, sample))?;
         (row.kl, row.trustworthiness, row.measure_seconds) = (Some(kl), Some(trust), Some([of_kl, of_trust]));
         row.knn_label_accuracy = labels
             .map(|labels| measure::knn_label_accuracy(&layout, &labels, quality::NEIGHBOURS))

@@ -4,8 +4,8 @@
 //   split   out[i] = f16(x[i] * scale), out[part + i] = f16(x[i] * scale - out[i])
 //
 // arrays   x: [n] u8 or f32; out: [n] f32, bf16 or f16, or two of [n] f16 that are `part` entries
-//          apart; contiguous, not overlapping
-// scalars  scale: 1/255 for bytes, 1 for numbers
+//          apart, each in runs of `len` entries, `apart` from each other; not overlapping
+// scalars  scale: 1/255 for bytes, 1 for numbers; 1 <= len <= apart
 // launch   1-D grid of 1-D blocks, any size: the loop strides over the grid
 // cost     reads n or 4n bytes, writes 4n or 2n; bandwidth-bound
 // NaN      propagates
@@ -13,28 +13,35 @@
 
 #include "core/numbers.cuh"
 
+// Where entry i of the input belongs: runs of `len` entries begin `apart` entries from each other.
+__device__ __forceinline__ size_t place(size_t i, size_t len, size_t apart) {
+  return len == apart ? i : i / len * apart + i % len;
+}
+
 template <typename In, typename Out>
-__device__ void scale_into(const In* x, Out* out, float scale, size_t n) {
+__device__ void scale_into(const In* x, Out* out, float scale, size_t n, size_t len, size_t apart) {
   const size_t stride = (size_t)gridDim.x * blockDim.x, first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   if constexpr (std::is_same_v<In, float>) {
-    // Four neighbours at once where both begin on as many.
-    if (n % 4 == 0 && (size_t)x % 16 == 0 && (size_t)out % (4 * sizeof(Out)) == 0) {
+    // Four neighbours at once where both begin on as many, and runs too.
+    const bool whole = n % 4 == 0 && len % 4 == 0 && apart % 4 == 0;
+    if (whole && (size_t)x % 16 == 0 && (size_t)out % (4 * sizeof(Out)) == 0) {
       for (size_t i = 4 * first; i < n; i += 4 * stride) {
         float v[4];
         load4(x + i, v);
 #pragma unroll
         for (int e = 0; e < 4; ++e) v[e] *= scale;
-        store4(out + i, v);
+        store4(out + place(i, len, apart), v);
       }
       return;
     }
   }
-  for (size_t i = first; i < n; i += stride) out[i] = narrow<Out>((float)x[i] * scale);
+  for (size_t i = first; i < n; i += stride) out[place(i, len, apart)] = narrow<Out>((float)x[i] * scale);
 }
 
-#define SCALE_INTO(NAME, IN, OUT)                                                                   \
-  extern "C" __global__ void NAME(const IN* x, OUT* out, const float scale, const size_t n) {        \
-    scale_into<IN, OUT>(x, out, scale, n);                                                           \
+#define SCALE_INTO(NAME, IN, OUT)                                                                           \
+  extern "C" __global__ void NAME(const IN* x, OUT* out, const float scale, const size_t n, const size_t len, \
+                                  const size_t apart) {                                                      \
+    scale_into<IN, OUT>(x, out, scale, n, len, apart);                                                       \
   }
 SCALE_INTO(scale_u8_f32, unsigned char, float)
 SCALE_INTO(scale_f32_f32, float, float)
@@ -44,21 +51,21 @@ SCALE_INTO(scale_u8_f16, unsigned char, __half)
 SCALE_INTO(scale_f32_f16, float, __half)
 
 template <typename In>
-__device__ void split_into(const In* x, __half* out, size_t part, float scale, size_t n) {
+__device__ void split_into(const In* x, __half* out, size_t part, float scale, size_t n, size_t len, size_t apart) {
   const size_t stride = (size_t)gridDim.x * blockDim.x;
   for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
     const float v = (float)x[i] * scale;
     const __half high = narrow<__half>(v);
-    out[i] = high;
-    out[part + i] = narrow<__half>(v - wide(high));
+    const size_t at = place(i, len, apart);
+    out[at] = high;
+    out[part + at] = narrow<__half>(v - wide(high));
   }
 }
 
-extern "C" __global__ void split_u8(const unsigned char* x, __half* out, const size_t part, const float scale,
-                                    const size_t n) {
-  split_into(x, out, part, scale, n);
-}
-extern "C" __global__ void split_f32(const float* x, __half* out, const size_t part, const float scale,
-                                     const size_t n) {
-  split_into(x, out, part, scale, n);
-}
+#define SPLIT_INTO(NAME, IN)                                                                                    \
+  extern "C" __global__ void NAME(const IN* x, __half* out, const size_t part, const float scale, const size_t n, \
+                                  const size_t len, const size_t apart) {                                        \
+    split_into<IN>(x, out, part, scale, n, len, apart);                                                          \
+  }
+SPLIT_INTO(split_u8, unsigned char)
+SPLIT_INTO(split_f32, float)

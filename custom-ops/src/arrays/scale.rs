@@ -1,7 +1,7 @@
 //! Conversion of stored rows to the numbers that a model reads.
-use crate::core::check::expect_layout;
+use crate::core::check::{expect_dtype, expect_layout};
 use crate::core::op::{In, Io, Kernel, Out, operands};
-use candle::{CpuStorage, DType, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Shape, Tensor, WithDType};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
@@ -10,9 +10,9 @@ const CHUNK: usize = 16 * 1024;
 
 /// `out ← scale · x`, from the stored type of `x` to the type of `out`.
 ///
-/// `x` is u8 or f32, `out` f32, bf16 or f16, both contiguous and of the same shape; `scale` is
-/// 1/255 for bytes that represent `[0, 1]`, and 1 for numbers. The 16-bit types are rounded to
-/// nearest, ties to even.
+/// `x` is u8 or f32, `out` f32, bf16 or f16, both contiguous and of the same shape; `out` may also be
+/// some columns of a wider matrix. `scale` is 1/255 for bytes that represent `[0, 1]`, and 1 for
+/// numbers. The 16-bit types are rounded to nearest, ties to even.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -29,14 +29,14 @@ pub fn scale_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
             out.dtype()
         )
     }
-    if !out.is_contiguous() || !x.is_contiguous() {
+    let Some(runs) = Runs::of(out.dims(), out.stride()).filter(|_| x.is_contiguous()) else {
         candle::bail!(
             "scale_into_: x and out must be contiguous, got strides {:?} and {:?}",
             x.stride(),
             out.stride()
         )
-    }
-    run(out, x, scale, false)
+    };
+    run(out, x, scale, None, runs)
 }
 
 /// The same computed with candle's own ops; returns a new f32 tensor.
@@ -50,16 +50,86 @@ pub fn scale_into_reference(x: &Tensor, scale: f32) -> Result<Tensor> {
 /// `scale · x` as the sum of two f16 numbers: `out[0] ← f16(scale x)`,
 /// `out[1] ← f16(scale x − out[0])`.
 ///
-/// `x` is contiguous u8 or f32 and `out` f16 of shape `[2, ..x]`, each of the two contiguous. The
-/// sum is within 2⁻²² of `scale x` where that is between 2⁻² and 65,504, and within 3e-8 below.
+/// `x` is contiguous u8 or f32 and `out` f16 of shape `[2, ..x]`, each of the two contiguous, or
+/// some columns of a wider matrix. The sum is within 2⁻²² of `scale x` where that is between 2⁻² and 65,504, and within 3e-8 below.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
 pub fn split_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
     const OP: &str = "split_into_";
     expect_layout(OP, "x", x, &[DType::U8, DType::F32])?;
-    check_parts(OP, out, x.dims())?;
-    run(out, x, scale, true)
+    let runs = match (out.dims(), out.stride()) {
+        ([2, dims @ ..], [_, stride @ ..]) if dims == x.dims() => Runs::of(dims, stride),
+        _ => None,
+    };
+    let runs = match runs.filter(|runs| runs.n > 1) {
+        Some(runs) => {
+            expect_dtype(OP, "out", out, &[DType::F16])?;
+            expect_apart(OP, out, runs.span())?;
+            runs
+        }
+        None => {
+            check_parts(OP, out, x.dims())?;
+            Runs::whole(x.elem_count())
+        }
+    };
+    run(out, x, scale, Some(out.stride()[0]), runs)
+}
+
+/// Stretches of a result without gaps: `n` of `len` entries, the next begins `apart` entries
+/// further on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Runs {
+    pub n: usize,
+    pub len: usize,
+    pub apart: usize,
+}
+
+impl Runs {
+    /// All in one.
+    pub(crate) fn whole(len: usize) -> Self {
+        Self { n: 1, len, apart: len }
+    }
+
+    /// Those of a contiguous tensor, or of some columns of a matrix.
+    fn of(dims: &[usize], stride: &[usize]) -> Option<Self> {
+        let len: usize = dims.iter().product();
+        if Shape::from(dims).is_contiguous(stride) {
+            return Some(Self::whole(len));
+        }
+        match (dims, stride) {
+            (&[n, width], &[apart, 1]) if apart >= width && len > 0 => Some(Self { n, len: width, apart }),
+            _ => None,
+        }
+    }
+
+    /// Stores all entries, rounded.
+    pub(crate) fn store<T: WithDType>(
+        self,
+        out: Out<'_, CpuStorage>,
+        x: &[f32],
+        round: impl Fn(f32) -> T,
+    ) -> Result<()> {
+        let start = out.layout().start_offset();
+        let out = &mut out.all::<T>()?[start..];
+        for (run, x) in x.chunks(self.len.max(1)).enumerate() {
+            out[run * self.apart..].iter_mut().zip(x).for_each(|(out, &x)| *out = round(x));
+        }
+        Ok(())
+    }
+
+    /// Entries from the first of all to the last.
+    pub(crate) fn span(self) -> usize {
+        (self.n - 1) * self.apart + self.len
+    }
+
+    /// Entries of a task of the CPU: of the result, and of what it is made of.
+    fn chunks(self) -> (usize, usize) {
+        match self.n {
+            1 => (CHUNK, CHUNK),
+            _ => (self.apart, self.len),
+        }
+    }
 }
 
 /// Checks that `out` is f16 `[2, ..shape]`, each of the two contiguous.
@@ -99,29 +169,28 @@ pub(crate) fn parts_of<'a>(
     found.map_err(|_| candle::Error::Msg(format!("{op}: the parts of out overlap")))
 }
 
-fn run(out: &Tensor, x: &Tensor, scale: f32, split: bool) -> Result<()> {
-    // How far on the second part begins.
-    let part = if split { out.stride()[0] } else { 0 };
-    let op = Scale { scale, split, part, from: x.dtype(), to: out.dtype(), n: x.elem_count() };
+/// `part` is how far on the second part begins, where there are two.
+fn run(out: &Tensor, x: &Tensor, scale: f32, part: Option<usize>, runs: Runs) -> Result<()> {
+    let op = Scale { scale, part, from: x.dtype(), to: out.dtype(), n: x.elem_count(), runs };
     operands(op.name()).write("out", out).read("x", x).run(&op)
 }
 
 /// Both ops: `scale · x` rounded to the type of `out`, or split into two f16 numbers.
 struct Scale {
     scale: f32,
-    split: bool,
-    part: usize,
+    part: Option<usize>,
     from: DType,
     to: DType,
     n: usize,
+    runs: Runs,
 }
 
 impl Scale {
     fn name(&self) -> &'static str {
-        if self.split { "split_into_" } else { "scale_into_" }
+        if self.part.is_some() { "split_into_" } else { "scale_into_" }
     }
 
-    fn run_cpu<T: candle::WithDType>(
+    fn run_cpu<T: WithDType>(
         &self,
         out: Out<'_, CpuStorage>,
         x: In<'_, CpuStorage>,
@@ -129,29 +198,37 @@ impl Scale {
     ) -> Result<()> {
         let x = x.elements::<T>()?;
         let scaled = |x| wide(x) * self.scale;
-        match self.to {
-            _ if self.split => {
-                let [high, low] = parts_of(self.name(), out, self.part, self.n)?;
-                convert(high, x, |x| f16::from_f32(scaled(x)));
-                let pairs = low.par_chunks_mut(CHUNK).zip(high.par_chunks(CHUNK)).zip(x.par_chunks(CHUNK));
+        match (self.part, self.to) {
+            (Some(part), _) => {
+                let (to, from) = self.runs.chunks();
+                let [high, low] = parts_of(self.name(), out, part, self.runs.span())?;
+                self.convert(high, x, |x| f16::from_f32(scaled(x)));
+                let pairs = low.par_chunks_mut(to).zip(high.par_chunks(to)).zip(x.par_chunks(from));
                 pairs.for_each(|((low, high), x)| {
                     for ((low, high), &x) in low.iter_mut().zip(high).zip(x) {
                         *low = f16::from_f32(scaled(x) - high.to_f32());
                     }
                 });
             }
-            DType::BF16 => convert(out.elements()?, x, |x| bf16::from_f32(scaled(x))),
-            DType::F16 => convert(out.elements()?, x, |x| f16::from_f32(scaled(x))),
-            _ => convert(out.elements()?, x, scaled),
+            (None, DType::BF16) => self.convert(self.all(out)?, x, |x| bf16::from_f32(scaled(x))),
+            (None, DType::F16) => self.convert(self.all(out)?, x, |x| f16::from_f32(scaled(x))),
+            (None, _) => self.convert(self.all(out)?, x, scaled),
         }
         Ok(())
     }
-}
 
-fn convert<T: Copy + Sync, U: Send>(out: &mut [U], x: &[T], f: impl Fn(T) -> U + Sync) {
-    out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(out, x)| {
-        out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x));
-    });
+    /// The result from its first entry to its last.
+    fn all<'a, U: WithDType>(&self, out: Out<'a, CpuStorage>) -> Result<&'a mut [U]> {
+        let start = out.layout().start_offset();
+        Ok(&mut out.all::<U>()?[start..][..self.runs.span()])
+    }
+
+    fn convert<T: Copy + Sync, U: Send>(&self, out: &mut [U], x: &[T], f: impl Fn(T) -> U + Sync) {
+        let (to, from) = self.runs.chunks();
+        out.par_chunks_mut(to).zip(x.par_chunks(from)).for_each(|(out, x)| {
+            out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x));
+        });
+    }
 }
 
 impl Kernel for Scale {
@@ -170,18 +247,23 @@ impl Kernel for Scale {
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let (from, to) = (self.from.as_str(), self.to.as_str());
-        let kernel = if self.split { format!("split_{from}") } else { format!("scale_{from}_{to}") };
+        let kernel = match self.part {
+            Some(_) => format!("split_{from}"),
+            None => format!("scale_{from}_{to}"),
+        };
         let ([out], [x]) = io.parts()?;
         for_type!(self.from, [U8: u8; f32], |T| for_type!(self.to, [F32: f32, BF16: bf16; f16], |U| {
-            let (mut out, x) = (out.span::<U>(self.part + self.n)?, x.elements::<T>()?);
+            let span = self.part.unwrap_or(0) + self.runs.span();
+            let (mut out, x) = (out.span::<U>(span)?, x.elements::<T>()?);
             let mut launch = gpu.launch(self.name(), "scale", &kernel)?.read(&x).write(&mut out);
-            if self.split {
-                launch = launch.num(self.part);
+            if let Some(part) = self.part {
+                launch = launch.num(part);
             }
-            // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, size_t) of the types
-            // named; x holds n entries, and `out`, whose shape and contiguous parts the public
-            // functions checked, reaches to the end of its last part.
-            unsafe { launch.num(self.scale).num(self.n).linear(self.n).go() }
+            let launch = launch.num(self.scale).num(self.n).num(self.runs.len).num(self.runs.apart);
+            // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, 3 × size_t) of the types
+            // named; x holds n entries, in runs of `len`, and `out`, whose shape and layout the
+            // public functions checked, reaches to the end of the last run of its last part.
+            unsafe { launch.linear(self.n).go() }
         }))
     }
 }

@@ -41,15 +41,15 @@
 //! assert_eq!(corrupted[1][1], law.of_element(0.5, Philox::new(7, 0), 4));
 //! # Ok(()) }
 //! ```
-use crate::arrays::scale::{check_parts, expect_apart, parts_of};
+use crate::arrays::scale::{Runs, check_parts, expect_apart, parts_of};
 use crate::core::check::{expect, expect_layout};
 use crate::core::draw::{Draws, Place, normal, normal_tile, uniform, uniform_tile};
 use crate::core::math::{normal_of, uniform_of};
 #[cfg(feature = "cuda")]
 use crate::core::op::In;
-use crate::core::op::{Io, Kernel, Out, new_tensor, operands};
+use crate::core::op::{Io, Kernel, new_tensor, operands};
 use crate::core::philox::{Philox, TILE};
-use candle::{CpuStorage, DType, Result, Tensor, WithDType};
+use candle::{CpuStorage, DType, Result, Tensor};
 use half::{bf16, f16};
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -226,7 +226,7 @@ pub fn corrupt_(
     let (to, runs) = match out.dtype() {
         DType::F16 | DType::BF16 => {
             expect_layout(OP, "rows", rows, &[DType::F32])?;
-            let runs = Runs::of(out, rows)?;
+            let runs = runs_of(out, rows)?;
             let to = match (out.dtype(), out.dims()) {
                 (DType::BF16, _) => To::Bf16,
                 (_, [2, ..]) => To::Parts(out.stride()[0]),
@@ -237,7 +237,7 @@ pub fn corrupt_(
         _ => {
             expect_layout(OP, "out", out, &[DType::F32])?;
             expect(OP, "rows", rows, &[DType::F32], out.dims())?;
-            (To::F32, Runs { n: 1, len: rows.elem_count(), apart: 0 })
+            (To::F32, Runs::whole(rows.elem_count()))
         }
     };
     corruption.validate()?;
@@ -303,52 +303,21 @@ enum To {
     Parts(usize),
 }
 
-/// Stretches of the result without gaps: `n` of `len` entries, the next begins `apart` entries
-/// further on.
-#[derive(Clone, Copy)]
-struct Runs {
-    n: usize,
-    len: usize,
-    apart: usize,
-}
-
-impl Runs {
-    /// Those of each part of `out`, `[1, ..rows]` or `[2, ..rows]`: the whole part, or one for each
-    /// entry of the first dimension of `rows`.
-    fn of(out: &Tensor, rows: &Tensor) -> Result<Self> {
-        let whole = out.rank() < 3 || out.dims()[1] == 0 || out.narrow(0, 0, 1)?.is_contiguous();
-        if whole || out.dims()[1..] != *rows.dims() {
-            check_out(out, rows.dims())?;
-            return Ok(Self { n: 1, len: rows.elem_count(), apart: 0 });
-        }
-        let one = rows.narrow(0, 0, 1)?;
-        check_out(&out.narrow(1, 0, 1)?, one.dims())?;
-        let runs = Self { n: rows.dim(0)?, len: one.elem_count(), apart: out.stride()[1] };
-        if out.dims()[0] > 1 {
-            expect_apart(OP, out, runs.span())?;
-        }
-        Ok(runs)
+/// The runs of each part of `out`, `[1, ..rows]` or `[2, ..rows]`: the whole part, or one for each
+/// entry of the first dimension of `rows`.
+fn runs_of(out: &Tensor, rows: &Tensor) -> Result<Runs> {
+    let whole = out.rank() < 3 || out.dims()[1] == 0 || out.narrow(0, 0, 1)?.is_contiguous();
+    if whole || out.dims()[1..] != *rows.dims() {
+        check_out(out, rows.dims())?;
+        return Ok(Runs::whole(rows.elem_count()));
     }
-
-    /// Stores all entries, rounded.
-    fn store<T: WithDType>(
-        self,
-        out: Out<'_, CpuStorage>,
-        x: &[f32],
-        round: impl Fn(f32) -> T,
-    ) -> Result<()> {
-        let start = out.layout().start_offset();
-        let out = &mut out.all::<T>()?[start..];
-        for (run, x) in x.chunks(self.len.max(1)).enumerate() {
-            out[run * self.apart..].iter_mut().zip(x).for_each(|(out, &x)| *out = round(x));
-        }
-        Ok(())
+    let one = rows.narrow(0, 0, 1)?;
+    check_out(&out.narrow(1, 0, 1)?, one.dims())?;
+    let runs = Runs { n: rows.dim(0)?, len: one.elem_count(), apart: out.stride()[1] };
+    if out.dims()[0] > 1 {
+        expect_apart(OP, out, runs.span())?;
     }
-
-    /// Entries from the first of all to the last.
-    fn span(self) -> usize {
-        (self.n - 1) * self.apart + self.len
-    }
+    Ok(runs)
 }
 
 /// Checks the parts of a result of 16 bits.

@@ -67,6 +67,7 @@ mod division;
 pub(crate) mod energy;
 pub mod likelihood;
 mod lower;
+mod padding;
 mod step;
 mod storage;
 pub mod train;

@@ -35,6 +35,7 @@
 mod ranks;
 mod state;
 
+use super::padding::Padding;
 use super::step::{Buffers, HiddenShare};
 use super::{Division, Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
 use crate::check::{all_finite, at_least_one, other_place};
@@ -73,8 +74,11 @@ pub struct Metrics {
 /// random sequence and the running means.
 pub struct RbmTrainer {
     config: RbmTrainConfig,
-    /// Of the RBM in training.
+    /// Of the RBM in training, and as steps train it: with the units of `padding`.
+    given: RbmConfig,
     own: RbmConfig,
+    /// Units beside those of the RBMs, which stay at 0.
+    padding: Option<Padding>,
     /// The order of its visible units in `buffers`, where it has patches that are trained in this
     /// order.
     cells: Option<Cells>,
@@ -170,6 +174,11 @@ impl RbmTrainer {
             }
             None => (lower.to_vec(), rbm.clone()),
         };
+        let padding = Padding::of(&below, &own, &config);
+        let (below, own) = match &padding {
+            Some(padding) => (padding.lower(&below)?, padding.rbm(below.len(), &own)?),
+            None => (below, own),
+        };
         let share = HiddenShare::whole(own.config());
         let rows = Share::new(&Group::single(), config.batch);
         let buffers = Buffers::new(&below, &own, lowest_cells, &config, philox, share, rows)?;
@@ -182,7 +191,9 @@ impl RbmTrainer {
         let (lower, own) = (lower.to_vec(), own.config().clone());
         let mut trainer = Self {
             config,
+            given: rbm.config().clone(),
             own,
+            padding,
             cells,
             buffers,
             replays,
@@ -207,8 +218,9 @@ impl RbmTrainer {
     /// # Errors
     /// When `mean` has another shape.
     pub fn set_visible_mean(&mut self, mean: &Tensor) -> Result<()> {
-        let bias = self.own.base_rate_bias(mean)?;
+        let bias = self.given.base_rate_bias(mean)?;
         let bias = self.cells.map_or(Ok(bias.clone()), |cells| cells.rows(&bias))?;
+        let bias = self.padding.as_ref().map_or(Ok(bias.clone()), |padding| padding.visible_biases(&bias))?;
         let bias = self.buffers.share.visible(&bias)?;
         scale_into_(&self.buffers.visible_state.get(0)?, &bias.contiguous()?, 1.)
     }
@@ -241,7 +253,8 @@ impl RbmTrainer {
     /// # Errors
     /// When memory is short.
     pub fn chains(&self) -> Result<Tensor> {
-        self.buffers.chains()?.copy()
+        let chains = self.buffers.chains()?;
+        self.padding.as_ref().map_or(Ok(chains.clone()), |padding| padding.hidden_back(&chains))?.copy()
     }
 
     /// The RBM in training with its visible units in their own order.
@@ -249,8 +262,16 @@ impl RbmTrainer {
         if !self.buffers.share.group.is_single() {
             return self.gathered_rbm();
         }
-        let rbm = self.buffers.rbm(&self.own)?;
-        self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
+        self.as_given(&self.buffers.rbm(&self.own)?)
+    }
+
+    /// The RBM that steps train, with the units that it was given with, in their order.
+    fn as_given(&self, rbm: &Rbm) -> Result<Rbm> {
+        match (&self.cells, &self.padding) {
+            (Some(cells), _) => cells.rbm_back(rbm),
+            (None, Some(padding)) => padding.rbm_back(rbm, &self.given),
+            (None, None) => Ok(rbm.clone()),
+        }
     }
 
     /// A step on fewer rows than a minibatch has. Of persistent chains as many take it as there are

@@ -5,7 +5,7 @@ use super::super::variance::Variance;
 use super::super::{Rbm, RbmTrainConfig, VisibleUnit};
 use super::{Buffers, H_DRAWN, V_POS};
 use crate::share::Share;
-use candle::{Result, Tensor};
+use candle::{D, Result, Tensor};
 use chandlery_ops::core::set_scalars_;
 use chandlery_ops::images::cells_into_;
 
@@ -61,7 +61,8 @@ impl Buffers {
         match (&self.lowest, &self.cells) {
             (Some(grid), _) => store(&to, &grid.channels_last(rows)?, scale),
             (None, Some(cells)) => cells_into_(&to, rows, cells.lines(), scale),
-            (None, None) => store(&to, rows, scale),
+            // Units beside those that rows have stay as they were made, 0.
+            (None, None) => store(&to.narrow(D::Minus1, 0, rows.dim(1)?)?, rows, scale),
         }
     }
 

@@ -21,6 +21,9 @@ impl RbmTrainer {
 
     /// The RBMs below as steps take them, of all ranks.
     pub(super) fn below(&self) -> Result<Vec<Rbm>> {
+        if let Some(padding) = &self.padding {
+            return padding.lower(&self.lower);
+        }
         let mut lower = self.lower.clone();
         if let (Some(cells), Some(lowest)) = (self.lowest_cells(), lower.first_mut()) {
             *lowest = cells.rbm(lowest)?;
@@ -131,7 +134,6 @@ impl RbmTrainer {
             None => candle::bail!("RbmTrainer: the state has no {wanted}"),
         };
         let [weight, hidden, visible] = [first("params")?, first("hidden_state")?, first("visible_state")?];
-        let rbm = Rbm::from_tensors(self.own.clone(), weight, hidden, visible, None)?;
-        self.cells.map_or(Ok(rbm.clone()), |cells| cells.rbm_back(&rbm))
+        self.as_given(&Rbm::from_tensors(self.own.clone(), weight, hidden, visible, None)?)
     }
 }

@@ -19,7 +19,7 @@ impl RbmTrainer {
     }
 
     /// The same of this rank; the tensors share memory with the trainer, but for weights in halves.
-    pub(super) fn own_state(&self) -> Result<Vec<(&'static str, Tensor)>> {
+    pub(in crate::rbm) fn own_state(&self) -> Result<Vec<(&'static str, Tensor)>> {
         let b = &self.buffers;
         let mut state = vec![
             ("params", b.weights.params()?),
@@ -37,7 +37,10 @@ impl RbmTrainer {
     pub(crate) fn stored_state(&self) -> Result<Vec<(String, Tensor)>> {
         let counts = [self.steps, self.gathered, self.gathered_rows].map(|n| n as i64);
         let counts = Tensor::new(&counts, &Device::Cpu)?;
-        let ordered = |(name, t)| Ok((name, self.reordered(name, t, Cells::windows_back, Cells::rows_back)?));
+        let ordered = |(name, t): (&'static str, Tensor)| match &self.padding {
+            Some(padding) => Ok((name, padding.state_back(name, &t)?)),
+            None => Ok((name, self.reordered(name, t, Cells::windows_back, Cells::rows_back)?)),
+        };
         let state = self.state()?.into_iter().map(ordered).chain([Ok(("counts", counts))]);
         state.map(|one: Result<_>| one.map(|(name, t)| (format!("trainer.{name}"), t))).collect()
     }
@@ -48,7 +51,10 @@ impl RbmTrainer {
     /// # Errors
     /// When a tensor is missing or has another shape.
     pub(crate) fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
-        self.put_back(|name| self.reordered(name, stored.of_trainer(name)?, Cells::windows, Cells::rows))?;
+        self.put_back(|name| match (&self.padding, stored.of_trainer(name)?) {
+            (Some(padding), t) => padding.state(name, &t),
+            (None, t) => self.reordered(name, t, Cells::windows, Cells::rows),
+        })?;
         [self.steps, self.gathered, self.gathered_rows] = stored.counts()?;
         Ok(())
     }
