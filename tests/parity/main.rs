@@ -38,6 +38,7 @@ mod softmax_units;
 mod sort_by_key;
 mod sparse_autoencoder;
 mod sparse_cost;
+mod sparse_terms;
 mod sums;
 mod threads;
 mod training;

@@ -5,7 +5,8 @@ use chandlery::sparse_autoencoder::{
     Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,
     SparseAutoencoderLbfgsTrainer,
 };
-use chandlery::{FullBatchTrainer, Model, Philox, Trainer};
+use chandlery::sparse_autoencoder::{SparseAutoencoderTrainConfig, SparseAutoencoderTrainer};
+use chandlery::{FullBatchTrainer, MinibatchTrainer, Model, Philox, Precision, Trainer};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_tests::devices;
 
@@ -71,6 +72,103 @@ fn runs_end_at_the_same_cost_and_repeat_themselves_to_the_bit() -> Result<()> {
         let (want, _) = run(&Device::Cpu)?;
         assert!((cost - want).abs() < 0.01 * want, "{cost} on {:?}, {want} on the CPU", device.location());
         assert_eq!(run(&device)?, (cost, theta), "on {:?}", device.location());
+    }
+    Ok(())
+}
+
+/// Networks that are too large for the one op of small ones, and rows; products of the last are so
+/// large that in f32 they are made of two parts on some GPUs.
+const LARGE: [(usize, usize, usize); 5] =
+    [(257, 131, 301), (300, 120, 1), (785, 50, 64), (256, 196, 1000), (1030, 260, 4100)];
+
+#[test]
+fn evaluations_in_turn_are_those_of_the_cpu_and_leave_earlier_ones_as_they_are() -> Result<()> {
+    for device in devices()? {
+        // The CPU multiplies f32 numbers for TF32, which are off by 5e-4 a product, and rounds to
+        // bf16 as GPUs do, but sums in another order, so that an activation may round differently.
+        for (precision, tolerance) in
+            [(Precision::F32, 1e-5), (Precision::Tf32, 3e-3), (Precision::Bf16, 1e-2)]
+        {
+            for decoder in [Decoder::Sigmoid, Decoder::Linear] {
+                for (v, h, m) in LARGE {
+                    let is_largest = m > 4000;
+                    if is_largest && (precision, decoder) != (Precision::F32, Decoder::Sigmoid) {
+                        continue;
+                    }
+                    let model = SparseAutoencoderConfig { decoder, ..SparseAutoencoderConfig::new(v, h) };
+                    let config = CostConfig { precision, ..CostConfig::default() };
+                    let rows = uniform((m, v), &Device::Cpu, Philox::new(3, 0))?;
+                    let cost = |device: &Device| {
+                        let rows = rows.to_device(device)?;
+                        Cost::new(model.clone(), config, &rows, None, DType::F32, device)
+                    };
+                    let (on_cpu, there) = (cost(&Device::Cpu)?, cost(&device)?);
+                    let n = if is_largest { 2 } else { 5 };
+                    let theta = |i: u64| -> Result<Tensor> {
+                        normal(model.n_parameters(), &Device::Cpu, Philox::new(3, 1 + i))? * 0.05
+                    };
+                    let mut made = vec![];
+                    for i in 0..n {
+                        let (value, gradient) = there.evaluate(&theta(i)?.to_device(&device)?)?;
+                        let (want, want_gradient) = on_cpu.evaluate(&theta(i)?)?;
+                        let what = format!(
+                            "{v}-{h}-{v}, {m} rows, {precision:?} {decoder:?}, evaluation {i} on {:?}",
+                            device.location()
+                        );
+                        let (of_value, of_gradient) =
+                            (apart(&value, &want)?, apart(&gradient, &want_gradient)?);
+                        assert!(
+                            of_value <= tolerance && of_gradient <= tolerance,
+                            "{what}: {of_value}, {of_gradient}"
+                        );
+                        // The gradient of the hidden bias alone, which is small beside the others.
+                        let bias = |t: &Tensor| t.narrow(0, 2 * v * h, h);
+                        let of_bias = apart(&bias(&gradient)?, &bias(&want_gradient)?)?;
+                        assert!(of_bias <= 3. * tolerance, "{what}: {of_bias} of the bias");
+                        let read = (value.to_scalar::<f64>()?, gradient.to_vec1::<f32>()?);
+                        made.push((value, gradient, read));
+                    }
+                    // Again, replayed on a GPU where the first was launched.
+                    let (value, gradient) = there.evaluate(&theta(0)?.to_device(&device)?)?;
+                    let again = (value.to_scalar::<f64>()?, gradient.to_vec1::<f32>()?);
+                    assert!(again == made[0].2, "{v}-{h}-{v}, {m} rows, {precision:?} repeats itself");
+                    for (value, gradient, read) in &made {
+                        let now = (value.to_scalar::<f64>()?, gradient.to_vec1::<f32>()?);
+                        assert!(now == *read, "{v}-{h}-{v}, {m} rows: a result was written over");
+                    }
+                    let parts = there.parts(&theta(1)?.to_device(&device)?)?;
+                    assert_eq!(parts.cost, made[1].2.0);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn minibatches_train_as_on_the_cpu() -> Result<()> {
+    const BATCH: usize = 65;
+    for device in devices()? {
+        for (v, h) in [(20, 12), (257, 131)] {
+            let model =
+                SparseAutoencoder::init(SparseAutoencoderConfig::new(v, h), Philox::new(4, 0), &Device::Cpu)?;
+            let rows = uniform((5 * BATCH + 3, v), &Device::Cpu, Philox::new(4, 1))?.affine(0.8, 0.1)?;
+            let trained = |device: &Device| -> Result<Tensor> {
+                let config =
+                    SparseAutoencoderTrainConfig { batch: BATCH, ..SparseAutoencoderTrainConfig::default() };
+                let mut trainer = SparseAutoencoderTrainer::new(&model.to(DType::F32, device)?, config)?;
+                let there = rows.to_device(device)?;
+                // The last minibatch has fewer rows.
+                for start in (0..rows.dim(0)?).step_by(BATCH) {
+                    trainer.step(&there.narrow(0, start, BATCH.min(rows.dim(0)? - start))?, None)?;
+                }
+                assert_eq!(there.to_vec2::<f32>()?, rows.to_vec2::<f32>()?, "rows stay as they are");
+                trainer.model()?.flat()
+            };
+            let off = apart(&trained(&device)?, &trained(&Device::Cpu)?)?;
+            // Adam divides by the size of a gradient, so that rounding in small ones counts.
+            assert!(off <= 1e-3, "{v}-{h}-{v} on {:?}: {off}", device.location());
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 // f32 products to what products in bf16 read.
 //
 //   layer_forward    out[e] <- m[e] * f(a[e] + bias[j])               e = r * n_units + j
-//   layer_backward   delta[e] <- m[e] * delta[e] * f'(f(x))           f(x) = a[e], or a[e] * (1 - rate) with dropout
+//   layer_backward   delta[e] <- m[e] * (delta[e] + bias[j]) * f'(f(x))   f(x) = a[e], or a[e] * (1 - rate) with dropout
 //   m[e] = u[e] < rate ? 0 : scale                                    scale = 1 / (1 - rate); 1
 //                                                                     without dropout
 //
@@ -79,8 +79,8 @@ __device__ void layer_forward(T* out, const float* a, const float* bias, size_t 
 // The derivative takes the place of `to`: of the product that it is made of (f32), or of the
 // outputs (bf16); `from` is the other of both.
 template <Activation F, typename T>
-__device__ void layer_backward(T* to, const float* from, size_t n, float rate, float scale, float keep,
-                               const Philox& philox) {
+__device__ void layer_backward(T* to, const float* from, const float* bias, size_t n, size_t n_units, float rate,
+                               float scale, float keep, const Philox& philox) {
   constexpr bool IN_PLACE = std::is_same_v<T, float>;
   const size_t stride = (size_t)gridDim.x * blockDim.x;
   const size_t groups = n / 4 + (n % 4 != 0);
@@ -88,6 +88,7 @@ __device__ void layer_backward(T* to, const float* from, size_t n, float rate, f
   for (size_t g = (size_t)blockIdx.x * blockDim.x + threadIdx.x; g < groups; g += stride) {
     const size_t e = 4 * g;
     const int count = n - e < 4 ? (int)(n - e) : 4;
+    size_t unit = bias == nullptr ? 0 : n <= 0xffffffffu ? (unsigned)e % (unsigned)n_units : e % n_units;
     Rounded u[4];
     if (rate > 0.f) uniform_of(philox_block(philox, g), u);
     float of_to[4], of_from[4];
@@ -97,6 +98,10 @@ __device__ void layer_backward(T* to, const float* from, size_t n, float rate, f
     for (int i = 0; i < 4; ++i) {
       if (i >= count) break;
       Rounded y = IN_PLACE ? of_from[i] : of_to[i], d = IN_PLACE ? of_to[i] : of_from[i];
+      if (bias) {
+        d = d + bias[unit];
+        unit = unit + 1 == n_units ? 0 : unit + 1;
+      }
       if (rate > 0.f) {
         y = y * keep;
         d = u[i] < rate ? Rounded(0.f) : d * scale;
@@ -115,10 +120,10 @@ __device__ void layer_backward(T* to, const float* from, size_t n, float rate, f
     layer_forward<F>(out, a, bias, n, n_units, rate, scale, philox_at(seed, stream, offset, counter));               \
   }                                                                                                                 \
   extern "C" __global__ void layer_backward_##NAME(                                                                 \
-      T* to, const float* from, const size_t n, const float rate, const float scale, const float keep,              \
-      const unsigned long long seed, const unsigned long long stream, const unsigned long long offset,              \
-      const long long* counter) {                                                                                   \
-    layer_backward<F>(to, from, n, rate, scale, keep, philox_at(seed, stream, offset, counter));                     \
+      T* to, const float* from, const float* bias, const size_t n, const size_t n_units, const float rate,          \
+      const float scale, const float keep, const unsigned long long seed, const unsigned long long stream,          \
+      const unsigned long long offset, const long long* counter) {                                                  \
+    layer_backward<F>(to, from, bias, n, n_units, rate, scale, keep, philox_at(seed, stream, offset, counter));      \
   }
 #define LAYERS(NAME, F) LAYER(NAME##_f32, F, float) LAYER(NAME##_bf16, F, __nv_bfloat16)
 LAYERS(identity, IDENTITY)

@@ -31,30 +31,20 @@
 #include <cooperative_groups.h>
 
 #include "core/math.cuh"
-#include "layers/activation.cuh"
 #include "core/warp.cuh"
+#include "layers/activation.cuh"
+#include "layers/sparsity.cuh"
 
 namespace cg = cooperative_groups;
 
 namespace {
 
 constexpr unsigned THREADS = 512, WARP = 32, WARPS = THREADS / WARP;
-constexpr double LEAST_ACTIVATION = 1e-30;  // that of src/layers/sparse_cost/mod.rs
 constexpr unsigned SIDE = 4;  // a thread makes SIDE x SIDE entries of a product
 
 struct Sizes {
   unsigned n_visible, n_hidden, rows, rows_each, tile;
 };
-
-struct Weighs {
-  double decay, weight, target;  // lambda, beta, rho
-};
-
-// What KL takes of a mean activation, or of what it lacks of 1; NaN stays NaN.
-__device__ __forceinline__ double bounded(double mean) { return mean < LEAST_ACTIVATION ? LEAST_ACTIVATION : mean; }
-
-// The slope of -share log(bounded(mean)), turned.
-__device__ __forceinline__ double slope(double share, double mean) { return mean < LEAST_ACTIVATION ? 0. : share / mean; }
 
 // A matrix in shared memory, and how far apart its lines and the entries of a line are.
 struct Lines {
@@ -160,11 +150,10 @@ __device__ void sparse_cost(double* figures, float* gradient, float* activity, f
   for (unsigned j = warp; j < h; j += WARPS) {
     double sum = 0.;
     for (unsigned k = lane; k < blocks; k += WARP) sum += (double)__ldcg(activity + j * blocks + k);
-    const double mean = sum_of_warp(sum) / m, rest = 1. - mean, rho = weighs.target;
+    const double mean = sum_of_warp(sum) / m;
     if (lane == 0) {
-      pull[j] = (float)(weighs.weight * (slope(1. - rho, rest) - slope(rho, mean)));
-      if (blockIdx.x == blocks - 1)
-        divergence += rho * log(rho / bounded(mean)) + (1. - rho) * log((1. - rho) / bounded(rest));
+      pull[j] = (float)pull_of(mean, weighs);
+      if (blockIdx.x == blocks - 1) divergence += divergence_of(mean, weighs);
     }
   }
 
@@ -229,7 +218,7 @@ __device__ void sparse_cost(double* figures, float* gradient, float* activity, f
   weights = sum_of_block<WARPS>(weights, sums);
   divergence = sum_of_block<WARPS>(divergence, sums);
   if (threadIdx.x == 0) {
-    figures[0] = errors + 0.5 * weighs.decay * weights + weighs.weight * divergence;
+    figures[0] = value_of(errors, weights, divergence, weighs);
     figures[1] = errors;
     figures[2] = weights;
     figures[3] = divergence;

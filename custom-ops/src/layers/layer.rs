@@ -4,6 +4,7 @@
 //! ```text
 //! forward    a ← m ∘ f(a + b)                       a holds the product x Wᵀ before
 //! backward   δ ← m ∘ δ ∘ f'(a/m)                    δ holds the product of the layer above, δ W
+//!            δ ← (δ + s) ∘ f'(a)                    the same with a part s for each unit
 //! dropout    m = 0 where u < p, else 1/(1 − p)      without dropout m = 1
 //! ```
 //!
@@ -11,7 +12,7 @@
 //! |--------|-------------------------|------------------------------------------------------|
 //! | `a`    | `a`, `out`, `output`    | `[rows, n_units]` f32; bf16 where it is kept for products of that |
 //! | `δ`    | `delta`                 | `[rows, n_units]` f32; the same                      |
-//! | `b`    | `bias`                  | `[n_units]` f32                                      |
+//! | `b s`  | `bias`                  | `[n_units]` f32                                      |
 //! | `p`    | [`Dropout::rate`]       | in [0, 1)                                            |
 //! | `u`    | [`Dropout::draws`]      | uniform; element `row · n_units + unit`              |
 //!
@@ -135,7 +136,28 @@ pub fn layer_backward_(
     const OP: &str = "layer_backward_";
     matrix(OP, "delta", delta)?;
     expect(OP, "output", output, &[DType::F32], delta.dims())?;
-    backward(OP, ("delta", delta), ("output", output), activation, dropout)
+    backward(OP, ("delta", delta), ("output", output), None, activation, dropout)
+}
+
+/// `delta ← (delta + bias) ∘ f'`: [`layer_backward_`] without dropout where the loss depends on the
+/// outputs of all rows alike as well, as a penalty on mean activations does.
+///
+/// `bias` is that part of the derivative with respect to the output, `[n_units]`, contiguous f32;
+/// the rest is as in [`layer_backward_`].
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn layer_backward_biased_(
+    delta: &Tensor,
+    output: &Tensor,
+    bias: &Tensor,
+    activation: Activation,
+) -> Result<()> {
+    const OP: &str = "layer_backward_biased_";
+    let (_, n_units) = matrix(OP, "delta", delta)?;
+    expect(OP, "output", output, &[DType::F32], delta.dims())?;
+    expect(OP, "bias", bias, &[DType::F32], &[n_units])?;
+    backward(OP, ("delta", delta), ("output", output), Some(bias), activation, None)
 }
 
 /// `output ← m ∘ delta ∘ f'`: the same for outputs of [`layer_forward_into_`], whose place the
@@ -154,22 +176,25 @@ pub fn layer_backward_into_(
     const OP: &str = "layer_backward_into_";
     matrix(OP, "delta", delta)?;
     expect(OP, "output", output, &[DType::BF16], delta.dims())?;
-    backward(OP, ("output", output), ("delta", delta), activation, dropout)
+    backward(OP, ("output", output), ("delta", delta), None, activation, dropout)
 }
 
 fn backward(
     op: &'static str,
     to: (&'static str, &Tensor),
     from: (&'static str, &Tensor),
+    bias: Option<&Tensor>,
     activation: Activation,
     dropout: Option<Dropout<'_>>,
 ) -> Result<()> {
     let mask = Mask::new(op, dropout, to.1)?;
-    if to.1.elem_count() == 0 {
+    let (n, n_units) = (to.1.elem_count(), to.1.dim(1)?);
+    if n == 0 {
         return Ok(());
     }
-    let pass = Backward { op, activation, mask, n: to.1.elem_count(), rounds: to.1.dtype() == DType::BF16 };
-    operands(op).write(to.0, to.1).read(from.0, from.1).maybe("counter", mask.counter()).run(&pass)
+    let pass = Backward { op, activation, mask, n, n_units, rounds: to.1.dtype() == DType::BF16 };
+    let io = operands(op).write(to.0, to.1).read(from.0, from.1).maybe("bias", bias);
+    io.maybe("counter", mask.counter()).run(&pass)
 }
 
 /// [`layer_forward_`] computed with candle's own ops; returns a new, differentiable tensor.
@@ -275,6 +300,7 @@ struct Backward<'a> {
     activation: Activation,
     mask: Mask<'a>,
     n: usize,
+    n_units: usize,
     /// Whether the outputs are bf16, and what is written takes their place.
     rounds: bool,
 }
@@ -288,6 +314,21 @@ fn in_chunks<T: Send>(to: &mut [T], part: impl Fn(usize, &mut [T]) + Sync) {
     }
 }
 
+/// Adds the bias of each unit, if there is one, to elements `first..` of a whole.
+#[inline(always)]
+fn add_bias(x: &mut [f32], bias: &[f32], first: usize) {
+    if bias.is_empty() {
+        return;
+    }
+    let (mut unit, mut done) = (first % bias.len(), 0);
+    while done < x.len() {
+        let n = (bias.len() - unit).min(x.len() - done);
+        let part = x[done..done + n].iter_mut().zip(&bias[unit..unit + n]);
+        part.for_each(|(x, bias)| *x += bias);
+        (unit, done) = (0, done + n);
+    }
+}
+
 /// Computes elements `first..` of a whole; `first` is a multiple of [`TILE`].
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn forward_tiles<const F: u8>(
@@ -298,20 +339,10 @@ fn forward_tiles<const F: u8>(
     rate: f32,
     scale: f32,
 ) {
-    let mut unit = if bias.is_empty() { 0 } else { first % bias.len() };
     for (i, a) in a.chunks_mut(TILE).enumerate() {
         let mut x = [0f32; TILE];
         x[..a.len()].copy_from_slice(a);
-        if !bias.is_empty() {
-            let mut done = 0;
-            while done < a.len() {
-                let n = (bias.len() - unit).min(a.len() - done);
-                let part = x[done..done + n].iter_mut().zip(&bias[unit..unit + n]);
-                part.for_each(|(x, bias)| *x += bias);
-                done += n;
-                unit = if unit + n == bias.len() { 0 } else { unit + n };
-            }
-        }
+        add_bias(&mut x[..a.len()], bias, first + i * TILE);
         for e in 0..TILE {
             x[e] = activate::<F>(x[e]);
         }
@@ -331,10 +362,12 @@ fn backward_tiles<const F: u8>(
     delta: &mut [f32],
     a: &[f32],
     first: usize,
+    bias: &[f32],
     philox: Option<Philox>,
     (rate, scale, keep): (f32, f32, f32),
 ) {
     for (i, (delta, a)) in delta.chunks_mut(TILE).zip(a.chunks(TILE)).enumerate() {
+        add_bias(delta, bias, first + i * TILE);
         let Some(philox) = philox else {
             for (delta, y) in delta.iter_mut().zip(a) {
                 *delta = through::<F>(*delta, *y);
@@ -393,13 +426,14 @@ impl Kernel for Forward<'_> {
 
 impl Kernel for Backward<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([to], [from, _]) = io.parts()?;
+        let ([to], [from, bias, _]) = io.parts()?;
         let from = from.elements::<f32>()?;
+        let bias = bias.maybe::<f32>()?.unwrap_or_default();
         let Mask { rate, scale, keep, .. } = self.mask;
         let philox = self.mask.philox();
         let part = |first: usize, delta: &mut [f32], a: &[f32]| {
             let factors = (rate, scale, keep);
-            with_activation!(self.activation, backward_tiles(delta, a, first, philox, factors))
+            with_activation!(self.activation, backward_tiles(delta, a, first, bias, philox, factors))
         };
         match self.rounds {
             false => in_chunks(to.elements()?, |first, delta| {
@@ -420,17 +454,18 @@ impl Kernel for Backward<'_> {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        let ([to], [from, counter]) = io.parts()?;
-        let (from, counter) = (from.elements::<f32>()?, counter.maybe()?);
+        let ([to], [from, bias, counter]) = io.parts()?;
+        let (from, bias, counter) = (from.elements::<f32>()?, bias.maybe::<f32>()?, counter.maybe()?);
         let dtype = if self.rounds { DType::BF16 } else { DType::F32 };
         for_type!(dtype, [BF16: bf16; f32], |T| {
             let mut to = to.elements::<T>()?;
             let kernel = format!("layer_backward_{}_{}", self.activation.kernel(), dtype.as_str());
-            let launch = gpu.launch(self.op, "layer", &kernel)?.write(&mut to).read(&from).num(self.n);
+            let launch = gpu.launch(self.op, "layer", &kernel)?.write(&mut to).read(&from).maybe(&bias);
+            let launch = launch.num(self.n).num(self.n_units);
             let launch = launch.num(self.mask.rate).num(self.mask.scale).num(self.mask.keep);
-            // SAFETY: (T*, const float*, size_t, 3 × float, 3 × unsigned long long, const long
-            // long* or null). Both tensors hold n numbers, checked by the callers of `backward`; the
-            // counter as in `Forward`.
+            // SAFETY: (T*, const float*, const float* or null, 2 × size_t, 3 × float, 3 × unsigned
+            // long long, const long long* or null). Both tensors hold n numbers and bias n_units,
+            // checked by the callers of `backward`; the counter as in `Forward`.
             unsafe { launch.draws(self.mask.start(), &counter).linear(self.n.div_ceil(4)).go() }
         })
     }

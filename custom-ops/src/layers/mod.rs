@@ -34,10 +34,13 @@ pub use denoising_steps::{
     DENOISING_FIGURES, DenoisingParams, DenoisingSteps, denoising_steps_, denoising_steps_fit,
     denoising_steps_reference,
 };
-pub use gemm::{Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_, product};
+pub use gemm::{
+    Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_,
+    gemm_split_makes_tensors, product,
+};
 pub use layer::{
-    Dropout, layer_backward_, layer_backward_into_, layer_backward_reference, layer_forward_,
-    layer_forward_into_, layer_forward_reference,
+    Dropout, layer_backward_, layer_backward_biased_, layer_backward_into_, layer_backward_reference,
+    layer_forward_, layer_forward_into_, layer_forward_reference,
 };
 pub use loss::{OutputLoss, output_loss_, output_loss_reference, softmax_loss_, softmax_loss_reference};
 pub use optimizer::{AdamStep, SgdStep, adam_step_, adam_step_reference, sgd_step_, sgd_step_reference};
@@ -50,6 +53,9 @@ pub use products::{
 pub use rounding::{round_stochastic, rounding_bits};
 pub use softmax_objective::{SoftmaxObjective, softmax_objective, softmax_objective_reference};
 pub use softmax_units::{softmax_units_, softmax_units_reference};
-pub use sparse_cost::{LEAST_ACTIVATION, SparseCost, sparse_cost_, sparse_cost_fits, sparse_cost_reference};
+pub use sparse_cost::{
+    LEAST_ACTIVATION, SparseCost, SparseParts, sparse_begin_, sparse_cost_, sparse_cost_fits,
+    sparse_cost_reference, sparse_figures, sparsity_pull_, square_parts,
+};
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use weight_step::{WeightStep, max_norm_rows_, weight_step_, weight_step_reference};

@@ -10,33 +10,40 @@
 //!                ∂J/∂W' = δ'ᵀ a + λ W',  ∂J/∂c = Σ_rows δ'
 //! ```
 //!
-//! See the [module above](super) for the symbols. Rows come in chunks of `c`. With one chunk the
-//! features of the first pass serve in the second; with more they are computed again, so that the
-//! memory is that of one chunk. Within a chunk the deltas are `m/c` times as large, and what is
-//! added to the gradient has the factor `c/m`. The rows may be divided over the ranks of a group,
-//! [`Cost::in_group`], which sum `ρ̂` after the first pass, and errors and gradient after the second.
+//! See the [module above](super) for the symbols. Rows come in chunks. With one chunk the features
+//! of the first pass serve in the second; with more they are computed again, so that the memory is
+//! that of one chunk. The rows may be divided over the ranks of a group, [`Cost::in_group`], which
+//! sum `ρ̂` after the first pass, and errors and gradient after the second.
 //!
-//! f32 rows run on the ops that train the other models, those of small networks in one op,
-//! [`sparse_cost_`], if they are all on the device; f64 rows, for checks, have the products of the
-//! same crate and candle's elementwise ops. Costs are summed in f64. Nothing waits for the device.
+//! f32 rows that are all on the device of a lone rank take one of two ways. Small networks are one
+//! op, [`sparse_cost_`]. With others an evaluation is a copy of the parameters, the products and
+//! what stands between them, and a sum of the gradient and the decay's: on CUDA three launches, the
+//! second of which is both passes, recorded at the third evaluation, see
+//! [`Replay`](chandlery_ops::core::Replay). Products of
+//! [`Precision::F32`] that are so large that they are made of numbers in two parts
+//! ([`gemm_split_makes_tensors`](chandlery_ops::layers::gemm_split_makes_tensors)) are launched one
+//! by one. This way keeps 8 bytes a parameter, and 8 bytes for each feature and 4 for each value of
+//! every row.
+//!
+//! Chunks, groups and f64 rows, for checks, have the same products, and candle's ops between them
+//! where there are no others. Costs are summed in f64. Nothing waits for the device.
 //!
 //! Cost: `10 m n_visible n_hidden` FLOP with one chunk, and 12 with more.
+use super::pass::{Pass, RecordedPass, column_sums, views};
 use super::rows::Rows;
 use super::{CostConfig, Decoder, SparseAutoencoderConfig};
 use crate::check::at_least_one;
 use crate::prepare::prepared;
 use crate::unit_range::UnitRange;
 use candle::{DType, Device, Error, Result, Tensor};
-use chandlery_ops::arrays::elementwise::{add, at_least, equal, ln, mul, recip, sub};
-use chandlery_ops::arrays::{column_sums_, row_dots};
+use chandlery_ops::arrays::elementwise::add;
+use chandlery_ops::arrays::row_dots;
 use chandlery_ops::layers::{
-    Activation, Factors, LEAST_ACTIVATION, OutputLoss, SparseCost, gemm_, gemm_split_, layer_backward_,
-    layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_, sparse_cost_,
-    sparse_cost_fits,
+    SparseCost, SparseParts, sparse_cost_, sparse_cost_fits, sparse_figures, sparsity_pull_,
 };
 use chandlery_ops::{Group, Precision};
 use serde::{Deserialize, Serialize};
-use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The terms of the cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -71,32 +78,26 @@ pub struct Cost {
     rows: Rows,
     dtype: DType,
     device: Device,
-    /// What the op of small networks takes, where it is the way.
-    small: Option<SparseCost>,
-    /// Where products of passes are written, by [`Place`]; of the largest chunk so far.
-    buffers: RefCell<[Option<Tensor>; 3]>,
+    terms: SparseCost,
+    way: Way,
+    /// For the largest chunk so far.
+    pass: Mutex<Option<Pass>>,
 }
 
-/// Which product of a pass.
-#[derive(Debug, Clone, Copy)]
-enum Place {
-    Features,
-    Outputs,
-    HiddenDelta,
+/// How rows go through the passes.
+enum Way {
+    /// All in the op of small networks.
+    Small,
+    /// All in one step.
+    Recorded(Mutex<Option<RecordedPass>>),
+    /// In chunks, as rows of a group, or in f64.
+    Chunks,
 }
 
 /// The range of the rows of a model, where they are the targets of sigmoid outputs.
 pub(super) fn target_range(model: &SparseAutoencoderConfig, device: &Device) -> Result<Option<UnitRange>> {
     let sigmoid = model.decoder == Decoder::Sigmoid;
     sigmoid.then(|| UnitRange::new("sigmoid outputs", "a linear decoder", device)).transpose()
-}
-
-/// What a pass over the rows has gathered, as tensors on the device.
-struct Gathered {
-    /// `J`, f64, a scalar.
-    value: Tensor,
-    /// `Σ ½ ‖h − x‖²/m`, `Σ W² + Σ W'²` and `Σ KL`, `[3]` f64.
-    parts: Tensor,
 }
 
 impl Cost {
@@ -156,22 +157,41 @@ impl Cost {
         let mut model = model;
         model.preparation = model.preparation.to_device(device).map_err(Error::wrap)?;
         let SparseAutoencoderConfig { n_visible, n_hidden, decoder, .. } = model;
-        let takes_small = group.is_single()
-            && dtype == DType::F32
-            && chunk.is_none()
-            && config.precision != Precision::Bf16;
-        let small = takes_small && sparse_cost_fits(device, n_visible, n_hidden)?;
-        let small = small.then(|| SparseCost {
+        let terms = SparseCost {
             n_visible,
             n_hidden,
             decoder: decoder.into(),
             weight_decay: config.weight_decay,
             sparsity_weight: config.sparsity_weight,
             sparsity_target: config.sparsity_target,
-        });
+        };
+        let is_whole = group.is_single() && dtype == DType::F32 && chunk.is_none();
+        let way = match is_whole {
+            true if config.precision != Precision::Bf16 && sparse_cost_fits(device, n_visible, n_hidden)? => {
+                Way::Small
+            }
+            true => Way::Recorded(Mutex::default()),
+            false => Way::Chunks,
+        };
         let rows = Rows::new(group, rows, chunk, |raw| of_raw(&model, raw, dtype, device))?;
-        let buffers = RefCell::default();
-        Ok(Self { model, config, rows, dtype, device: device.clone(), small, buffers })
+        Ok(Self { model, config, rows, dtype, device: device.clone(), terms, way, pass: Mutex::default() })
+    }
+
+    /// Takes other raw rows, as many, in place of those that it has. A cost that was made of rows on
+    /// the device writes over them.
+    ///
+    /// # Errors
+    /// When they do not fit the model, there are not as many, or memory is short.
+    pub(super) fn put(&mut self, rows: &Tensor) -> Result<()> {
+        let rows = self.rows.own_of(rows)?;
+        let prepared = self.prepared(&rows)?;
+        if let Way::Recorded(pass) = &self.way
+            && let Some(pass) = &*lock(pass)
+        {
+            return pass.put(&prepared);
+        }
+        self.rows.put(prepared);
+        Ok(())
     }
 
     /// The same cost of this rank's rows, [`Group::rows`], with those of the other ranks of a group:
@@ -186,28 +206,28 @@ impl Cost {
     pub fn in_group(mut self, group: &Group) -> Result<Self> {
         self.rows = self.rows.in_group(group)?;
         if !group.is_single() {
-            (self.small, self.buffers) = (None, RefCell::default());
+            (self.way, self.pass) = (Way::Chunks, Mutex::default());
         }
         Ok(self)
     }
 
     /// `J` at `theta`, a scalar f64 on the device, and its gradient, `[n_parameters]` in the type
-    /// of `theta`.
+    /// of `theta`: new tensors, which later evaluations leave as they are.
     ///
     /// # Errors
-    /// When `theta` is not `[n_parameters]` of the type and on the device of the cost, or memory is
-    /// short.
+    /// When `theta` is not `[n_parameters]` of the type and on the device of the cost, memory is
+    /// short, or on a device of candle's `Device::new_cuda` in another thread than before.
     pub fn evaluate(&self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
         let views = self.views(theta)?;
-        if let Some((figures, gradient)) = self.of_small(theta)? {
-            return Ok((figures.get(0)?, gradient));
-        }
-        let gradient = match self.rows.group().rank() {
-            0 => self.decay_gradient(theta)?,
-            _ => theta.zeros_like()?,
+        let (figures, gradient) = match self.whole(theta)? {
+            Some(made) => made,
+            None => {
+                let of_rows = theta.zeros_like()?;
+                let parts = self.passes(theta, &views, Some(&of_rows))?;
+                sparse_figures(&parts, theta, &of_rows, self.terms, self.n_samples())?
+            }
         };
-        let gathered = self.passes(theta, &views, Some(&gradient))?;
-        Ok((gathered.value, gradient))
+        Ok((figures.get(0)?, gradient))
     }
 
     /// The terms of the cost at `theta`. Waits for the device.
@@ -216,18 +236,16 @@ impl Cost {
     /// As [`evaluate`](Self::evaluate).
     pub fn parts(&self, theta: &Tensor) -> Result<CostParts> {
         let views = self.views(theta)?;
-        let figures = match self.of_small(theta)? {
-            Some((figures, _)) => figures,
+        let [cost, squared_error, squares, divergence] = match self.whole(theta)? {
+            Some((figures, _)) => read(&figures)?,
             None => {
-                let gathered = self.passes(theta, &views, None)?;
-                Tensor::cat(&[gathered.value.reshape(1)?, gathered.parts], 0)?
+                let SparseParts { losses, squares, divergence } = self.passes(theta, &views, None)?;
+                let [losses, squares, divergence] = read(&Tensor::cat(&[losses, squares, divergence], 0)?)?;
+                let squared_error = losses / self.n_samples() as f64;
+                [self.terms.value(squared_error, squares, divergence), squared_error, squares, divergence]
             }
         };
-        let read = figures.to_vec1::<f64>()?;
-        let &[cost, squared_error, weights, divergence] = &read[..] else {
-            candle::bail!("Cost: four numbers must be read, got {}", read.len())
-        };
-        Ok(CostParts { cost, squared_error, decay: 0.5 * self.config.weight_decay * weights, divergence })
+        Ok(CostParts { cost, squared_error, decay: 0.5 * self.config.weight_decay * squares, divergence })
     }
 
     /// Rows that the cost is over, those of all ranks.
@@ -267,195 +285,98 @@ impl Cost {
         views(&self.model, theta)
     }
 
-    /// `J` and its terms, `[4]` f64, and the gradient, where one op makes them.
-    fn of_small(&self, theta: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
-        let (Some(cost), Some(rows)) = (self.small, self.rows.resident()) else { return Ok(None) };
-        let figures = Tensor::zeros(4, DType::F64, &self.device)?;
-        let gradient = theta.zeros_like()?;
-        sparse_cost_(&figures, &gradient, theta, rows, cost)?;
-        Ok(Some((figures, gradient)))
+    /// `J` and its terms, `[4]` f64, and the gradient, where all rows go through the passes at once.
+    fn whole(&self, theta: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
+        let Some(rows) = self.rows.resident() else { return Ok(None) };
+        match &self.way {
+            Way::Small => {
+                let figures = Tensor::zeros(4, DType::F64, &self.device)?;
+                let gradient = theta.zeros_like()?;
+                sparse_cost_(&figures, &gradient, theta, rows, self.terms)?;
+                Ok(Some((figures, gradient)))
+            }
+            Way::Recorded(pass) => {
+                let mut pass = lock(pass);
+                let pass = match &mut *pass {
+                    Some(pass) => pass,
+                    none => none.insert(RecordedPass::new(&self.model, self.pass_of(rows)?, rows)?),
+                };
+                pass.evaluate(theta).map(Some)
+            }
+            Way::Chunks => Ok(None),
+        }
     }
 
-    /// `λ W` and `λ W'` where they belong in the gradient, and 0 for the biases.
-    fn decay_gradient(&self, theta: &Tensor) -> Result<Tensor> {
-        let n = 2 * self.model.n_weights();
-        let weights = (theta.narrow(0, 0, n)? * self.config.weight_decay)?;
-        let biases = Tensor::zeros(theta.elem_count() - n, self.dtype, &self.device)?;
-        Tensor::cat(&[weights, biases], 0)
+    /// What rows go through, with memory for at least as many as `x` has.
+    fn pass_of(&self, x: &Tensor) -> Result<Pass> {
+        let mut pass = lock(&self.pass);
+        match &*pass {
+            Some(pass) if pass.most_rows() >= x.dim(0)? => Ok(pass.clone()),
+            _ => {
+                let larger = Pass::new(self.terms, self.config.precision, self.n_samples(), x)?;
+                Ok(pass.insert(larger).clone())
+            }
+        }
     }
 
-    /// Both passes; the gradient of all but the decay is added to `gradient` where it is given.
-    fn passes(&self, theta: &Tensor, views: &[Tensor; 4], gradient: Option<&Tensor>) -> Result<Gathered> {
-        let [weight, _, bias, _] = views;
+    /// Both passes, chunk by chunk; the gradient of all but the decay is added to `gradient` where
+    /// it is given.
+    fn passes(
+        &self,
+        theta: &Tensor,
+        parameters: &[Tensor; 4],
+        gradient: Option<&Tensor>,
+    ) -> Result<SparseParts> {
+        let SparseCost { n_hidden, .. } = self.terms;
         let (n_samples, group) = (self.n_samples(), self.rows.group());
+        let zeros = |n: usize, dtype| Tensor::zeros(n, dtype, &self.device);
         let mut kept = None;
-        let mut sums = Tensor::zeros(self.model.n_hidden, DType::F64, &self.device)?;
+        let mut sums = zeros(n_hidden, DType::F64)?;
         self.each_chunk(|x| {
-            let a = self.features(x, weight, bias)?;
-            sums = add(&sums, &self.column_sums(&a)?.to_dtype(DType::F64)?)?;
+            let a = self.pass_of(x)?.features(x, parameters)?;
+            sums = add(&sums, &column_sums(&a)?.to_dtype(DType::F64)?)?;
             kept = (x.dim(0)? == self.rows.own()).then_some(a);
             Ok(())
         })?;
         group.all_reduce_(&sums)?;
-        let mean = (sums / n_samples as f64)?;
-        let (divergence, pull) = self.sparsity(&mean)?;
+        let (pull, divergence) = (zeros(n_hidden, self.dtype)?, zeros(1, DType::F64)?);
+        sparsity_pull_(&pull, &divergence, &sums, self.terms, n_samples)?;
 
-        let mut squares = Tensor::zeros((), DType::F64, &self.device)?;
-        let mut start = 0;
+        let mut losses = zeros(1, DType::F64)?;
+        let to = gradient.map(|gradient| views(&self.model, gradient)).transpose()?;
         self.each_chunk(|x| {
+            let pass = self.pass_of(x)?;
             let a = match kept.take() {
                 Some(a) => a,
-                None => self.features(x, weight, bias)?,
+                None => pass.features(x, parameters)?,
             };
-            squares = add(&squares, &self.backward(x, &a, &pull, views, gradient)?)?;
-            start += x.dim(0)?;
-            Ok(())
+            let gathered = Tensor::zeros((2, x.dim(0)?), DType::F64, &self.device)?;
+            let delta = pass.output_delta(x, &a, parameters, &gathered)?;
+            losses = add(&losses, &gathered.get(0)?.sum_keepdim(0)?)?;
+            match &to {
+                Some(to) => pass.gradient(x, (&a, &delta, &pull), &parameters[1], to, 1.),
+                None => Ok(()),
+            }
         })?;
-        group.all_reduce_(&squares)?;
+        group.all_reduce_(&losses)?;
         gradient.map_or(Ok(()), |gradient| group.all_reduce_(gradient))?;
-        let squared = (squares / n_samples as f64)?;
         let weights = theta.narrow(0, 0, 2 * self.model.n_weights())?.unsqueeze(0)?;
-        let weights = row_dots(&weights, &[0])?.reshape(())?;
-        let decay = (&weights * (0.5 * self.config.weight_decay))?;
-        let value = add(&add(&squared, &decay)?, &(&divergence * self.config.sparsity_weight)?)?;
-        Ok(Gathered { value, parts: Tensor::stack(&[squared, weights, divergence], 0)? })
+        Ok(SparseParts { losses, squares: row_dots(&weights, &[0])?.flatten_all()?, divergence })
     }
+}
 
-    /// `Σ KL(ρ‖ρ̂)`, f64, and the `s` of each feature in the type of the rows.
-    fn sparsity(&self, mean: &Tensor) -> Result<(Tensor, Tensor)> {
-        let rho = self.config.sparsity_target;
-        let rest = mean.affine(-1., 1.)?;
-        let (on, off) = (at_least(mean, LEAST_ACTIVATION)?, at_least(&rest, LEAST_ACTIVATION)?);
-        let of_on = ln(&on)?.affine(-rho, rho * rho.ln())?;
-        let of_off = ln(&off)?.affine(rho - 1., (1. - rho) * (1. - rho).ln())?;
-        let divergence = add(&of_on, &of_off)?;
-        // A term that is bounded has no slope.
-        let slope = |t: &Tensor, bounded: &Tensor| mul(&recip(bounded)?, &equal(bounded, t)?);
-        let beta = self.config.sparsity_weight;
-        let pull = sub(&(slope(&rest, &off)? * (beta * (1. - rho)))?, &(slope(mean, &on)? * (beta * rho))?)?;
-        Ok((divergence.sum_all()?, pull.to_dtype(self.dtype)?))
-    }
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-    /// `sigmoid(x Wᵀ + b)`, `[rows, n_hidden]`.
-    fn features(&self, x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-        let out = self.product(Place::Features, x, &weight.t()?)?;
-        match self.dtype {
-            DType::F32 => layer_forward_(&out, Some(bias), Activation::Sigmoid, None).map(|()| out),
-            _ => layer_forward_reference(&out, Some(bias), Activation::Sigmoid, None),
-        }
-    }
-
-    /// Second pass over one chunk, from its features: the sum over rows of half the squared error,
-    /// f64; adds to `gradient`.
-    fn backward(
-        &self,
-        x: &Tensor,
-        a: &Tensor,
-        pull: &Tensor,
-        [_, decoder, _, visible_bias]: &[Tensor; 4],
-        gradient: Option<&Tensor>,
-    ) -> Result<Tensor> {
-        let rows = x.dim(0)? as f64;
-        let (delta, squares) =
-            self.output_delta(x, self.product(Place::Outputs, a, &decoder.t()?)?, visible_bias)?;
-        let Some(gradient) = gradient else { return Ok(squares) };
-        let [weight_gradient, decoder_gradient, ..] = views(&self.model, gradient)?;
-        let alpha = rows / self.n_samples() as f64;
-        let add = Factors::Host { alpha, beta: 1. };
-        self.multiply(&decoder_gradient, &delta.t()?, a, add)?;
-        let biases = 2 * self.model.n_weights();
-        self.add_sums(gradient, biases + self.model.n_hidden, &delta, alpha)?;
-        let hidden = self.product(Place::HiddenDelta, &delta, decoder)?;
-        let hidden = self.hidden_delta(hidden, a, &(pull / rows)?)?;
-        self.multiply(&weight_gradient, &hidden.t()?, x, add)?;
-        self.add_sums(gradient, biases, &hidden, alpha)?;
-        Ok(squares)
-    }
-
-    /// `(h − x) ∘ f'(h)` over the rows of the chunk, from the product of the decoder, and the sum
-    /// of half the squared error.
-    fn output_delta(&self, x: &Tensor, pre: Tensor, bias: &Tensor) -> Result<(Tensor, Tensor)> {
-        let f: Activation = self.model.decoder.into();
-        let rows = x.dim(0)?;
-        if self.dtype == DType::F32 {
-            let gathered = Tensor::zeros((2, rows), DType::F64, &self.device)?;
-            output_loss_(&pre, bias, x, OutputLoss::SquaredError(f), rows, &gathered)?;
-            return Ok((pre, gathered.get(0)?.sum_all()?));
-        }
-        let h = layer_forward_reference(&pre, Some(bias), f, None)?;
-        let apart = (&h - x)?;
-        let squares = (apart.sqr()?.sum_all()? * 0.5)?;
-        Ok((layer_backward_reference(&(apart / rows as f64)?, &h, f, None)?, squares))
-    }
-
-    /// `(δ' W' + s) ∘ a ∘ (1 − a)`, from the product.
-    fn hidden_delta(&self, product: Tensor, a: &Tensor, pull: &Tensor) -> Result<Tensor> {
-        if self.dtype == DType::F32 {
-            layer_forward_(&product, Some(pull), Activation::Identity, None)?;
-            layer_backward_(&product, a, Activation::Sigmoid, None)?;
-            return Ok(product);
-        }
-        layer_backward_reference(&product.broadcast_add(pull)?, a, Activation::Sigmoid, None)
-    }
-
-    /// `a b` in the memory of its place.
-    fn product(&self, place: Place, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-        let (rows, columns) = (a.dim(0)?, b.dim(1)?);
-        let buffer = &mut self.buffers.borrow_mut()[place as usize];
-        let whole = match buffer.take() {
-            Some(whole) if whole.dim(0)? >= rows => whole,
-            _ => Tensor::zeros((rows, columns), self.dtype, &self.device)?,
-        };
-        let out = whole.narrow(0, 0, rows)?;
-        *buffer = Some(whole);
-        self.multiply(&out, a, b, Factors::OVERWRITE)?;
-        Ok(out)
-    }
-
-    /// `c ← alpha a b + beta c` in the precision of the cost.
-    fn multiply(&self, c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>) -> Result<()> {
-        match (self.dtype, self.config.precision) {
-            (DType::F32, Precision::F32) => gemm_split_(c, a, b, factors),
-            (_, precision) => gemm_(c, a, b, factors, precision),
-        }
-    }
-
-    fn column_sums(&self, x: &Tensor) -> Result<Tensor> {
-        if self.dtype != DType::F32 {
-            return x.sum(0);
-        }
-        let sums = Tensor::zeros(x.dim(1)?, DType::F32, &self.device)?;
-        column_sums_(&sums, x)?;
-        Ok(sums)
-    }
-
-    /// Adds `alpha` times the column sums to the entries of `gradient` from `at` on.
-    fn add_sums(&self, gradient: &Tensor, at: usize, delta: &Tensor, alpha: f64) -> Result<()> {
-        let sums = self.column_sums(delta)?;
-        let sum = add(&gradient.narrow(0, at, sums.elem_count())?, &(sums * alpha)?)?;
-        gradient.slice_set(&sum, 0, at)
-    }
+/// So many numbers, read from the device.
+fn read<const N: usize>(figures: &Tensor) -> Result<[f64; N]> {
+    let numbers = figures.to_vec1::<f64>()?;
+    let n = numbers.len();
+    numbers.try_into().map_err(|_| Error::Msg(format!("Cost: {N} numbers must be read, got {n}")))
 }
 
 /// What the model reads of raw rows.
 fn of_raw(model: &SparseAutoencoderConfig, rows: &Tensor, dtype: DType, device: &Device) -> Result<Tensor> {
     prepared("SparseAutoencoder", &model.preparation, &rows.to_device(device)?, dtype)?.contiguous()
-}
-
-/// `[weight, decoder_weight, bias, visible_bias]` of one vector of all parameters, as views.
-pub(super) fn views(model: &SparseAutoencoderConfig, theta: &Tensor) -> Result<[Tensor; 4]> {
-    if theta.dims() != [model.n_parameters()] || !theta.is_contiguous() {
-        candle::bail!(
-            "SparseAutoencoder: theta must be contiguous of shape [{}], got {:?}",
-            model.n_parameters(),
-            theta.dims()
-        )
-    }
-    let (v, h, n) = (model.n_visible, model.n_hidden, model.n_weights());
-    Ok([
-        theta.narrow(0, 0, n)?.reshape((h, v))?,
-        theta.narrow(0, n, n)?.reshape((v, h))?,
-        theta.narrow(0, 2 * n, h)?,
-        theta.narrow(0, 2 * n + h, v)?,
-    ])
 }

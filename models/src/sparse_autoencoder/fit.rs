@@ -335,7 +335,7 @@ impl FullBatchTrainer for SparseAutoencoderLbfgsTrainer {
         let (x, kept) = (checkpoint.of_trainer("x")?, checkpoint.of_trainer("rows")?);
         let cost = Cost::new(notes.model, fit.cost, rows, fit.chunk, fit.dtype(), device).map_err(refused)?;
         let descent = Descent::restored(fit.method(), &x, kept, notes.state).map_err(refused)?;
-        super::cost::views(cost.model_config(), descent.x()).map_err(refused)?;
+        super::pass::views(cost.model_config(), descent.x()).map_err(refused)?;
         Ok((Self { config: fit, cost, descent, last: notes.last, outcome: None }, notes.progress))
     }
 }

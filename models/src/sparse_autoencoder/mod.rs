@@ -63,6 +63,7 @@
 mod config;
 pub mod cost;
 pub mod fit;
+mod pass;
 mod rows;
 pub mod sae;
 pub mod serial;
@@ -149,7 +150,7 @@ impl SparseAutoencoder {
     /// # Errors
     /// When `config` is out of range or `theta` has another length.
     pub fn from_flat(config: SparseAutoencoderConfig, theta: &Tensor) -> Result<Self> {
-        let [weight, decoder_weight, bias, visible_bias] = cost::views(&config, theta)?;
+        let [weight, decoder_weight, bias, visible_bias] = pass::views(&config, theta)?;
         Self::from_tensors(config, weight, bias, decoder_weight, visible_bias)
     }
 

@@ -45,8 +45,8 @@ impl Rows {
         }
         let share = Share::new(group, self.of_all());
         let place = match self.place {
-            // A copy, so that the rows of other ranks need no memory any more.
-            Place::Resident(rows) => Place::Resident(share.own(&rows)?.copy()?),
+            // Of their own memory, so that the rows of other ranks need none any more.
+            Place::Resident(rows) => Place::Resident(share.own(&rows)?.force_contiguous()?),
             Place::Chunked { raw, chunk } => Place::Chunked { raw: share.own(&raw)?, chunk },
         };
         Ok(Self { share, place })
@@ -73,6 +73,22 @@ impl Rows {
             Place::Resident(rows) if self.group().is_single() => Some(rows),
             _ => None,
         }
+    }
+
+    /// This rank's rows of as many raw rows of all ranks.
+    ///
+    /// # Errors
+    /// When there are not as many.
+    pub(super) fn own_of(&self, rows: &Tensor) -> Result<Tensor> {
+        match rows.dim(0)? == self.of_all() {
+            true => self.share.own(rows),
+            false => candle::bail!("Cost: rows must be {}, got {}", self.of_all(), rows.dim(0)?),
+        }
+    }
+
+    /// Takes this rank's rows, prepared, in place of those on the device.
+    pub(super) fn put(&mut self, rows: Tensor) {
+        self.place = Place::Resident(rows);
     }
 
     /// Calls `f` with each chunk of this rank's rows, prepared; none is empty.

@@ -89,6 +89,8 @@ pub struct SparseAutoencoderTrainer {
     reported: u64,
     /// Ranks that have rows of each minibatch.
     group: Group,
+    /// That of whole minibatches, with rows of its own.
+    cost: Option<Cost>,
 }
 
 /// The name of the trainer in its checkpoints.
@@ -123,6 +125,7 @@ impl SparseAutoencoderTrainer {
             steps: 0,
             reported: 0,
             group: Group::single(),
+            cost: None,
         };
         trainer.begin_epoch(0)?;
         Ok(trainer)
@@ -136,6 +139,12 @@ impl SparseAutoencoderTrainer {
     /// What the model is.
     pub fn model_config(&self) -> &SparseAutoencoderConfig {
         &self.model
+    }
+
+    /// The cost of raw rows that may be written over.
+    fn cost_of(&self, rows: &Tensor) -> Result<Cost> {
+        let (model, device) = (self.model.clone(), self.params.device());
+        Cost::unchecked(model, self.config.cost, rows, &self.group, None, DType::F32, device)
     }
 
     /// The mean cost since the last report, of how many steps.
@@ -187,7 +196,7 @@ impl Trainer for SparseAutoencoderTrainer {
     fn in_group(mut self, group: &Group) -> Result<Self> {
         self.params = of_first(group, &self.params)?;
         self.range.iter_mut().for_each(|range| range.in_group(group));
-        self.group = group.clone();
+        (self.group, self.cost) = (group.clone(), None);
         Ok(self)
     }
 
@@ -217,11 +226,22 @@ impl MinibatchTrainer for SparseAutoencoderTrainer {
     }
 
     fn step(&mut self, rows: &Tensor, _: Option<&Tensor>) -> Result<()> {
-        check_minibatch("SparseAutoencoderTrainer", rows, self.config.batch, self.model.n_inputs())?;
-        let (model, device) = (self.model.clone(), self.params.device());
-        let cost = Cost::unchecked(model, self.config.cost, rows, &self.group, None, DType::F32, device)?;
+        let batch = self.config.batch;
+        let n = check_minibatch("SparseAutoencoderTrainer", rows, batch, self.model.n_inputs())?;
+        let cost = match self.cost.take() {
+            Some(mut cost) if n == batch => cost.put(rows).map(|()| cost),
+            // A copy, which later minibatches are written over.
+            None if n == batch => self.cost_of(&rows.force_contiguous()?),
+            kept => {
+                self.cost = kept;
+                self.cost_of(rows)
+            }
+        }?;
         self.range.as_mut().map_or(Ok(()), |range| cost.see(range))?;
         let (value, gradient) = cost.evaluate(&self.params.get(0)?)?;
+        if n == batch {
+            self.cost = Some(cost);
+        }
         self.params.slice_set(&gradient.unsqueeze(0)?, 0, 1)?;
         match self.config.optimizer {
             Optimizer::Adam => {

@@ -16,7 +16,7 @@ pub mod split;
 #[cfg(feature = "cuda")]
 pub(crate) use parts::PartSizes;
 pub use parts::gemm_parts_;
-pub use split::gemm_split_;
+pub use split::{gemm_split_, gemm_split_makes_tensors};
 
 use crate::core::check::expect_layout;
 use crate::core::op::{In, Io, Kernel, new_tensor, not_recording, operands};

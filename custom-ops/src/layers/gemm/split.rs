@@ -23,8 +23,8 @@ const OP: &str = "gemm_split_";
 /// Operands are those of [`gemm_`], and `factors` are those of the host. On GPUs whose tensor cores
 /// make TF32 products more than three times as fast as f32 ones (the data-centre GPUs of capability
 /// 8.0, 9.0 and 10.0) large products are made there, of numbers in two parts. This allocates 12
-/// bytes for each number of 256 columns of `a` and as many rows of `b`, and cannot be recorded.
-/// Infinite operands may give NaN. In all other cases it is [`gemm_`].
+/// bytes for each number of 256 columns of `a` and as many rows of `b`, and cannot be recorded, see
+/// [`gemm_split_makes_tensors`]. Infinite operands may give NaN. In all other cases it is [`gemm_`].
 ///
 /// Cost: `2mnk` FLOP, or `6mnk` of the tensor cores.
 ///
@@ -39,6 +39,20 @@ pub fn gemm_split_(c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>) -> 
         return split(c, a, b, alpha, beta);
     }
     gemm_(c, a, b, Factors::Host { alpha, beta }, Precision::F32)
+}
+
+/// Whether [`gemm_split_`] of these operands makes tensors, so that it cannot be recorded.
+///
+/// # Errors
+/// When the device fails, or `a` is no matrix.
+pub fn gemm_split_makes_tensors(c: &Tensor, a: &Tensor, b: &Tensor) -> Result<bool> {
+    #[cfg(feature = "cuda")]
+    return is_faster(c, a, b);
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = (c, a, b);
+        Ok(false)
+    }
 }
 
 /// Terms that go through the tensor cores before an f32 addition that rounds. On an H200 the

@@ -6,7 +6,7 @@
 //! Blocks depend only on the sizes, and every sum has one order, so the result is the same bits on
 //! any number of threads.
 use super::product::{PAD, add_product};
-use super::{LEAST_ACTIVATION, OfRows, SparseCost};
+use super::{OfRows, SparseCost};
 use crate::core::vector::{Vector, is_wide};
 use crate::layers::activation::{SIGMOID, activate, through, with_activation};
 use crate::layers::tiles::Across;
@@ -30,14 +30,7 @@ pub(super) fn is_fast(n_visible: usize, n_hidden: usize) -> bool {
 }
 
 pub(super) fn run(of: &OfRows, figures: &mut [f64], gradient: &mut [f32], theta: &[f32], rows: &[f32]) {
-    let SparseCost {
-        n_visible: v,
-        n_hidden: h,
-        weight_decay,
-        sparsity_target: rho,
-        sparsity_weight: beta,
-        ..
-    } = of.cost;
+    let SparseCost { n_visible: v, n_hidden: h, weight_decay, .. } = of.cost;
     let (n, m) = (of.cost.n_weights(), of.m as f64);
     let net = Net::new(of.cost, theta);
     let passes = Passes::of_this_processor();
@@ -48,9 +41,7 @@ pub(super) fn run(of: &OfRows, figures: &mut [f64], gradient: &mut [f32], theta:
     let sums: Vec<Vec<f64>> = blocks.map(|(a, x)| (passes.encode)(&net, a, x)).collect();
     let means: Vec<f64> = (0..h).map(|j| sums.iter().map(|sums| sums[j]).sum::<f64>() / m).collect();
 
-    // A term that is bounded has no slope.
-    let slope = |share: f64, of: f64| if of < LEAST_ACTIVATION { 0. } else { share / of };
-    let pull = means.iter().map(|&r| (beta * (slope(1. - rho, 1. - r) - slope(rho, r))) as f32);
+    let pull = means.iter().map(|&mean| of.cost.pull(mean) as f32);
     let pull = lines(pull, h, net.h_line);
     let blocks = features.par_chunks(each * net.h_line).zip(rows.par_chunks(each * v));
     let parts: Vec<Part> = blocks.map(|(a, x)| (passes.propagate)(&net, &pull, a, x)).collect();
@@ -72,12 +63,8 @@ pub(super) fn run(of: &OfRows, figures: &mut [f64], gradient: &mut [f32], theta:
     gradient.iter_mut().zip(all).for_each(|(gradient, sum)| *gradient = sum as f32);
     let squares = 0.5 * parts.iter().map(|part| part.squares).sum::<f64>() / m;
     let of_weights = theta[..2 * n].iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>();
-    // Not `max`, which would lose NaN.
-    let log = |share: f64, of: f64| {
-        share * (share / if of < LEAST_ACTIVATION { LEAST_ACTIVATION } else { of }).ln()
-    };
-    let divergence = means.iter().map(|&r| log(rho, r) + log(1. - rho, 1. - r)).sum::<f64>();
-    let value = squares + 0.5 * weight_decay * of_weights + beta * divergence;
+    let divergence = means.iter().map(|&mean| of.cost.divergence(mean)).sum::<f64>();
+    let value = of.cost.value(squares, of_weights, divergence);
     figures.copy_from_slice(&[value, squares, of_weights, divergence]);
 }
 

@@ -1,6 +1,6 @@
 //! The launch of `kernels/layers/sparse_cost.cu`.
 use super::shape::{Shape, THREADS};
-use super::{OP, OfRows};
+use super::{OP, OfRows, SparseCost};
 use crate::core::cuda::{Gpu, ScratchLayout};
 use crate::core::op::Io;
 use candle::cuda::cudarc::driver::DeviceRepr;
@@ -19,16 +19,22 @@ struct Sizes {
 // SAFETY: five 32-bit numbers without padding, the same layout as the kernel's struct.
 unsafe impl DeviceRepr for Sizes {}
 
-/// `Weighs` of the kernel, in its order.
+/// `Weighs` of `kernels/layers/sparsity.cuh`, in its order.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Weighs {
+pub(super) struct Weighs {
     decay: f64,
     weight: f64,
     target: f64,
 }
 // SAFETY: three 64-bit numbers without padding, the same layout as the kernel's struct.
 unsafe impl DeviceRepr for Weighs {}
+
+impl Weighs {
+    pub(super) fn of(cost: &SparseCost) -> Self {
+        Self { decay: cost.weight_decay, weight: cost.sparsity_weight, target: cost.sparsity_target }
+    }
+}
 
 pub(super) fn run(of: &OfRows, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
     let (cost, m) = (of.cost, of.m);
@@ -57,14 +63,12 @@ pub(super) fn run(of: &OfRows, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()>
         rows_each: shape.rows_each as u32,
         tile: shape.tile as u32,
     };
-    let weighs =
-        Weighs { decay: cost.weight_decay, weight: cost.sparsity_weight, target: cost.sparsity_target };
     let launch = gpu.launch(OP, "sparse_cost", &format!("sparse_cost_{}", cost.decoder.kernel()))?;
     let launch = launch.blocks(shape.blocks, THREADS).shared(shape.shared_bytes()).cooperative();
     let launch = launch.write(&mut figures).write(&mut gradient);
     let launch = launch.num(activity.address(memory.at)).num(parts.address(memory.at));
     let launch = launch.num(squares.address(memory.at)).num(features.address(memory.at));
-    let launch = launch.read(&theta).read(&rows).num(sizes).num(weighs);
+    let launch = launch.read(&theta).read(&rows).num(sizes).num(Weighs::of(&cost));
     // SAFETY: (double*, 3 × float* with a double* before the last, 2 × const float*, Sizes,
     // Weighs): `sparse_cost_` checked all shapes; the scratch has what the head of the kernel says;
     // `Shape::of` made sure that sizes fit u32 and that there is no block without rows, and no more

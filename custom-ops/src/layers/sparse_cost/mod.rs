@@ -31,8 +31,10 @@ mod cuda;
 mod product;
 mod reference;
 mod shape;
+mod terms;
 
 pub use reference::sparse_cost_reference;
+pub use terms::{SparseParts, sparse_begin_, sparse_figures, sparsity_pull_, square_parts};
 
 use crate::core::check::{expect, matrix};
 use crate::core::op::{Io, Kernel, operands};
@@ -73,6 +75,26 @@ impl SparseCost {
 
     fn n_parameters(&self) -> usize {
         2 * self.n_weights() + self.n_hidden + self.n_visible
+    }
+
+    /// `J`, from `1/m Σ ½ (H − X)²`, `Σ W² + Σ W'²` and `Σ KL`.
+    pub fn value(&self, squared_error: f64, squares: f64, divergence: f64) -> f64 {
+        squared_error + 0.5 * self.weight_decay * squares + self.sparsity_weight * divergence
+    }
+
+    /// `KL(ρ‖mean)` of a mean activation.
+    fn divergence(&self, mean: f64) -> f64 {
+        let rho = self.sparsity_target;
+        // Not `max`, which would lose NaN.
+        let bounded = |mean: f64| if mean < LEAST_ACTIVATION { LEAST_ACTIVATION } else { mean };
+        rho * (rho / bounded(mean)).ln() + (1. - rho) * ((1. - rho) / bounded(1. - mean)).ln()
+    }
+
+    /// `s` of a feature, by its mean activation. A term that is bounded has no slope.
+    fn pull(&self, mean: f64) -> f64 {
+        let rho = self.sparsity_target;
+        let slope = |share: f64, mean: f64| if mean < LEAST_ACTIVATION { 0. } else { share / mean };
+        self.sparsity_weight * (slope(1. - rho, 1. - mean) - slope(rho, mean))
     }
 }
 

@@ -1,0 +1,313 @@
+//! What stands between the products of a pass over the rows of a sparse autoencoder that is too
+//! large for one op: the terms of mean activations and parameters, and the figures.
+//!
+//! ```text
+//! sparse_begin_    copy ← theta,      squares ← Σ W² + Σ W'² in parts,   gathered ← 0
+//! sparsity_pull_   pull ← s/m,        divergence ← Σ KL(ρ‖ρ̂)             ρ̂ = sums/m
+//! sparse_figures   J and its terms,   ∂J = of_rows + λ (W, W', 0, 0)
+//! ```
+//!
+//! Symbols are those of the [module above](super). Sums and products are f64, in one order: lane `l`
+//! of 1024 adds entries `l, l + 1024, …` from first to last, then the lanes are added in halves.
+//! Results are the same bits on CPU and CUDA, but for divergences, whose logarithms round otherwise.
+use super::SparseCost;
+use crate::core::check::{expect, expect_layout};
+use crate::core::op::{Io, Kernel, new_tensor, operands};
+use crate::core::real::halves;
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
+use rayon::prelude::*;
+
+const BEGIN: &str = "sparse_begin_";
+const PULL: &str = "sparsity_pull_";
+const FIGURES: &str = "sparse_figures";
+const FLOATS: [DType; 2] = [DType::F32, DType::F64];
+/// Lanes of a sum, and entries of a part of the squares: those of `kernels/layers/sparse_terms.cu`.
+const LANES: usize = 1024;
+const SEGMENT: usize = 4 * LANES;
+/// Entries below which other threads are not worth waking.
+const GRAIN: usize = 256 * 1024;
+/// Most blocks of the gradient.
+#[cfg(feature = "cuda")]
+const BLOCKS: usize = 4096;
+
+/// Parts in which [`sparse_begin_`] writes the squares.
+pub fn square_parts(cost: SparseCost) -> usize {
+    cost.n_parameters().div_ceil(SEGMENT)
+}
+
+/// What passes begin with: `copy ← theta`, `squares` ← parts of `Σ W² + Σ W'²`, and `gathered ← 0`,
+/// to which [`output_loss_`](crate::layers::output_loss_) adds.
+///
+/// `copy` and `theta` are `[n_parameters]` f32, laid out as for
+/// [`sparse_cost_`](super::sparse_cost_), `squares` is f64 of [`square_parts`] entries, `gathered`
+/// f64 of any shape, all contiguous. The same bits on CPU and CUDA.
+///
+/// # Errors
+/// When shapes, types or devices do not fit.
+pub fn sparse_begin_(
+    copy: &Tensor,
+    squares: &Tensor,
+    gathered: &Tensor,
+    theta: &Tensor,
+    cost: SparseCost,
+) -> Result<()> {
+    let op = Begin { n: cost.n_parameters(), n_weights: 2 * cost.n_weights() };
+    for (name, t) in [("copy", copy), ("theta", theta)] {
+        expect(BEGIN, name, t, &[DType::F32], &[op.n])?;
+    }
+    expect(BEGIN, "squares", squares, &[DType::F64], &[square_parts(cost)])?;
+    expect_layout(BEGIN, "gathered", gathered, &[DType::F64])?;
+    let io = operands(BEGIN).write("copy", copy).write("squares", squares).write("gathered", gathered);
+    io.read("theta", theta).run(&op)
+}
+
+/// `pull ← s/m` and `divergence ← Σ KL(ρ‖ρ̂)`, of mean activations `ρ̂ = sums/m`.
+///
+/// `sums` and `pull` are `[n_hidden]`, each f32 or f64, `divergence` is `[1]` f64, all contiguous; a
+/// pull is rounded once. `m` is the number of rows that were summed, at least 1. The pull is the same
+/// bits on CPU and CUDA, the divergence the same on one device, and to rounding on both.
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or `m` is 0.
+pub fn sparsity_pull_(
+    pull: &Tensor,
+    divergence: &Tensor,
+    sums: &Tensor,
+    cost: SparseCost,
+    m: usize,
+) -> Result<()> {
+    check_rows(PULL, m)?;
+    for (name, t) in [("sums", sums), ("pull", pull)] {
+        expect(PULL, name, t, &FLOATS, &[cost.n_hidden])?;
+    }
+    expect(PULL, "divergence", divergence, &[DType::F64], &[1])?;
+    let op = Pull { cost, m: m as f64, sums: sums.dtype(), pull: pull.dtype() };
+    operands(PULL).write("pull", pull).write("divergence", divergence).read("sums", sums).run(&op)
+}
+
+/// What the passes over rows have gathered for [`sparse_figures`], each contiguous f64.
+#[derive(Debug, Clone)]
+pub struct SparseParts {
+    /// Sums to `Σ ½ (H − X)²`; of any shape.
+    pub losses: Tensor,
+    /// Sums to `Σ W² + Σ W'²`; of any shape.
+    pub squares: Tensor,
+    /// `Σ KL`, `[1]`.
+    pub divergence: Tensor,
+}
+
+/// `J`, `1/m Σ ½ (H − X)²`, `Σ W² + Σ W'²` and `Σ KL`, `[4]` f64, and `∂J`: `of_rows`, the gradient
+/// of all but the decay, with that of the decay added, both rounded once.
+///
+/// `theta` and `of_rows` are `[n_parameters]`, both f32 or both f64, contiguous; `m` is the number
+/// of rows of `parts`, at least 1. The result is two new tensors. The same bits on CPU and CUDA.
+///
+/// # Errors
+/// When shapes, types or devices do not fit, `m` is 0, memory is short, or a step is being recorded.
+pub fn sparse_figures(
+    parts: &SparseParts,
+    theta: &Tensor,
+    of_rows: &Tensor,
+    cost: SparseCost,
+    m: usize,
+) -> Result<(Tensor, Tensor)> {
+    check_rows(FIGURES, m)?;
+    let (n, n_weights, dtype) = (cost.n_parameters(), 2 * cost.n_weights(), theta.dtype());
+    expect(FIGURES, "theta", theta, &FLOATS, &[n])?;
+    expect(FIGURES, "of_rows", of_rows, &[dtype], &[n])?;
+    let SparseParts { losses, squares, divergence } = parts;
+    for (name, t) in [("losses", losses), ("squares", squares)] {
+        expect_layout(FIGURES, name, t, &[DType::F64])?;
+    }
+    expect(FIGURES, "divergence", divergence, &[DType::F64], &[1])?;
+    let figures = new_tensor(FIGURES, super::FIGURES, DType::F64, theta.device())?;
+    let gradient = new_tensor(FIGURES, n, dtype, theta.device())?;
+    let op = Figures { cost, n, n_weights, m: m as f64, dtype };
+    let io = operands(FIGURES).write("figures", &figures).write("gradient", &gradient);
+    let io = io.read("theta", theta).read("of_rows", of_rows).read("losses", losses);
+    io.read("squares", squares).read("divergence", divergence).run(&op)?;
+    Ok((figures, gradient))
+}
+
+fn check_rows(op: &str, m: usize) -> Result<()> {
+    match m {
+        0 => candle::bail!("{op}: m must be at least 1, got 0"),
+        _ => Ok(()),
+    }
+}
+
+/// The sum in lanes.
+fn sum(values: impl Iterator<Item = f64>) -> f64 {
+    let mut lanes = [0f64; LANES];
+    values.enumerate().for_each(|(i, x)| lanes[i % LANES] += x);
+    halves(lanes)
+}
+
+struct Begin {
+    n: usize,
+    n_weights: usize,
+}
+
+impl Kernel for Begin {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([copy, squares, gathered], [theta]) = io.parts()?;
+        let (squares, theta) = (squares.elements::<f64>()?, theta.elements()?);
+        copy.elements::<f32>()?.copy_from_slice(theta);
+        gathered.elements::<f64>()?.fill(0.);
+        let weights = &theta[..self.n_weights];
+        let part = |(i, square): (usize, &mut f64)| {
+            let start = (i * SEGMENT).min(weights.len());
+            let weights = &weights[start..(start + SEGMENT).min(weights.len())];
+            *square = sum(weights.iter().map(|&w: &f32| f64::from(w) * f64::from(w)));
+        };
+        if self.n < GRAIN {
+            squares.iter_mut().enumerate().for_each(part);
+        } else {
+            squares.par_iter_mut().enumerate().for_each(part);
+        }
+        Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        self.n < GRAIN
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([copy, squares, gathered], [theta]) = io.parts()?;
+        let (mut copy, mut squares) = (copy.elements::<f32>()?, squares.elements::<f64>()?);
+        let (mut gathered, theta) = (gathered.elements::<f64>()?, theta.elements::<f32>()?);
+        let n_gathered = gathered.len();
+        let launch = gpu.launch(BEGIN, "sparse_terms", "sparse_begin_f32")?;
+        let launch = launch.write(&mut copy).write(&mut squares).write(&mut gathered).read(&theta);
+        let launch = launch.num(self.n).num(self.n_weights).num(n_gathered);
+        // SAFETY: (float*, 2 × double*, const float*, 3 × size_t): copy and theta hold n numbers and
+        // squares one for each segment, by `sparse_begin_`; a block has a segment.
+        unsafe { launch.blocks(self.n.div_ceil(SEGMENT), LANES as u32).go() }
+    }
+}
+
+struct Pull {
+    cost: SparseCost,
+    m: f64,
+    sums: DType,
+    pull: DType,
+}
+
+impl Pull {
+    fn run_cpu<S: WithDType, T: WithDType>(&self, pull: &mut [T], sums: &[S]) -> f64 {
+        let means = sums.iter().map(|sum| sum.to_f64() / self.m);
+        let divergences = pull.iter_mut().zip(means).map(|(pull, mean)| {
+            *pull = T::from_f64(self.cost.pull(mean) / self.m);
+            self.cost.divergence(mean)
+        });
+        sum(divergences)
+    }
+}
+
+impl Kernel for Pull {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([pull, divergence], [sums]) = io.parts()?;
+        let total = for_float!(self.sums, |S| for_float!(self.pull, |T| {
+            self.run_cpu(pull.elements::<T>()?, sums.elements::<S>()?)
+        }));
+        divergence.elements::<f64>()?.fill(total);
+        Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        true
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([pull, divergence], [sums]) = io.parts()?;
+        let mut divergence = divergence.elements::<f64>()?;
+        let kernel = format!("sparsity_pull_{}_{}", self.sums.as_str(), self.pull.as_str());
+        for_float!(self.sums, |S| for_float!(self.pull, |T| {
+            let (mut pull, sums) = (pull.elements::<T>()?, sums.elements::<S>()?);
+            let launch = gpu.launch(PULL, "sparse_terms", &kernel)?;
+            let launch = launch.write(&mut pull).write(&mut divergence).read(&sums);
+            let launch =
+                launch.count(self.cost.n_hidden).num(self.m).num(super::cuda::Weighs::of(&self.cost));
+            // SAFETY: (T*, double*, const S*, unsigned, double, Weighs): pull and sums hold n_hidden
+            // numbers and divergence one, by `sparsity_pull_`; the block is the kernel's, which
+            // waits for the launch before.
+            unsafe { launch.blocks(1, LANES as u32).overlapped().go() }
+        }))
+    }
+}
+
+struct Figures {
+    cost: SparseCost,
+    n: usize,
+    n_weights: usize,
+    m: f64,
+    dtype: DType,
+}
+
+impl Figures {
+    fn gradient<T: WithDType>(&self, gradient: &mut [T], theta: &[T], of_rows: &[T]) {
+        let lambda = self.cost.weight_decay;
+        let part = |(i, gradient): (usize, &mut [T])| {
+            let start = i * SEGMENT;
+            let n_weights = self.n_weights.saturating_sub(start).min(gradient.len());
+            let (theta, of_rows) = (&theta[start..], &of_rows[start..]);
+            let (of_weights, of_biases) = gradient.split_at_mut(n_weights);
+            for ((gradient, of_rows), theta) in of_weights.iter_mut().zip(of_rows).zip(theta) {
+                *gradient = T::from_f64(of_rows.to_f64() + lambda * theta.to_f64());
+            }
+            let n = of_biases.len();
+            of_biases.copy_from_slice(&of_rows[n_weights..n_weights + n]);
+        };
+        if self.n < GRAIN {
+            gradient.chunks_mut(SEGMENT).enumerate().for_each(part);
+        } else {
+            gradient.par_chunks_mut(SEGMENT).enumerate().for_each(part);
+        }
+    }
+}
+
+impl Kernel for Figures {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([figures, gradient], [theta, of_rows, parts @ ..]) = io.parts::<2, 5>()?;
+        for_float!(self.dtype, |T| {
+            self.gradient(gradient.elements::<T>()?, theta.elements()?, of_rows.elements()?);
+        });
+        let mut sums = [0.; 3];
+        for (to, part) in sums.iter_mut().zip(parts) {
+            *to = sum(part.elements::<f64>()?.iter().copied());
+        }
+        let [errors, weights, divergence] = [sums[0] / self.m, sums[1], sums[2]];
+        let value = self.cost.value(errors, weights, divergence);
+        figures.elements()?.copy_from_slice(&[value, errors, weights, divergence]);
+        Ok(())
+    }
+
+    fn is_serial(&self, _: usize) -> bool {
+        self.n < GRAIN
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        let ([figures, gradient], [theta, of_rows, losses, squares, divergence]) = io.parts()?;
+        let (mut figures, losses) = (figures.elements::<f64>()?, losses.elements::<f64>()?);
+        let (squares, divergence) = (squares.elements::<f64>()?, divergence.elements::<f64>()?);
+        let (n_losses, n_squares) = (losses.len(), squares.len());
+        let kernel = format!("sparse_figures_{}", self.dtype.as_str());
+        for_float!(self.dtype, |T| {
+            let mut gradient = gradient.elements::<T>()?;
+            let (theta, of_rows) = (theta.elements::<T>()?, of_rows.elements::<T>()?);
+            let launch = gpu.launch(FIGURES, "sparse_terms", &kernel)?;
+            let launch = launch.write(&mut figures).write(&mut gradient).read(&theta).read(&of_rows);
+            let launch = launch.read(&losses).read(&squares).read(&divergence);
+            let launch = launch.num(self.n).num(self.n_weights).num(n_losses).num(n_squares);
+            let launch = launch.num(self.m).num(super::cuda::Weighs::of(&self.cost));
+            let of_gradient = self.n.div_ceil(LANES).clamp(1, BLOCKS);
+            // SAFETY: (double*, T*, 2 × const T*, 3 × const double*, 4 × size_t, double, Weighs):
+            // figures holds four numbers, divergence one, and gradient, theta and of_rows n, by
+            // `sparse_figures`, the others as many as is said.
+            unsafe { launch.blocks(1 + of_gradient, LANES as u32).go() }
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! What stands between the products of a pass of a sparse autoencoder is that of the formulas, also
+//! where features are always off or on.
+#![allow(missing_docs, clippy::unwrap_used)]
+use candle::{DType, Device::Cpu, Result, Tensor};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::layers::{
+    Activation, LEAST_ACTIVATION, SparseCost, SparseParts, layer_backward_biased_, sparse_begin_,
+    sparse_figures, sparsity_pull_, square_parts,
+};
+
+const RHO: f64 = 0.05;
+const BETA: f64 = 3.;
+const LAMBDA: f64 = 0.01;
+/// Sizes around the 1024 lanes and the 4096 entries of a part.
+const SIZES: [(usize, usize); 7] = [(1, 1), (1, 5), (7, 3), (33, 31), (2, 1024), (45, 23), (61, 1100)];
+
+fn cost(n_visible: usize, n_hidden: usize) -> SparseCost {
+    SparseCost {
+        n_visible,
+        n_hidden,
+        decoder: Activation::Sigmoid,
+        weight_decay: LAMBDA,
+        sparsity_weight: BETA,
+        sparsity_target: RHO,
+    }
+}
+
+fn zeros(n: usize, dtype: DType) -> Result<Tensor> {
+    Tensor::zeros(n, dtype, &Cpu)
+}
+
+/// `KL(ρ‖ρ̂)` and `s` of a mean activation, by the definition: ρ ln(ρ/ρ̂) + (1 − ρ) ln((1 − ρ)/(1 − ρ̂)).
+fn terms(mean: f64) -> (f64, f64) {
+    let rest = 1. - mean;
+    let on = if mean < LEAST_ACTIVATION {
+        (RHO.ln() - LEAST_ACTIVATION.ln(), 0.)
+    } else {
+        (RHO.ln() - mean.ln(), 1. / mean)
+    };
+    let off = if rest < LEAST_ACTIVATION {
+        ((1. - RHO).ln() - LEAST_ACTIVATION.ln(), 0.)
+    } else {
+        ((1. - RHO).ln() - rest.ln(), 1. / rest)
+    };
+    (RHO * on.0 + (1. - RHO) * off.0, BETA * ((1. - RHO) * off.1 - RHO * on.1))
+}
+
+/// The op at `sums` over `m` rows: pull in f64, and divergence.
+fn pull_of(sums: &Tensor, m: usize, dtype: DType) -> Result<(Vec<f64>, f64)> {
+    let n = sums.dim(0)?;
+    let (pull, divergence) = (zeros(n, dtype)?, zeros(1, DType::F64)?);
+    sparsity_pull_(&pull, &divergence, sums, cost(3, n), m)?;
+    Ok((pull.to_dtype(DType::F64)?.to_vec1()?, divergence.to_vec1::<f64>()?[0]))
+}
+
+#[test]
+fn pulls_and_the_divergence_are_those_of_the_formula() -> Result<()> {
+    for (n, m) in [(1, 1), (2, 7), (31, 1000), (1023, 3), (1024, 64), (1025, 10), (5000, 4097)] {
+        for of_sums in [DType::F32, DType::F64] {
+            let sums = (uniform(n, &Cpu, Philox::new(5, 0))?.affine(0.98, 0.01)? * m as f64)?;
+            let sums = sums.to_dtype(of_sums)?;
+            let want =
+                sums.to_dtype(DType::F64)?.to_vec1::<f64>()?.into_iter().map(|sum| terms(sum / m as f64));
+            let want: Vec<_> = want.collect();
+            let total: f64 = want.iter().map(|want| want.0).sum();
+            // Each result is rounded once; what logarithms and divisions round is far below.
+            for (dtype, tolerance) in [(DType::F32, 2f64.powi(-24)), (DType::F64, 1e-14)] {
+                let (got, divergence) = pull_of(&sums, m, dtype)?;
+                for (j, (got, want)) in got.iter().zip(&want).enumerate() {
+                    let want = want.1 / m as f64;
+                    // 1/ρ̂ and 1/(1 − ρ̂) are up to 100, and may cancel.
+                    assert!(
+                        (got - want).abs() <= tolerance * want.abs() + 1e-12 / m as f64,
+                        "{n} of {m} rows, {of_sums:?} to {dtype:?}, {j}: {got}, want {want}"
+                    );
+                }
+                assert!((divergence - total).abs() <= 1e-12 * total, "{n}: {divergence}, want {total}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn features_that_are_always_off_or_on_have_a_bounded_term_without_slope() -> Result<()> {
+    // In f64 1 − 1e-16 is 1; the least is still within, what is below counts as it.
+    let means = [0., 1., LEAST_ACTIVATION, 0.9 * LEAST_ACTIVATION, 1e-300, 1. - 1e-17, 1. - 1e-15, RHO];
+    for m in [1usize, 12] {
+        let sums: Vec<f64> = means.iter().map(|mean| mean * m as f64).collect();
+        let (pull, divergence) = pull_of(&Tensor::new(sums.as_slice(), &Cpu)?, m, DType::F64)?;
+        let of_sums: Vec<_> = sums.iter().map(|sum| terms(sum / m as f64)).collect();
+        for ((mean, pull), (_, want)) in means.iter().zip(&pull).zip(&of_sums) {
+            let want = want / m as f64;
+            assert!((pull - want).abs() <= 1e-13 * want.abs() + 1e-14, "{mean}: {pull}, want {want}");
+        }
+        // Off: the slope of the other term alone. On: the same. At the target: none.
+        assert!((pull[0] - BETA * (1. - RHO) / m as f64).abs() < 1e-14, "{}", pull[0]);
+        assert!((pull[1] + BETA * RHO / m as f64).abs() < 1e-14, "{}", pull[1]);
+        assert!(pull[7].abs() < 1e-13, "{}", pull[7]);
+        let want: f64 = of_sums.iter().map(|of| of.0).sum();
+        assert!((divergence - want).abs() < 1e-13 * want, "{divergence}, want {want}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_nan_stays_with_its_feature_and_shows_in_the_divergence() -> Result<()> {
+    let sums = Tensor::new(&[0.1f32, f32::NAN, 0.3], &Cpu)?;
+    let (pull, divergence) = pull_of(&sums, 1, DType::F32)?;
+    assert!(pull[0].is_finite() && pull[1].is_nan() && pull[2].is_finite() && divergence.is_nan());
+    Ok(())
+}
+
+#[test]
+fn passes_begin_with_a_copy_the_squares_of_weights_alone_and_nothing_gathered() -> Result<()> {
+    for (v, h) in SIZES {
+        let (cost, n) = (cost(v, h), 2 * v * h + v + h);
+        let theta: Tensor = normal(n, &Cpu, Philox::new(6, 1))?;
+        let (copy, squares) = (zeros(n, DType::F32)?, Tensor::full(f64::NAN, square_parts(cost), &Cpu)?);
+        let gathered = Tensor::full(f64::NAN, (2, 9), &Cpu)?;
+        sparse_begin_(&copy, &squares, &gathered, &theta, cost)?;
+        let values = theta.to_vec1::<f32>()?;
+        assert_eq!(copy.to_vec1::<f32>()?, values);
+        assert_eq!(gathered.flatten_all()?.to_vec1::<f64>()?, [0.; 18]);
+        let want: f64 = values[..2 * v * h].iter().map(|&w| f64::from(w) * f64::from(w)).sum();
+        let got: f64 = squares.to_vec1::<f64>()?.iter().sum();
+        assert!((got - want).abs() <= 1e-13 * want, "{v}-{h}: {got}, want {want}");
+    }
+    Ok(())
+}
+
+#[test]
+fn figures_and_gradient_are_those_of_the_formula() -> Result<()> {
+    for (v, h) in SIZES {
+        for dtype in [DType::F32, DType::F64] {
+            let (cost, n, m) = (cost(v, h), 2 * v * h + v + h, 1500);
+            let theta = normal(n, &Cpu, Philox::new(7, 0))?.to_dtype(dtype)?;
+            let of_rows = normal(n, &Cpu, Philox::new(7, 1))?.to_dtype(dtype)?;
+            let random = |n: usize, at| uniform(n, &Cpu, Philox::new(7, at))?.to_dtype(DType::F64);
+            // The first line of what rows gathered.
+            let losses = random(2 * m, 2)?.reshape((2, m))?.narrow(0, 0, 1)?;
+            let parts = SparseParts { losses, squares: random(3, 3)?, divergence: random(1, 4)? };
+            let (figures, gradient) = sparse_figures(&parts, &theta, &of_rows, cost, m)?;
+            let sum = |t: &Tensor| -> Result<f64> { Ok(t.flatten_all()?.to_vec1::<f64>()?.iter().sum()) };
+            let q = sum(&parts.losses)? / m as f64;
+            let (w, k) = (sum(&parts.squares)?, sum(&parts.divergence)?);
+            let want = [q + 0.5 * LAMBDA * w + BETA * k, q, w, k];
+            for (got, want) in figures.to_vec1::<f64>()?.iter().zip(want) {
+                assert!((got - want).abs() <= 1e-13 * want, "{v}-{h}: {got}, want {want}");
+            }
+            assert_eq!(gradient.dtype(), dtype);
+            let f64s = |t: &Tensor| t.to_dtype(DType::F64)?.to_vec1::<f64>();
+            let (theta, of_rows) = (f64s(&theta)?, f64s(&of_rows)?);
+            for (i, got) in f64s(&gradient)?.into_iter().enumerate() {
+                let want = if i < 2 * v * h { of_rows[i] + LAMBDA * theta[i] } else { of_rows[i] };
+                // Rounded once to the type.
+                let want = if dtype == DType::F32 { f64::from(want as f32) } else { want };
+                assert_eq!(got, want, "{v}-{h} {dtype:?}, entry {i}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn deltas_with_a_part_for_each_unit_are_those_of_the_formula() -> Result<()> {
+    // Rows and units around a tile of the CPU and four neighbours, and more than one task.
+    for (rows, n) in [(1, 1), (3, 7), (5, 4), (33, 130), (70, 1001)] {
+        let delta: Tensor = normal((rows, n), &Cpu, Philox::new(8, 0))?;
+        let a: Tensor = uniform((rows, n), &Cpu, Philox::new(8, 1))?;
+        let bias: Tensor = normal(n, &Cpu, Philox::new(8, 2))?;
+        let [d, y, s] = [&delta, &a, &bias].map(|t| t.flatten_all().unwrap().to_vec1::<f32>().unwrap());
+        layer_backward_biased_(&delta, &a, &bias, Activation::Sigmoid)?;
+        for (e, got) in delta.flatten_all()?.to_vec1::<f32>()?.into_iter().enumerate() {
+            let [d, y, s] = [d[e], y[e], s[e % n]].map(f64::from);
+            let want = (d + s) * y * (1. - y);
+            // Four roundings, of which that of the sum counts where the terms cancel.
+            let tolerance = 2.5e-7 * (d.abs() + s.abs()) * y * (1. - y) + 1e-9;
+            assert!((f64::from(got) - want).abs() <= tolerance, "[{rows}, {n}] at {e}: {got}, want {want}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_said() -> Result<()> {
+    let first =
+        |result: Result<()>| result.unwrap_err().to_string().lines().next().unwrap_or_default().to_owned();
+    let (cost, theta) = (cost(4, 3), zeros(31, DType::F32)?);
+    let (one, three, wide) = (zeros(1, DType::F64)?, zeros(3, DType::F32)?, zeros(3, DType::F64)?);
+    let parts = SparseParts { losses: wide.clone(), squares: wide.clone(), divergence: one.clone() };
+    let cases = [
+        (
+            sparsity_pull_(&three, &one, &three.copy()?, cost, 0),
+            "sparsity_pull_: m must be at least 1, got 0",
+        ),
+        (
+            sparsity_pull_(&zeros(4, DType::F32)?, &one, &three, cost, 2),
+            "sparsity_pull_: pull must have shape [3], got [4]",
+        ),
+        (
+            sparsity_pull_(&three, &zeros(1, DType::F32)?, &wide, cost, 2),
+            "sparsity_pull_: divergence must be f64, got F32",
+        ),
+        (
+            sparse_begin_(&theta.copy()?, &zeros(2, DType::F64)?, &wide, &theta, cost),
+            "sparse_begin_: squares must have shape [1], got [2]",
+        ),
+        (
+            sparse_begin_(&theta.copy()?, &one, &wide, &zeros(30, DType::F32)?, cost),
+            "sparse_begin_: theta must have shape [31], got [30]",
+        ),
+        (
+            sparse_figures(&parts, &theta, &theta.to_dtype(DType::F64)?, cost, 5).map(drop),
+            "sparse_figures: of_rows must be f32, got F64",
+        ),
+        (
+            sparse_figures(&parts, &theta, &theta, cost, 0).map(drop),
+            "sparse_figures: m must be at least 1, got 0",
+        ),
+        (
+            layer_backward_biased_(
+                &zeros(6, DType::F32)?.reshape((2, 3))?,
+                &theta,
+                &three,
+                Activation::Sigmoid,
+            ),
+            "layer_backward_biased_: output must have shape [2, 3], got [31]",
+        ),
+    ];
+    for (result, want) in cases {
+        assert_eq!(first(result), want);
+    }
+    Ok(())
+}

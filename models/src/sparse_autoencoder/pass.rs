@@ -1,0 +1,229 @@
+//! The passes of the [cost](super::Cost) over rows that are on the device: their products, in memory
+//! that is kept, and both passes over all rows at once as a step that is recorded on a GPU.
+use super::SparseAutoencoderConfig;
+use candle::{DType, Result, Tensor};
+use chandlery_ops::Precision;
+use chandlery_ops::arrays::elementwise::add;
+use chandlery_ops::arrays::{column_sums_, scale_into_};
+use chandlery_ops::core::Replay;
+use chandlery_ops::layers::{
+    Activation, Factors, OutputLoss, SparseCost, SparseParts, gemm_, gemm_split_, gemm_split_makes_tensors,
+    layer_backward_biased_, layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_,
+    sparse_begin_, sparse_figures, sparsity_pull_, square_parts,
+};
+
+/// `[weight, decoder_weight, bias, visible_bias]` of one vector of all parameters, as views.
+pub(super) fn views(model: &SparseAutoencoderConfig, theta: &Tensor) -> Result<[Tensor; 4]> {
+    if theta.dims() != [model.n_parameters()] || !theta.is_contiguous() {
+        candle::bail!(
+            "SparseAutoencoder: theta must be contiguous of shape [{}], got {:?}",
+            model.n_parameters(),
+            theta.dims()
+        )
+    }
+    let (v, h, n) = (model.n_visible, model.n_hidden, model.n_weights());
+    Ok([
+        theta.narrow(0, 0, n)?.reshape((h, v))?,
+        theta.narrow(0, n, n)?.reshape((v, h))?,
+        theta.narrow(0, 2 * n, h)?,
+        theta.narrow(0, 2 * n + h, v)?,
+    ])
+}
+
+/// What rows go through, f32 or f64; f64 rows, for checks, have candle's elementwise ops.
+#[derive(Debug, Clone)]
+pub(super) struct Pass {
+    terms: SparseCost,
+    precision: Precision,
+    /// Rows that the cost is over, `m`.
+    n_samples: usize,
+    /// Where products are written, for the most rows at a time.
+    features: Tensor,
+    outputs: Tensor,
+    hidden: Tensor,
+}
+
+impl Pass {
+    /// For at most as many rows at a time as `like` has, in its type and on its device.
+    pub fn new(terms: SparseCost, precision: Precision, n_samples: usize, like: &Tensor) -> Result<Self> {
+        let of = |n: usize| Tensor::zeros((like.dim(0)?, n), like.dtype(), like.device());
+        let (features, outputs, hidden) = (of(terms.n_hidden)?, of(terms.n_visible)?, of(terms.n_hidden)?);
+        Ok(Self { terms, precision, n_samples, features, outputs, hidden })
+    }
+
+    /// Rows that it takes at a time, at most.
+    pub fn most_rows(&self) -> usize {
+        self.features.dims()[0]
+    }
+
+    /// `sigmoid(x Wᵀ + b)`, `[rows, n_hidden]`.
+    pub fn features(&self, x: &Tensor, [weight, _, bias, _]: &[Tensor; 4]) -> Result<Tensor> {
+        let out = self.features.narrow(0, 0, x.dim(0)?)?;
+        self.multiply(&out, x, &weight.t()?, 0.)?;
+        match x.dtype() {
+            DType::F32 => layer_forward_(&out, Some(bias), Activation::Sigmoid, None).map(|()| out),
+            _ => layer_forward_reference(&out, Some(bias), Activation::Sigmoid, None),
+        }
+    }
+
+    /// `(h − x) ∘ f'(h)/m`, from the features `a`; to each row of `gathered`, `[2, rows]` f64, half
+    /// its squared error is added in the first line.
+    pub fn output_delta(
+        &self,
+        x: &Tensor,
+        a: &Tensor,
+        [_, decoder, _, bias]: &[Tensor; 4],
+        gathered: &Tensor,
+    ) -> Result<Tensor> {
+        let f = self.terms.decoder;
+        let out = self.outputs.narrow(0, 0, x.dim(0)?)?;
+        self.multiply(&out, a, &decoder.t()?, 0.)?;
+        if x.dtype() == DType::F32 {
+            output_loss_(&out, bias, x, OutputLoss::SquaredError(f), self.n_samples, gathered)?;
+            return Ok(out);
+        }
+        let h = layer_forward_reference(&out, Some(bias), f, None)?;
+        let apart = (&h - x)?;
+        let losses = (apart.sqr()?.sum(1)? * 0.5)?.unsqueeze(0)?;
+        gathered.slice_set(&add(&gathered.narrow(0, 0, 1)?, &losses)?, 0, 0)?;
+        layer_backward_reference(&(apart / self.n_samples as f64)?, &h, f, None)
+    }
+
+    /// The gradient of all but the decay, from the features `a`, the delta of the outputs and `s/m`;
+    /// `gradient ← gradient of these rows + beta · gradient`.
+    pub fn gradient(
+        &self,
+        x: &Tensor,
+        (a, delta, pull): (&Tensor, &Tensor, &Tensor),
+        decoder: &Tensor,
+        gradient: &[Tensor; 4],
+        beta: f64,
+    ) -> Result<()> {
+        let [of_weight, of_decoder, of_bias, of_visible_bias] = gradient;
+        self.multiply(of_decoder, &delta.t()?, a, beta)?;
+        sums_into(of_visible_bias, delta, beta)?;
+        let hidden = self.hidden_delta(a, delta, decoder, pull)?;
+        self.multiply(of_weight, &hidden.t()?, x, beta)?;
+        sums_into(of_bias, &hidden, beta)
+    }
+
+    /// `(δ' W' + s/m) ∘ a ∘ (1 − a)`
+    fn hidden_delta(&self, a: &Tensor, delta: &Tensor, decoder: &Tensor, pull: &Tensor) -> Result<Tensor> {
+        let hidden = self.hidden.narrow(0, 0, a.dim(0)?)?;
+        self.multiply(&hidden, delta, decoder, 0.)?;
+        if a.dtype() == DType::F32 {
+            layer_backward_biased_(&hidden, a, pull, Activation::Sigmoid)?;
+            return Ok(hidden);
+        }
+        layer_backward_reference(&hidden.broadcast_add(pull)?, a, Activation::Sigmoid, None)
+    }
+
+    /// `c ← a b + beta c` in the precision of the cost.
+    fn multiply(&self, c: &Tensor, a: &Tensor, b: &Tensor, beta: f64) -> Result<()> {
+        let factors = Factors::Host { alpha: 1., beta };
+        match (a.dtype(), self.precision) {
+            (DType::F32, Precision::F32) => gemm_split_(c, a, b, factors),
+            (_, precision) => gemm_(c, a, b, factors, precision),
+        }
+    }
+
+    /// Whether a product of all rows makes tensors, so that it cannot be recorded.
+    fn makes_tensors(&self, x: &Tensor, parameters: &[Tensor; 4], gradient: &[Tensor; 4]) -> Result<bool> {
+        if self.precision != Precision::F32 {
+            return Ok(false);
+        }
+        let Self { features, outputs, hidden, .. } = self;
+        let [weight, decoder, ..] = parameters;
+        let [of_weight, of_decoder, ..] = gradient;
+        let products = [
+            (features, x, &weight.t()?),
+            (outputs, features, &decoder.t()?),
+            (of_decoder, &outputs.t()?, features),
+            (hidden, outputs, decoder),
+            (of_weight, &hidden.t()?, x),
+        ];
+        for (c, a, b) in products {
+            if gemm_split_makes_tensors(c, a, b)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Sums over the rows of `x`, `[rows, n]`, as a new tensor `[n]`.
+pub(super) fn column_sums(x: &Tensor) -> Result<Tensor> {
+    if x.dtype() != DType::F32 {
+        return x.sum(0);
+    }
+    let sums = Tensor::zeros(x.dim(1)?, DType::F32, x.device())?;
+    column_sums_(&sums, x)?;
+    Ok(sums)
+}
+
+/// `to ← column sums of x + beta · to`, for a `beta` of 0 or 1.
+fn sums_into(to: &Tensor, x: &Tensor, beta: f64) -> Result<()> {
+    match beta == 0. && x.dtype() == DType::F32 {
+        true => column_sums_(to, x),
+        false => to.slice_set(&add(to, &column_sums(x)?)?, 0, 0),
+    }
+}
+
+/// Both passes over all rows at once, f32, as one step.
+pub(super) struct RecordedPass {
+    replay: Replay,
+    terms: SparseCost,
+    n_samples: usize,
+    /// What the step reads: a copy of the parameters, and the rows.
+    theta: Tensor,
+    rows: Tensor,
+    /// `[2, m]` f64: to the first line the step adds half the squared error of each row.
+    gathered: Tensor,
+    /// What the step writes: the gradient of all but the decay, and sums.
+    of_rows: Tensor,
+    parts: SparseParts,
+}
+
+impl RecordedPass {
+    /// Over `rows`, which it reads in place.
+    pub fn new(model: &SparseAutoencoderConfig, pass: Pass, rows: &Tensor) -> Result<Self> {
+        let (device, terms, n_samples) = (rows.device(), pass.terms, pass.n_samples);
+        let zeros = |n: usize, dtype| Tensor::zeros(n, dtype, device);
+        let theta = zeros(model.n_parameters(), DType::F32)?;
+        let of_rows = theta.zeros_like()?;
+        let (parameters, gradient) = (views(model, &theta)?, views(model, &of_rows)?);
+        let (sums, pull) = (zeros(terms.n_hidden, DType::F32)?, zeros(terms.n_hidden, DType::F32)?);
+        let gathered = Tensor::zeros((2, n_samples), DType::F64, device)?;
+        let parts = SparseParts {
+            losses: gathered.narrow(0, 0, 1)?,
+            squares: zeros(square_parts(terms), DType::F64)?,
+            divergence: zeros(1, DType::F64)?,
+        };
+        let records = !pass.makes_tensors(rows, &parameters, &gradient)?;
+        let (x, losses, divergence) = (rows.clone(), gathered.clone(), parts.divergence.clone());
+        let step = move || {
+            let a = pass.features(&x, &parameters)?;
+            column_sums_(&sums, &a)?;
+            sparsity_pull_(&pull, &divergence, &sums, terms, n_samples)?;
+            let delta = pass.output_delta(&x, &a, &parameters, &losses)?;
+            pass.gradient(&x, (&a, &delta, &pull), &parameters[1], &gradient, 0.)
+        };
+        let replay = match records {
+            true => Replay::new(device, step).unshared(),
+            false => Replay::unrecorded(device, step),
+        };
+        Ok(Self { replay, terms, n_samples, theta, rows: rows.clone(), gathered, of_rows, parts })
+    }
+
+    /// `J` and its terms, `[4]` f64, and the gradient at `theta`, new tensors.
+    pub fn evaluate(&mut self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
+        sparse_begin_(&self.theta, &self.parts.squares, &self.gathered, theta, self.terms)?;
+        self.replay.run()?;
+        sparse_figures(&self.parts, theta, &self.of_rows, self.terms, self.n_samples)
+    }
+
+    /// Takes other rows, as many, in place of those that it has, which it writes over.
+    pub fn put(&self, rows: &Tensor) -> Result<()> {
+        scale_into_(&self.rows, rows, 1.)
+    }
+}

@@ -1,0 +1,139 @@
+//! What stands between the products of a pass of a sparse autoencoder: the bits of the CPU, or
+//! within the rounding of a logarithm of them.
+use candle::{DType, Device, Result, Tensor};
+use chandlery_ops::Philox;
+use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::layers::{
+    Activation, SparseCost, SparseParts, layer_backward_biased_, sparse_begin_, sparse_figures,
+    sparsity_pull_, square_parts,
+};
+use chandlery_tests::{assert_same_bits, devices};
+
+const CPU: Device = Device::Cpu;
+/// Visible units and features, around the 1024 lanes and the 4096 entries of a part.
+const SIZES: [(usize, usize); 7] = [(1, 1), (3, 1), (17, 33), (1, 1023), (45, 23), (785, 501), (64, 1025)];
+
+fn cost(n_visible: usize, n_hidden: usize) -> SparseCost {
+    SparseCost {
+        n_visible,
+        n_hidden,
+        decoder: Activation::Sigmoid,
+        weight_decay: 0.003,
+        sparsity_weight: 3.,
+        sparsity_target: 0.05,
+    }
+}
+
+fn bits(t: &Tensor) -> Result<Vec<u64>> {
+    let t = t.to_device(&CPU)?.flatten_all()?.to_dtype(DType::F64)?;
+    Ok(t.to_vec1::<f64>()?.into_iter().map(f64::to_bits).collect())
+}
+
+#[test]
+fn passes_begin_with_the_bits_of_the_cpu() -> Result<()> {
+    for device in devices()? {
+        for (v, h) in SIZES {
+            let (cost, n) = (cost(v, h), 2 * v * h + v + h);
+            // At an offset, as parameters beside others are.
+            let theta = normal(n + 1, &CPU, Philox::new(40, 0))?;
+            let made = |device: &Device| -> Result<[Tensor; 3]> {
+                let copy = Tensor::full(f32::NAN, n, device)?;
+                let squares = Tensor::full(f64::NAN, square_parts(cost), device)?;
+                let gathered = Tensor::full(f64::NAN, (2, 1001), device)?;
+                sparse_begin_(&copy, &squares, &gathered, &theta.to_device(device)?.narrow(0, 1, n)?, cost)?;
+                Ok([copy, squares, gathered])
+            };
+            for (got, want) in made(&device)?.iter().zip(&made(&CPU)?) {
+                assert_eq!(bits(got)?, bits(want)?, "{v}-{h} on {:?}", device.location());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn pulls_and_the_divergence_are_those_of_the_cpu() -> Result<()> {
+    for device in devices()? {
+        for (n, m) in [(1, 1), (3, 2), (1023, 7), (1025, 1000), (4097, 10_001)] {
+            for (of_sums, to) in [
+                (DType::F32, DType::F32),
+                (DType::F32, DType::F64),
+                (DType::F64, DType::F32),
+                (DType::F64, DType::F64),
+            ] {
+                let sums = (uniform(n, &CPU, Philox::new(41, 0))? * m as f64)?;
+                let mut sums = sums.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+                // Always off, always on, and barely.
+                for (sum, mean) in sums.iter_mut().zip([0., 1., 1e-31, 2e-30]) {
+                    *sum = mean * m as f64;
+                }
+                let sums = Tensor::new(sums, &CPU)?.to_dtype(of_sums)?;
+                let made = |device: &Device| -> Result<(Tensor, f64)> {
+                    let pull = Tensor::zeros(n, to, device)?;
+                    let divergence = Tensor::zeros(1, DType::F64, device)?;
+                    sparsity_pull_(&pull, &divergence, &sums.to_device(device)?, cost(5, n), m)?;
+                    Ok((pull.to_device(&CPU)?, divergence.to_vec1::<f64>()?[0]))
+                };
+                let ((got, divergence), (want, want_divergence)) = (made(&device)?, made(&CPU)?);
+                let what = format!("{n} of {m} rows, {of_sums:?} to {to:?} on {:?}", device.location());
+                // No logarithm goes into a pull.
+                assert_eq!(bits(&got)?, bits(&want)?, "{what}");
+                let apart = (divergence - want_divergence).abs() / want_divergence.abs();
+                assert!(apart <= 1e-14, "{what}: {divergence}, want {want_divergence}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn figures_and_gradient_are_the_bits_of_the_cpu() -> Result<()> {
+    for device in devices()? {
+        for (v, h) in SIZES {
+            for dtype in [DType::F32, DType::F64] {
+                let (n, m) = (2 * v * h + v + h, 1000 + h);
+                let random = |n: usize, at| uniform(n, &CPU, Philox::new(42, at))?.to_dtype(DType::F64);
+                let (theta, of_rows) =
+                    (normal(n, &CPU, Philox::new(42, 0))?, normal(n, &CPU, Philox::new(42, 1))?);
+                let gathered = random(2 * m, 2)?.reshape((2, m))?;
+                let (squares, divergence) = (random(square_parts(cost(v, h)), 3)?, random(1, 4)?);
+                let made = |device: &Device| -> Result<(Tensor, Tensor)> {
+                    let parts = SparseParts {
+                        losses: gathered.to_device(device)?.narrow(0, 0, 1)?,
+                        squares: squares.to_device(device)?,
+                        divergence: divergence.to_device(device)?,
+                    };
+                    let there = |t: &Tensor| t.to_dtype(dtype)?.to_device(device);
+                    sparse_figures(&parts, &there(&theta)?, &there(&of_rows)?, cost(v, h), m)
+                };
+                let ((figures, gradient), (want, want_gradient)) = (made(&device)?, made(&CPU)?);
+                let what = format!("{v}-{h} {dtype:?} on {:?}", device.location());
+                assert_eq!(bits(&figures)?, bits(&want)?, "{what}");
+                assert_eq!(bits(&gradient)?, bits(&want_gradient)?, "{what}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn deltas_with_a_part_for_each_unit_are_the_bits_of_the_cpu() -> Result<()> {
+    for device in devices()? {
+        // Units that are a multiple of four and not, and elements that are where units are not.
+        for (rows, n) in [(1, 1), (4, 7), (3, 5), (33, 130), (100, 196), (513, 1001)] {
+            let delta = normal((rows, n), &CPU, Philox::new(43, 0))?;
+            let (a, bias) =
+                (uniform((rows, n), &CPU, Philox::new(43, 1))?, normal(n, &CPU, Philox::new(43, 2))?);
+            for f in [Activation::Identity, Activation::Sigmoid, Activation::Relu, Activation::Tanh] {
+                let made = |device: &Device| -> Result<Tensor> {
+                    let delta = delta.to_device(device)?.copy()?;
+                    layer_backward_biased_(&delta, &a.to_device(device)?, &bias.to_device(device)?, f)?;
+                    delta.to_device(&CPU)
+                };
+                let what = format!("[{rows}, {n}] {f:?} on {:?}", device.location());
+                assert_same_bits(&what, &made(&device)?, &made(&CPU)?)?;
+            }
+        }
+    }
+    Ok(())
+}
