@@ -3,8 +3,10 @@
 use crate::{CPU, SIZES, cost, model, relative_difference, rows, theta};
 use candle::{DType, Result, Tensor, Var};
 use chandlery::sparse_autoencoder::{
-    Cost, CostConfig, Decoder, SparseAutoencoderConfig, serial::serial_cost,
+    Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderTrainConfig,
+    SparseAutoencoderTrainer, serial::serial_cost,
 };
+use chandlery::{MinibatchTrainer, Philox, Trainer};
 
 const DECODERS: [Decoder; 2] = [Decoder::Sigmoid, Decoder::Linear];
 
@@ -110,6 +112,71 @@ fn f32_and_f64_follow_the_serial_loops_at_awkward_sizes() -> Result<()> {
                 assert!(relative_difference(&in_f32, &want_gradient) < 1e-5);
             }
         }
+    }
+    Ok(())
+}
+
+/// A network that one op does not take on any processor.
+const LARGE: (usize, usize) = (260, 131);
+
+#[test]
+fn evaluations_of_large_networks_in_turn_follow_f64_and_leave_earlier_results_as_they_are() -> Result<()> {
+    let (v, h) = LARGE;
+    for decoder in DECODERS {
+        for m in [1, 45] {
+            let config = model(v, h, decoder);
+            let (x, x64) = (rows(m, v, DType::F32)?, rows(m, v, DType::F64)?);
+            let (narrow, wide) = (cost(&config, &x, None)?, cost(&config, &x64, None)?);
+            let mut made = vec![];
+            for scale in [0.1, 0.3, -0.2, 0.] {
+                let at = (theta(&config, DType::F64)? * scale)?;
+                let (value, gradient) = narrow.evaluate(&at.to_dtype(DType::F32)?)?;
+                let (want, want_gradient) = wide.evaluate(&at)?;
+                let want = want.to_scalar::<f64>()?;
+                let (value_now, gradient_now) = (value.to_scalar::<f64>()?, f64s(&gradient)?);
+                assert!((value_now - want).abs() <= 1e-6 * want, "{value_now}, want {want}");
+                let apart = relative_difference(&gradient_now, &f64s(&want_gradient)?);
+                assert!(apart <= 1e-5, "{decoder:?}, {m} rows, scale {scale}: {apart}");
+                made.push((value, gradient, value_now, gradient_now));
+            }
+            for (value, gradient, value_then, gradient_then) in made {
+                assert_eq!((value.to_scalar::<f64>()?, f64s(&gradient)?), (value_then, gradient_then));
+            }
+            let at = theta(&config, DType::F32)?;
+            let (got, want) = (narrow.parts(&at)?, wide.parts(&at.to_dtype(DType::F64)?)?);
+            assert_eq!(got.cost, narrow.evaluate(&at)?.0.to_scalar::<f64>()?);
+            let terms = [
+                (got.squared_error, want.squared_error),
+                (got.decay, want.decay),
+                (got.divergence, want.divergence),
+                (got.cost, want.cost),
+            ];
+            for (got, want) in terms {
+                assert!((got - want).abs() <= 1e-5 * want, "{decoder:?}, {m} rows: {got}, want {want}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn minibatches_are_those_of_the_step_and_stay_as_they_are() -> Result<()> {
+    const BATCH: usize = 9;
+    for (v, h) in [(17, 33), LARGE] {
+        let start = SparseAutoencoder::init(model(v, h, Decoder::Sigmoid), Philox::new(8, 0), &CPU)?;
+        let all = rows(3 * BATCH + 4, v, DType::F32)?;
+        let kept = all.copy()?;
+        let config = SparseAutoencoderTrainConfig { batch: BATCH, ..SparseAutoencoderTrainConfig::default() };
+        let mut trainer = SparseAutoencoderTrainer::new(&start, config.clone())?;
+        // Fewer rows in between.
+        for (at, n) in [(0, BATCH), (BATCH, BATCH), (3 * BATCH, 4), (2 * BATCH, BATCH), (0, BATCH)] {
+            let minibatch = all.narrow(0, at, n)?;
+            let of_step = Cost::new(start.config().clone(), config.cost, &minibatch, None, DType::F32, &CPU)?;
+            let (want, _) = of_step.evaluate(&trainer.model()?.flat()?)?;
+            trainer.step(&minibatch, None)?;
+            assert_eq!(trainer.metrics()?.cost, want.to_scalar::<f64>()?, "{v}-{h}, rows from {at} on");
+        }
+        assert_eq!(all.to_vec2::<f32>()?, kept.to_vec2::<f32>()?);
     }
     Ok(())
 }
