@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::core::{Draws, Replay, advance_, bernoulli, normal, uniform_};
-use chandlery_ops::layers::{Factors, gemm_};
+use chandlery_ops::layers::{Factors, gemm_, gemm_split_, gemm_split_makes_tensors};
 use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_same_bits, devices};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,6 +78,25 @@ fn recordings_that_make_products_in_turn_do_not_spoil_each_other() -> Result<()>
             c.zero_set()?;
             replay.run()?;
             assert_same_bits("a product", &c.to_device(&Device::Cpu)?, &want.to_device(&Device::Cpu)?)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn products_in_parts_can_be_recorded_where_they_make_no_tensors() -> Result<()> {
+    let _undisturbed = undisturbed();
+    for device in devices()? {
+        // Entries and terms around those from which on products are made in parts.
+        for (m, n, k) in [(100, 33, 257), (4096, 1024, 255), (4096, 1024, 256), (2049, 2050, 300)] {
+            let of = |shape: (usize, usize)| normal(shape, &device, Philox::new(72, 0));
+            let (a, b) = (of((m, k))?, of((k, n))?);
+            let c = Tensor::zeros((m, n), DType::F32, &device)?;
+            let is_made_of_tensors = gemm_split_makes_tensors(&c, &a, &b)?;
+            let mut replay = Replay::new(&device, move || gemm_split_(&c, &a, &b, Factors::OVERWRITE));
+            let ran: Vec<bool> = (0..4).map(|_| replay.run().is_ok()).collect();
+            let recorded = !is_made_of_tensors;
+            assert_eq!(ran, [true, true, recorded, recorded], "[{m}, {n}, {k}] on {:?}", device.location());
         }
     }
     Ok(())

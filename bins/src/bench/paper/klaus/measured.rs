@@ -3,7 +3,6 @@ use super::serial::{Form, Level, Program};
 use crate::bench::paper::Paper;
 use crate::bench::sparse_autoencoder::printed::{ROWS, SIZES};
 use crate::bench::sparse_autoencoder::{Pass, flop};
-use crate::bench::timing::time;
 use anyhow::{Context, Result};
 use candle::Device;
 use chandlery::Precision;
@@ -112,6 +111,5 @@ fn serial(size: (usize, usize), form: Form, level: Level, n: usize) -> Result<f6
 
 /// The same of our best.
 fn best(device: &Device, size: (usize, usize), n: usize, repeats: u32) -> Result<f64> {
-    let pass = Pass::new(device, size, n, Precision::F32)?;
-    Ok(time(device, repeats, || pass.make())?.median)
+    Ok(Pass::new(device, size, n, Precision::F32)?.timed(device, repeats)?.median)
 }
