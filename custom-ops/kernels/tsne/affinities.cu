@@ -1,8 +1,10 @@
 // affinities.cu: the conditional affinities of t-SNE, and their symmetric graph.
 //
-//   perplexity_search  p_e = exp(-beta d_e^2) / sum, with beta such that the entropy of the row is
-//                      the target: Newton's method, kept within an interval that is halved where a
-//                      step leaves it
+//   perplexity_search  p_e = c_e exp(-beta d_e^2) / sum, with beta such that the entropy of the
+//                      row, -sum_e p_e log(p_e / c_e), is the target: Newton's method, kept within
+//                      an interval that is halved where a step leaves it. c_e: 1, or counts, with
+//                      perplexity_search_of_counts
+//   sum_counts         their sums; NaN of a row where one is no finite number of at least 0
 //   sort_rows          the edges of each row by column
 //   count_edges        how many edges row i has: its own, and the reversed ones that are not among
 //                      them
@@ -10,14 +12,14 @@
 //   reorder_counts, reorder_rows  the graph with its points in another order: row i is row
 //                                 order[i], columns are places in the order
 //
-// arrays   distances, p: [n, k] float; indices: [n, k] unsigned below n, none twice in a row;
+// arrays   distances, counts, p: [n, k] float; sums: [n] double; indices: [n, k] unsigned below n, none twice in a row;
 //          starts [n + 1] and order [n k]: the edges that end at each row, by their source
 //          (sort_by_key); fresh [n k]: the number of new reversed edges of the row before this one
 //          order, places [n]: each point once, and its place; of the graph offsets [n + 1], columns
 //          and values [n_edges]
 // scalars  width, what a block sorts: a power of two of at least k, at most 8192
-// launch   perplexity_search, count_edges: a warp for each row in blocks of 256; sort_rows: a block
-//          of 256 for each row; merge_edges: as count_edges reorder_counts: a thread for each row;
+// launch   perplexity_search, sum_counts, count_edges, merge_edges: a warp for each row in blocks
+//          of 256; sort_rows: a block of 256 for each row; reorder_counts: a thread for each row;
 //          reorder_rows: a block of 128 for each row
 // shared   sort_rows: 8 bytes for each of `width` edges; reorder_rows: 16 KiB
 // bounds   of a graph, offsets beyond the edges are taken for their number, points beyond n for the
@@ -34,6 +36,10 @@
 typedef unsigned long long u64;
 constexpr unsigned THREADS = 256, WARPS = THREADS / 32, MOST = 8, STEPS = 200, ALL = 0xffffffffu;
 constexpr double TOLERANCE = 1e-6;
+// The ratios of beta to that of the step before, e^-3 to e^3, and the largest beta, e^88, in units
+// of the mean square: where more neighbours share the least distance than the perplexity asks for,
+// none is large enough.
+constexpr double FALL = 0.049787068367863944, RISE = 20.085536923187668, LARGEST = 1.6516362549940018e38;
 
 struct Entropies {
   double target[MOST];
@@ -41,27 +47,44 @@ struct Entropies {
 
 __device__ __forceinline__ double square(float d) { return (double)d * (double)d; }
 
-extern "C" __global__ void perplexity_search(float* p, const float* distances, const size_t n, const unsigned k,
-                                             const unsigned count, const Entropies entropies) {
+template <bool COUNTED>
+__device__ void search(float* p, const float* distances, const float* all_counts, size_t n, unsigned k, unsigned count,
+                       const Entropies& entropies) {
   const unsigned lane = threadIdx.x % 32;
   const size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32;
   if (i >= n) return;
   const float* row = distances + i * k;
+  const float* counts = COUNTED ? all_counts + i * k : nullptr;
   float* out = p + i * k;
-  double least = INFINITY, mean = 0;
+  double least = INFINITY, mean = 0, all = COUNTED ? 0 : k;
   for (unsigned e = lane; e < k; e += 32) {
+    if (COUNTED && !(counts[e] > 0)) continue;
     least = fmin(least, square(row[e]));
-    mean += square(row[e]);
+    if (COUNTED)
+      mean += (double)counts[e] * square(row[e]), all += (double)counts[e];
+    else
+      mean += square(row[e]);
   }
   for (int step = 16; step; step /= 2) least = fmin(least, __shfl_xor_sync(ALL, least, step));
-  mean = sum_of_warp(mean) / k - least;
+  if (COUNTED) all = sum_of_warp(all);
+  mean = sum_of_warp(mean) / all - least;
+  // Of none, which may be nearer, nothing is added.
+  const auto shifted = [&](unsigned e) {
+    const double d = square(row[e]) - least;
+    return COUNTED ? fmax(d, 0.) : d;
+  };
+  const auto weight = [&](unsigned e, double beta, double d) {
+    const double w = exp(-beta * d);
+    return COUNTED ? (double)counts[e] * w : w;
+  };
+  const double largest = LARGEST / mean;
   for (unsigned t = 0; t < count; t++) {
     double low = 0, high = INFINITY, beta = mean > 0 ? 1 / mean : 1, sum = 1;
     for (unsigned step = 0; step < STEPS; step++) {
       double first = 0, second = 0;
       sum = 0;
       for (unsigned e = lane; e < k; e += 32) {
-        const double d = square(row[e]) - least, w = exp(-beta * d);
+        const double d = shifted(e), w = weight(e, beta, d);
         sum += w;
         first += w * d;
         second += w * d * d;
@@ -70,20 +93,45 @@ extern "C" __global__ void perplexity_search(float* p, const float* distances, c
       first = sum_of_warp(first) / sum;
       second = sum_of_warp(second) / sum;
       const double excess = log(sum) + beta * first - entropies.target[t];
-      if (!(mean > 0) || fabs(excess) < TOLERANCE) break;
+      if (!(mean > 0) || fabs(excess) < TOLERANCE || (beta == largest && excess > 0)) break;
       if (excess > 0)
         low = beta;
       else
         high = beta;
-      // The derivative of the entropy is -beta times the variance of the squares.
-      const double newton = beta + excess / (beta * (second - first * first));
-      beta = newton > low && newton < high ? newton : isinf(high) ? 2 * beta : .5 * (low + high);
+      // The derivative of the entropy is -beta times the variance of the squares. Where that is 0,
+      // or less by rounding, the step is the longest to the side of the excess.
+      const double variance = fmax(second - first * first, 0.), newton = beta + excess / (beta * variance);
+      const double bounded = fmin(fmax(newton, beta * FALL), beta * RISE);
+      beta = bounded > low && bounded < high ? fmin(bounded, largest) : sqrt(low) * sqrt(high);
     }
     for (unsigned e = lane; e < k; e += 32) {
-      const double one = exp(-beta * (square(row[e]) - least)) / sum / count;
+      const double one = weight(e, beta, shifted(e)) / sum / count;
       out[e] = t == 0 ? (float)one : out[e] + (float)one;
     }
   }
+}
+
+extern "C" __global__ void perplexity_search(float* p, const float* distances, const float* counts, const size_t n,
+                                             const unsigned k, const unsigned count, const Entropies entropies) {
+  search<false>(p, distances, counts, n, k, count, entropies);
+}
+
+extern "C" __global__ void perplexity_search_of_counts(float* p, const float* distances, const float* counts, const size_t n,
+                                                       const unsigned k, const unsigned count, const Entropies entropies) {
+  search<true>(p, distances, counts, n, k, count, entropies);
+}
+
+extern "C" __global__ void sum_counts(double* sums, const float* counts, const size_t n, const unsigned k) {
+  const unsigned lane = threadIdx.x % 32;
+  const size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / 32;
+  if (i >= n) return;
+  double sum = 0;
+  for (unsigned e = lane; e < k; e += 32) {
+    const float count = counts[i * k + e];
+    sum += count >= 0 && count < INFINITY ? (double)count : NAN;
+  }
+  sum = sum_of_warp(sum);
+  if (lane == 0) sums[i] = sum;
 }
 
 // The edges of each row by column: (column, place in the row).

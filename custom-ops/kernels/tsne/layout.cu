@@ -1,7 +1,9 @@
 // layout.cu: a step of t-SNE's gradient descent, and the divergence of a layout.
 //
-//   gradient_i = 4 (exaggeration sum_j p_ij (y_i - y_j) / (1 + |y_i - y_j|^2 / alpha) - forces_i /
-//   total)
+//   gradient_i = 4 (exaggeration / c_i sum_j p_ij (y_i - y_j) / (1 + |y_i - y_j|^2 / alpha) -
+//   forces_i / total)
+//   c_i        how many the point stands for: 1, or its weight; sums over points and their mean
+//              count it so many times
 //   gain       = gradient * velocity > 0 ? 0.8 gain : gain + 0.2, kept in its range
 //   velocity   = momentum velocity - rate gain gradient, shortened to the largest step
 //   room       = y + velocity                                  layout_move, of rows `begin` .. `end`, with
@@ -11,8 +13,10 @@
 //                                                              sign, velocity = 0, gain = 1
 //
 // arrays   layout, velocity, gains, room, forces: [n, D] float; offsets [n + 1], columns, values:
-//          the graph; rates: [3] float work: [4 BLOCKS] double, then six floats for each 1024 rows,
-//          the boxes; figures: [7] double: gradient squares, lows, highs; total: [1] double
+//          the graph; rates: [3] float; weights: [n] float, null where all are 1; work: [5 BLOCKS]
+//          double, squares, three coordinates and, with weights, these, then six floats for each
+//          1024 rows, the boxes; figures: [7] double: gradient squares, lows, highs; total: [1]
+//          double
 // launch   layout_move: 8 blocks of 256 for each multiprocessor, at most BLOCKS, a warp for a row
 //          at a time; layout_centre: a block of 256 for each 1024 rows; layout_figures: one block
 //          of 256; layout_divergence: a block of 256 for each 256 rows
@@ -39,11 +43,11 @@ __device__ __forceinline__ Point<D> other_end(const float* layout, unsigned colu
   return point<D>(layout, column < n ? column : n - 1);
 }
 
-template <int D>
+template <int D, bool WEIGHTED>
 __device__ void move_points(float* velocity, float* gains, float* room, double* work, const float* layout,
                             const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,
-                            const float* forces, const double* total, size_t n, size_t begin, size_t end_of_own,
-                            unsigned n_edges, const Settings& s) {
+                            const float* forces, const double* total, const float* weights, size_t n, size_t begin,
+                            size_t end_of_own, unsigned n_edges, const Settings& s) {
   __shared__ double shared[WARPS];
   const unsigned lane = threadIdx.x % 32;
   const float rate = rates[0], momentum = rates[1], exaggeration = rates[2];
@@ -78,11 +82,12 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
     for (int k = 0; k < D; k++)
       if (lane == k) own_pull = pull[k], at_own = own.x[k];
     if (lane < D) {
-      const float gradient = 4.f * (exaggeration * own_pull - forces[at] * scale), old = velocity[at];
+      const float share = WEIGHTED ? exaggeration / weights[i] : exaggeration;
+      const float gradient = 4.f * (share * own_pull - forces[at] * scale), old = velocity[at];
       gain = gradient * old > 0 ? .8f * gains[at] : gains[at] + .2f;
       gain = fminf(fmaxf(gain, s.smallest_gain), s.largest_gain);
       v = momentum * old - rate * gain * gradient;
-      squares += (double)(gradient * gradient);
+      squares += WEIGHTED ? (double)weights[i] * (double)(gradient * gradient) : (double)(gradient * gradient);
     }
     float length = 0;
 #pragma unroll
@@ -96,7 +101,7 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
       gains[at] = gain;
       velocity[at] = v;
       room[at] = at_own + v;
-      sum += (double)(at_own + v);
+      sum += WEIGHTED ? (double)weights[i] * (double)(at_own + v) : (double)(at_own + v);
     }
   }
   squares = sum_of_block<WARPS>(squares, shared);
@@ -111,6 +116,14 @@ __device__ void move_points(float* velocity, float* gains, float* room, double* 
     const double all = k < D ? sum_of_block<WARPS>(lane == k ? sum : 0, shared) : 0;
     if (threadIdx.x == 0) work[(k + 1) * BLOCKS + blockIdx.x] = all;
   }
+  if (WEIGHTED) {
+    // Of all points, whatever the own ones are.
+    double count = 0;
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (size_t)gridDim.x * THREADS) count += weights[i];
+    count = sum_of_block<WARPS>(count, shared);
+    if (threadIdx.x == 0)
+      for (unsigned b = blockIdx.x; b < BLOCKS; b += gridDim.x) work[4 * BLOCKS + b] = b == blockIdx.x ? count : 0;
+  }
 }
 
 // The sum of the parts of all blocks, for all threads of a block.
@@ -123,13 +136,14 @@ __device__ double sum_of_parts(const double* parts, double* shared) {
 // boxes: [blocks, 6], the least of y and of -y.
 template <int D>
 __device__ void centre(float* layout, float* boxes, float* velocity, float* gains, const float* room, const double* work,
-                       size_t n, float most) {
+                       size_t n, float most, bool is_weighted) {
   __shared__ double shared[WARPS];
   __shared__ float floats[WARPS];
   float mean[D], low[D], high[D];
+  const double count = is_weighted ? sum_of_parts(work + 4 * BLOCKS, shared) : (double)n;
 #pragma unroll
   for (int k = 0; k < D; k++) {
-    mean[k] = (float)(sum_of_parts(work + (k + 1) * BLOCKS, shared) / (double)n);
+    mean[k] = (float)(sum_of_parts(work + (k + 1) * BLOCKS, shared) / count);
     low[k] = high[k] = INFINITY;
   }
   const size_t first = (size_t)blockIdx.x * STRETCH, end = n < first + STRETCH ? n : first + STRETCH;
@@ -191,19 +205,25 @@ __device__ void divergence(double* parts, const unsigned* offsets, const unsigne
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-#define LAYOUT(D)                                                                                                      \
+#define MOVE(D, NAME, WEIGHTED)                                                                                        \
   extern "C" __global__ void __launch_bounds__(THREADS, 8)                                                             \
-      layout_move_##D(float* velocity, float* gains, float* room, double* work, const float* layout,                   \
-                      const float* rates, const unsigned* offsets, const unsigned* columns, const float* values,       \
-                      const float* forces, const double* total, const size_t n, const size_t begin, const size_t end,  \
-                      const unsigned n_edges, const Settings s) {                                                      \
-    move_points<D>(velocity, gains, room, work, layout, rates, offsets, columns, values, forces, total, n, begin, end, \
-                   n_edges, s);                                                                                        \
-  }                                                                                                                    \
+      NAME##_##D(float* velocity, float* gains, float* room, double* work, const float* layout, const float* rates,    \
+                 const unsigned* offsets, const unsigned* columns, const float* values, const float* forces,           \
+                 const double* total, const float* weights, const size_t n, const size_t begin, const size_t end,      \
+                 const unsigned n_edges, const Settings s) {                                                           \
+    move_points<D, WEIGHTED>(velocity, gains, room, work, layout, rates, offsets, columns, values, forces, total,      \
+                             weights, n, begin, end, n_edges, s);                                                      \
+  }
+MOVE(2, layout_move, false)
+MOVE(3, layout_move, false)
+MOVE(2, layout_move_weighted, true)
+MOVE(3, layout_move_weighted, true)
+
+#define LAYOUT(D)                                                                                                      \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       layout_centre_##D(float* layout, float* boxes, float* velocity, float* gains, const float* room,                 \
-                        const double* work, const size_t n, const float most) {                                        \
-    centre<D>(layout, boxes, velocity, gains, room, work, n, most);                                                    \
+                        const double* work, const size_t n, const float most, const unsigned is_weighted) {            \
+    centre<D>(layout, boxes, velocity, gains, room, work, n, most, is_weighted);                                       \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
       layout_divergence_##D(double* parts, const unsigned* offsets, const unsigned* columns, const float* values,      \

@@ -5,21 +5,23 @@
 //              the longest side over G - 4, rounded up to a power of 1.05
 //   cells      points are sorted by their cell, the square between four nodes, in whatever order
 //              within it: counts and ranks, starts, places
-//   charges    1, x, y of each point (from the middle, over h) go to the 4 x 4 nodes around it by
-//              cubic interpolation: a node collects from 4 x 4 cells
+//   charges    1, x, y of each point (from the middle, over h), times its weight where there are
+//              weights, go to the 4 x 4 nodes around it by cubic interpolation: a node collects
+//              from 4 x 4 cells
 //   spectra    of w and w^(1 + 1/alpha) as functions of the distance, on a torus of N = 2 G nodes:
 //              real and even
 //   forward    FFT of the rows of charges: A = c_1, B = c_x + i c_y
 //   columns    FFT of the columns, A (W + i V), B V, and back
 //   back       inverse FFT of the rows: potentials W c_1, V c_1, V c_x, V c_y at the nodes
-//   gather     forces = x V c_1 - V c_x, ...; total = sum of max(0, W c_1 - 1)
+//   gather     forces = x V c_1 - V c_x, ...; total = sum of max(0, W c_1 - 1), times weights
 //
 // arrays   box: [4] float: middle, h, h of the spectra; charges: [3, G, G] float; a, b: [G, N]
 //          complex; spectra: [G + 1, G + 1] (W, V) potentials: [G, G] float4; turns: [N] complex,
 //          exp(-2 pi i k / N); boxes, blocks: parts of sums counts: [G G + 1] unsigned, points of
 //          each cell, and of all cells that have a start; starts: [G, G] unsigned; ranks: [n]
 //          unsigned, the place of each point within its cell; placed: [n] float2, points by cell,
-//          in nodes from the first node
+//          in nodes from the first node; weights: [n] float, at least 1, and null where all are;
+//          placed_weights: [n] float, the same by cell, not touched without them
 // launch   FFT kernels of each G: blocks of lines by fft.cuh, of rows or of columns
 // shared   8 bytes for each complex number of a block: at most 64 KiB
 // cost     a and b are 8 G N bytes each and stay in the L2 up to G = 1024; one atomic addition a
@@ -36,7 +38,8 @@
 
 typedef long long i64;
 constexpr unsigned THREADS = 256, STARTS = 4 * THREADS, ALL = 0xffffffffu;
-constexpr float UNIT = 4294967296.f;  // 2^32: sums of 2^29 points fit
+// 2^32: charges of a point are at most its weight, so that sums of weights up to 2^31 fit.
+constexpr float UNIT = 4294967296.f;
 
 // Blocks of 256: the least of x, y, -x, -y over the points of a block, and counts set to 0.
 extern "C" __global__ void grid_bounds(float* boxes, unsigned* counts, const float* layout, const size_t n,
@@ -129,31 +132,37 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_starts(unsigned* star
 }
 
 // A thread for each point, blocks of 256.
-extern "C" __global__ void grid_place(float2* placed, const unsigned* starts, const unsigned* ranks, const float* box,
-                                      const float* layout, const size_t n, const unsigned G) {
+extern "C" __global__ void grid_place(float2* placed, float* placed_weights, const unsigned* starts, const unsigned* ranks,
+                                      const float* box, const float* layout, const float* weights, const size_t n,
+                                      const unsigned G) {
   const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   const float inverse_h = 1 / box[2];
   const Point<2> y = point<2>(layout, i);
   const float x = in_nodes(y.x[0], box[0], inverse_h, G), z = in_nodes(y.x[1], box[1], inverse_h, G);
   const size_t cell = (size_t)cell_of(z, G) * G + (size_t)cell_of(x, G);
-  placed[starts[cell] + ranks[i]] = {x, z};
+  const unsigned to = starts[cell] + ranks[i];
+  placed[to] = {x, z};
+  if (weights) placed_weights[to] = weights[i];
 }
 
 // What a node at (column, row) gets of the points from `begin` on, each `step`-th.
-__device__ __forceinline__ void collect(i64 (&sums)[3], const float2* placed, unsigned begin, unsigned end, unsigned step,
-                                        float column, float row) {
+template <bool WEIGHTED>
+__device__ __forceinline__ void collect(i64 (&sums)[3], const float2* placed, const float* weights, unsigned begin,
+                                        unsigned end, unsigned step, float column, float row) {
 #pragma unroll 4
   for (unsigned p = begin; p < end; p += step) {
     const float2 u = placed[p];
-    const float x = u.x - column, z = u.y - row, w = weight_at(x) * weight_at(z) * UNIT;
+    const float x = u.x - column, z = u.y - row, one = weight_at(x) * weight_at(z) * UNIT;
+    const float w = WEIGHTED ? weights[p] * one : one;
     sums[0] += __float2ll_rn(w), sums[1] += __float2ll_rn(w * x), sums[2] += __float2ll_rn(w * z);
   }
 }
 
 // A quarter of LANES lanes for each of the four rows of cells around a node, blocks of 256.
-template <unsigned LANES>
-__device__ void charges_of(float* charges, const unsigned* counts, const unsigned* starts, const float2* placed, unsigned G) {
+template <unsigned LANES, bool WEIGHTED>
+__device__ void charges_of(float* charges, const unsigned* counts, const unsigned* starts, const float2* placed,
+                           const float* weights, unsigned G) {
   constexpr unsigned EACH = LANES / 4;
   const unsigned t = blockIdx.x * THREADS + threadIdx.x, node = t / LANES, part = t % LANES / EACH, lane = t % EACH;
   const unsigned row = node / G, column = node % G;
@@ -167,10 +176,11 @@ __device__ void charges_of(float* charges, const unsigned* counts, const unsigne
     // Points of cells that follow each other do so too, but for stretches of cells.
     const unsigned middle = last / STARTS * STARTS;
     if (first >= middle) {
-      collect(sums, placed, starts[first] + lane, end, EACH, (float)column, (float)row);
+      collect<WEIGHTED>(sums, placed, weights, starts[first] + lane, end, EACH, (float)column, (float)row);
     } else {
-      collect(sums, placed, starts[first] + lane, starts[middle - 1] + counts[middle - 1], EACH, (float)column, (float)row);
-      collect(sums, placed, starts[middle] + lane, end, EACH, (float)column, (float)row);
+      const unsigned end_of_first = starts[middle - 1] + counts[middle - 1];
+      collect<WEIGHTED>(sums, placed, weights, starts[first] + lane, end_of_first, EACH, (float)column, (float)row);
+      collect<WEIGHTED>(sums, placed, weights, starts[middle] + lane, end, EACH, (float)column, (float)row);
     }
   }
 #pragma unroll
@@ -185,14 +195,16 @@ __device__ void charges_of(float* charges, const unsigned* counts, const unsigne
 }
 
 // Of small grids, where cells hold many points, a warp for each node.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    grid_charges_4(float* charges, const unsigned* counts, const unsigned* starts, const float2* placed, const unsigned G) {
-  charges_of<4>(charges, counts, starts, placed, G);
-}
-extern "C" __global__ void __launch_bounds__(THREADS)
-    grid_charges_32(float* charges, const unsigned* counts, const unsigned* starts, const float2* placed, const unsigned G) {
-  charges_of<32>(charges, counts, starts, placed, G);
-}
+#define CHARGES(LANES, NAME, WEIGHTED)                                                                                 \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      NAME##_##LANES(float* charges, const unsigned* counts, const unsigned* starts, const float2* placed,             \
+                     const float* weights, const unsigned G) {                                                         \
+    charges_of<LANES, WEIGHTED>(charges, counts, starts, placed, weights, G);                                          \
+  }
+CHARGES(4, grid_charges, false)
+CHARGES(32, grid_charges, false)
+CHARGES(4, grid_charges_weighted, true)
+CHARGES(32, grid_charges_weighted, true)
 
 // (w, w^(1 + 1/alpha)) of two nodes that are i and j apart.
 __device__ __forceinline__ float2 kernels(float i, float j, float h, float alpha) {
@@ -342,7 +354,8 @@ GRID(2048)
 
 // Blocks of 256.
 extern "C" __global__ void grid_gather(float* forces, double* blocks, const float4* potentials, const float* box,
-                                     const float* layout, const size_t begin, const size_t n, const unsigned G) {
+                                     const float* layout, const float* weights, const size_t begin, const size_t n,
+                                     const unsigned G) {
   __shared__ double shared[THREADS / 32];
   const size_t i = begin + (size_t)blockIdx.x * blockDim.x + threadIdx.x;
   float sum[4] = {};
@@ -356,6 +369,7 @@ extern "C" __global__ void grid_gather(float* forces, double* blocks, const floa
   }
   // Where nodes are far apart, interpolation makes less of a point's own charge than 1. Others
   // never add less than nothing.
-  const double all = sum_of_block<THREADS / 32>(i < n ? fmax((double)sum[0] - 1, 0.) : 0, shared);
+  const double weight = weights && i < n ? weights[i] : 1;
+  const double all = sum_of_block<THREADS / 32>(i < n ? weight * fmax((double)sum[0] - 1, 0.) : 0, shared);
   if (threadIdx.x == 0) blocks[blockIdx.x] = all;
 }

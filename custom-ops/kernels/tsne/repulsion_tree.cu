@@ -12,10 +12,14 @@
 // the children of up to 4 nodes: one that is far from all 32 points goes to a list, the children of
 // others are visited later. All lanes interact with the same 32 entries of a list at a time.
 //
-// arrays   order: [n] point of each place; sorted: [n] float4; nodes: [nodes] float4, the centre
-//          and the square of the longest side tops: [3, (n + 511) / 512] float4, the sums of
-//          coordinates and of points, low and high corners of the highest of three levels forces:
-//          [n, D]; blocks: [blocks] double
+// A point may stand for several, its weight: it has as much in the centres of nodes, and these are
+// of as many points as their weights add up to.
+//
+// arrays   order: [n] point of each place; sorted: [n] float4, the last its weight, or 1; nodes:
+//          [nodes] float4, the centre and the square of the longest side; weights: [n] float, null
+//          where all are 1; masses: [nodes] float, the sums of weights, null without these; tops:
+//          [3, (n + 511) / 512] float4, the sums of coordinates and of weights, low and high
+//          corners of the highest of three levels; forces: [n, D]; blocks: [blocks] double
 // scalars  levels at most 11; starts[l]: the first node of level l
 // launch   tree_leaves, tree_levels: a block of 512 for 512 points or nodes, three levels each;
 //          tree_interact: a block of 256 for 64 places, four warps for each 32 of them, which share
@@ -40,7 +44,7 @@ struct Levels {
 
 // What a node is made of.
 struct Summary {
-  float4 sum;  // of coordinates, and the number of points
+  float4 sum;  // of coordinates times weights, and of weights
   float3 low, high;
 };
 
@@ -75,7 +79,8 @@ __device__ __forceinline__ float4 node_of(const Summary& s) {
 
 // Three levels, from level `level` on, over the summaries of the threads of a block; the last goes
 // to `tops`.
-__device__ void three_levels(float4* nodes, float4* tops, Summary s, const Levels& levels, unsigned level, unsigned stride) {
+__device__ void three_levels(float4* nodes, float* masses, float4* tops, Summary s, const Levels& levels, unsigned level,
+                             unsigned stride) {
   __shared__ Summary between[BUILD / FANOUT];
   unsigned items = BUILD;
 #pragma unroll
@@ -86,6 +91,7 @@ __device__ void three_levels(float4* nodes, float4* tops, Summary s, const Level
       const unsigned j = threadIdx.x / FANOUT, at = blockIdx.x * (items / FANOUT) + j;
       const bool is_there = level + l < levels.levels && threadIdx.x < items && threadIdx.x % FANOUT == 0 && s.sum.w > 0;
       if (is_there) nodes[levels.starts[level + l] + at] = node_of(s);
+      if (is_there && masses) masses[levels.starts[level + l] + at] = s.sum.w;
       if (is_there && l == 2) {
         tops[at] = s.sum;
         tops[stride + at] = {s.low.x, s.low.y, s.low.z, 0};
@@ -103,23 +109,24 @@ __device__ void three_levels(float4* nodes, float4* tops, Summary s, const Level
 
 // The points of a block in their order, and levels 0 to 2.
 template <int D>
-__device__ void leaves(float4* sorted, float4* nodes, float4* tops, const float* layout, const unsigned* order, size_t n,
-                       const Levels& levels, unsigned stride) {
+__device__ void leaves(float4* sorted, float4* nodes, float* masses, float4* tops, const float* layout,
+                       const float* weights, const unsigned* order, size_t n, const Levels& levels, unsigned stride) {
   const size_t i = (size_t)blockIdx.x * BUILD + threadIdx.x;
   Summary s = none();
   if (i < n) {
     const Point<D> y = point<D>(layout, order[i]);
     const float z = D == 3 ? y.x[D - 1] : 0.f;
-    sorted[i] = {y.x[0], y.x[1], z, 1.f};
-    s = {{y.x[0], y.x[1], z, 1.f}, {y.x[0], y.x[1], z}, {y.x[0], y.x[1], z}};
+    const float c = weights ? weights[order[i]] : 1.f;
+    sorted[i] = {y.x[0], y.x[1], z, c};
+    s = {{c * y.x[0], c * y.x[1], c * z, c}, {y.x[0], y.x[1], z}, {y.x[0], y.x[1], z}};
   }
-  three_levels(nodes, tops, s, levels, 0, stride);
+  three_levels(nodes, masses, tops, s, levels, 0, stride);
 }
 
 // Levels `level` to `level` + 2 from `count` nodes below. `tops` and `below` are different halves
 // of one array.
 extern "C" __global__ void __launch_bounds__(BUILD)
-    tree_levels(float4* nodes, float4* tops, const float4* below, const Levels levels, const unsigned level,
+    tree_levels(float4* nodes, float* masses, float4* tops, const float4* below, const Levels levels, const unsigned level,
                 const unsigned count, const unsigned stride) {
   const unsigned i = blockIdx.x * BUILD + threadIdx.x;
   Summary s = none();
@@ -127,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(BUILD)
     const float4 low = below[stride + i], high = below[2 * stride + i];
     s = {below[i], {low.x, low.y, low.z}, {high.x, high.y, high.z}};
   }
-  three_levels(nodes, tops, s, levels, level, stride);
+  three_levels(nodes, masses, tops, s, levels, level, stride);
 }
 
 template <int D>
@@ -139,9 +146,10 @@ __device__ __forceinline__ Point<D> place(const float4& v) {
 }
 
 // A warp's part of the walk for 32 points.
-template <int D, bool ONE>
+template <int D, bool ONE, bool WEIGHTED>
 struct Walker {
   const float4 *sorted, *nodes;
+  const float* masses;  // of nodes, where WEIGHTED
   const float4* group;  // the 32 points
   float4* far;          // [64] centres, and how many points they stand for
   float4* near;         // [32] points
@@ -210,7 +218,7 @@ struct Walker {
       // The 32 points interact with each other apart from all others.
       opens = !is_far && !(is_own && level == 0);
       const size_t begin = (size_t)j << bits;
-      node.w = (float)min(n - begin, (size_t)1 << bits);
+      node.w = WEIGHTED ? masses[levels.starts[level] + j] : (float)min(n - begin, (size_t)1 << bits);
     }
     const unsigned before = (1u << lane) - 1;
     const unsigned fars = __ballot_sync(ALL, is_far), inner = __ballot_sync(ALL, opens && level > 0);
@@ -251,10 +259,10 @@ struct Room {
   double sums[WARPS];
 };
 
-template <int D, bool ONE>
+template <int D, bool ONE, bool WEIGHTED>
 __device__ void walk(Room& room, float* forces, double* blocks, const float4* sorted, const unsigned* order,
-                     const float4* nodes, size_t n, size_t begin, size_t end, const Levels& levels, float theta,
-                     float alpha) {
+                     const float4* nodes, const float* masses, size_t n, size_t begin, size_t end, const Levels& levels,
+                     float theta, float alpha) {
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp / WALKERS, walker = warp % WALKERS;
   const size_t first = (size_t)blockIdx.x * PLACES + group * 32, i = first + lane;
   const bool is_here = i < n;
@@ -269,7 +277,8 @@ __device__ void walk(Room& room, float* forces, double* blocks, const float4* so
   float4* group_points = room.groups[group];
   if (walker == 0) group_points[lane] = own;
   __syncthreads();
-  Walker<D, ONE> w;
+  Walker<D, ONE, WEIGHTED> w;
+  w.masses = masses;
   w.sorted = sorted, w.nodes = nodes, w.group = group_points, w.far = room.far[warp], w.near = room.near[warp];
   w.opened = room.opened[warp], w.leaves = room.leaves[warp], w.n = n, w.first = first, w.lane = lane;
   w.n_opened = w.n_far = w.n_leaves = 0, w.square_theta = theta * theta, w.alpha = alpha, w.inverse_alpha = 1 / alpha;
@@ -277,10 +286,12 @@ __device__ void walk(Room& room, float* forces, double* blocks, const float4* so
 #pragma unroll
   for (int k = 0; k < D; k++) w.force[k] = 0;
   if (first < n) {  // the same for all lanes
-    // The walkers share the points of the group.
-    for (unsigned p = walker; p < 32; p += WALKERS)
-      interact<D, ONE>(w.force, w.total, w.own, place<D>(group_points[p]), p != lane && first + p < n ? 1.f : 0.f, alpha,
-                   w.inverse_alpha);
+    // The walkers share the points of the group. Of a point that stands for several, one is itself.
+    for (unsigned p = walker; p < 32; p += WALKERS) {
+      const float others = WEIGHTED ? group_points[p].w - (p == lane ? 1.f : 0.f) : p != lane ? 1.f : 0.f;
+      interact<D, ONE>(w.force, w.total, w.own, place<D>(group_points[p]), first + p < n ? others : 0.f, alpha,
+                       w.inverse_alpha);
+    }
     w.go(levels, walker);
   }
   __syncwarp();
@@ -294,6 +305,7 @@ __device__ void walk(Room& room, float* forces, double* blocks, const float4* so
       const float4 other = room.far[warp + o][lane];
       all.x += other.x, all.y += other.y, all.z += other.z, sum += other.w;
     }
+    if (WEIGHTED) sum *= own.w;
     const size_t to = (size_t)order[i] * D;
     forces[to] = all.x, forces[to + 1] = all.y;
     if (D == 3) forces[to + D - 1] = all.z;
@@ -302,21 +314,28 @@ __device__ void walk(Room& room, float* forces, double* blocks, const float4* so
   if (threadIdx.x == 0) blocks[blockIdx.x] = all;
 }
 
-#define TREE(D)                                                                                                        \
+#define LEAVES(D)                                                                                                      \
   extern "C" __global__ void __launch_bounds__(BUILD)                                                                  \
-      tree_leaves_##D(float4* sorted, float4* nodes, float4* tops, const float* layout, const unsigned* order,         \
-                      const size_t n, const Levels levels, const unsigned stride) {                                    \
-    leaves<D>(sorted, nodes, tops, layout, order, n, levels, stride);                                                  \
-  }                                                                                                                    \
+      tree_leaves_##D(float4* sorted, float4* nodes, float* masses, float4* tops, const float* layout,                 \
+                      const float* weights, const unsigned* order, const size_t n, const Levels levels,                \
+                      const unsigned stride) {                                                                         \
+    leaves<D>(sorted, nodes, masses, tops, layout, weights, order, n, levels, stride);                                 \
+  }
+LEAVES(2)
+LEAVES(3)
+
+#define INTERACT(D, NAME, WEIGHTED)                                                                                    \
   extern "C" __global__ void __launch_bounds__(256, 5)                                                                 \
-      tree_interact_##D(float* forces, double* blocks, const float4* sorted, const unsigned* order, const float4* nodes,   \
-                    const size_t n, const size_t begin, const size_t end, const Levels levels, const float theta,      \
-                    const float alpha) {                                                                               \
+      NAME##_##D(float* forces, double* blocks, const float4* sorted, const unsigned* order, const float4* nodes,      \
+                 const float* masses, const size_t n, const size_t begin, const size_t end, const Levels levels,       \
+                 const float theta, const float alpha) {                                                               \
     __shared__ Room room;                                                                                              \
     if (alpha == 1.f)                                                                                                  \
-      walk<D, true>(room, forces, blocks, sorted, order, nodes, n, begin, end, levels, theta, alpha);                  \
+      walk<D, true, WEIGHTED>(room, forces, blocks, sorted, order, nodes, masses, n, begin, end, levels, theta, alpha);  \
     else                                                                                                               \
-      walk<D, false>(room, forces, blocks, sorted, order, nodes, n, begin, end, levels, theta, alpha);                 \
+      walk<D, false, WEIGHTED>(room, forces, blocks, sorted, order, nodes, masses, n, begin, end, levels, theta, alpha); \
   }
-TREE(2)
-TREE(3)
+INTERACT(2, tree_interact, false)
+INTERACT(3, tree_interact, false)
+INTERACT(2, tree_interact_weighted, true)
+INTERACT(3, tree_interact_weighted, true)

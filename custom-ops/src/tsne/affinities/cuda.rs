@@ -1,5 +1,5 @@
 //! The launches of `kernels/tsne/affinities.cu`.
-use super::perplexity::{MOST, Search};
+use super::perplexity::{MOST, Search, SumCounts};
 use super::{Affinities, REORDER};
 use crate::arrays::prefix_sum;
 use crate::arrays::sort_by_key;
@@ -25,13 +25,27 @@ unsafe impl DeviceRepr for Entropies {}
 
 impl Search {
     pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
-        let ([p], [distances, _]) = io.parts()?;
+        let ([p], [distances, counts]) = io.parts()?;
         let (mut p, distances) = (p.elements::<f32>()?, distances.elements::<f32>()?);
-        let launch = gpu.launch("perplexity_search", FILE, "perplexity_search")?.write(&mut p);
-        let launch = launch.read(&distances).num(self.n).count(self.k).count(self.count);
-        // SAFETY: (float*, const float*, size_t, 2 × unsigned, Entropies): both arrays are [n, k],
-        // count is at most MOST; a warp for each row.
+        let counts = counts.maybe::<f32>()?;
+        let name = if counts.is_some() { "perplexity_search_of_counts" } else { "perplexity_search" };
+        let launch = gpu.launch("perplexity_search", FILE, name)?.write(&mut p).read(&distances);
+        let launch = launch.maybe(&counts).num(self.n).count(self.k).count(self.count);
+        // SAFETY: (float*, 2 × const float*, size_t, 2 × unsigned, Entropies): all arrays are
+        // [n, k], counts null without any, count is at most MOST; a warp for each row.
         unsafe { launch.num(Entropies(self.entropies)).blocks(self.n.div_ceil(WARPS), THREADS).go() }
+    }
+}
+
+impl SumCounts {
+    pub(super) fn launch(&self, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
+        let ([sums], [counts]) = io.parts()?;
+        let (mut sums, counts) = (sums.elements::<f64>()?, counts.elements::<f32>()?);
+        let launch = gpu.launch("perplexity_search", FILE, "sum_counts")?.write(&mut sums);
+        let launch = launch.read(&counts).num(self.n).count(self.k);
+        // SAFETY: (double*, const float*, size_t, unsigned): sums [n], counts [n, k]; a warp for
+        // each row.
+        unsafe { launch.blocks(self.n.div_ceil(WARPS), THREADS).go() }
     }
 }
 

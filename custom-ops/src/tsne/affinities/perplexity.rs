@@ -44,11 +44,11 @@ pub fn perplexity_search(distances: &Tensor, perplexities: &[f64]) -> Result<Ten
 /// p_j|i = c_ij exp(−β_i d_ij²) / Σ_l c_il exp(−β_i d_il²)   with β_i such that Σ_j −p_j|i ln(p_j|i / c_ij) = ln(perplexity)
 /// ```
 ///
-/// `p_j|i` is the affinity of all that `j` stands for; one of count 0 has none. On the CPU.
+/// `p_j|i` is the affinity of all that `j` stands for; one of count 0 has none.
 ///
 /// # Errors
-/// When shapes or types differ from these, a count is out of range, a perplexity is not at least 1,
-/// or above the sum of the counts of a row, or the operands are on a GPU.
+/// When shapes, types or devices differ from these, a count is out of range, a perplexity is not at
+/// least 1, or above the sum of the counts of a row, or a step is being recorded.
 pub fn perplexity_search_of_counts(
     distances: &Tensor,
     counts: &Tensor,
@@ -81,15 +81,48 @@ fn search(distances: &Tensor, counts: Option<&Tensor>, perplexities: &[f64]) -> 
 /// The least sum of a row of counts, which are looked at.
 fn least_count(counts: &Tensor, n: usize, k: usize) -> Result<f64> {
     expect(OP, "counts", counts, &[DType::F32], &[n, k])?;
-    if !counts.device().is_cpu() {
-        candle::bail!("{OP}: counts must be on the CPU, got a GPU")
+    if n == 0 || k == 0 {
+        return Ok(if n == 0 { f64::INFINITY } else { 0. });
     }
-    let all = counts.flatten_all()?.to_vec1::<f32>()?;
-    if let Some(wrong) = all.iter().find(|&&count| !(count >= 0. && count.is_finite())) {
-        candle::bail!("{OP}: counts must be finite numbers of at least 0, got {wrong}")
+    let sums = new_tensor(OP, n, DType::F64, counts.device())?;
+    operands(OP).write("sums", &sums).read("counts", counts).run(&SumCounts { n, k })?;
+    let sums = sums.to_vec1::<f64>()?;
+    if let Some(row) = sums.iter().position(|sum| sum.is_nan()) {
+        let row = counts.get(row)?.to_vec1::<f32>()?;
+        let wrong = row.into_iter().find(|&count| !is_count(count));
+        candle::bail!(
+            "{OP}: counts must be finite numbers of at least 0, got {}",
+            wrong.unwrap_or(f32::NAN)
+        )
     }
-    let sum = |row: &[f32]| row.iter().map(|&count| f64::from(count)).sum::<f64>();
-    Ok(all.chunks(k.max(1)).map(sum).fold(f64::INFINITY, f64::min))
+    Ok(sums.into_iter().fold(f64::INFINITY, f64::min))
+}
+
+fn is_count(count: f32) -> bool {
+    count >= 0. && count.is_finite()
+}
+
+/// Sums of the rows of counts, f64 `[n]`: NaN where one is none.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SumCounts {
+    pub n: usize,
+    pub k: usize,
+}
+
+impl Kernel for SumCounts {
+    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
+        let ([sums], [counts]) = io.parts()?;
+        let of = |&count: &f32| if is_count(count) { f64::from(count) } else { f64::NAN };
+        let rows = counts.elements::<f32>()?.par_chunks(self.k);
+        let each = sums.elements::<f64>()?.par_iter_mut().zip(rows);
+        each.for_each(|(sum, row)| *sum = row.iter().map(of).sum());
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
+        self.launch(gpu, io)
+    }
 }
 
 /// A checked call.

@@ -60,8 +60,7 @@ pub struct LayoutState {
     pub rates: Tensor,
     /// Room for parts of sums, of the size that [`new`](Self::new) makes: f64.
     pub work: Tensor,
-    /// How many each point stands for: f32 `[n]`, at least 1; none where all stand for one. On the
-    /// CPU.
+    /// How many each point stands for: f32 `[n]`, at least 1; none where all stand for one.
     pub weights: Option<Tensor>,
 }
 
@@ -72,10 +71,12 @@ pub(super) const STRETCH: usize = 1024;
 /// Of the squares of the gradient and of each coordinate, a part for each block; on the CPU the
 /// first has all.
 pub(super) const SUMS: usize = 4 * BLOCKS;
+/// The same with those of weights, which a GPU adds up where points have any.
+pub(super) const SUMS_AND_WEIGHTS: usize = SUMS + BLOCKS;
 
 /// The sums, and six floats for each stretch.
 fn work(n: usize) -> usize {
-    SUMS + 3 * n.div_ceil(STRETCH)
+    SUMS_AND_WEIGHTS + 3 * n.div_ceil(STRETCH)
 }
 
 /// [`LayoutState::figures`] read back.
@@ -227,9 +228,6 @@ fn check_state(state: &LayoutState, n: usize, n_dims: usize) -> Result<()> {
     }
     if let Some(weights) = &state.weights {
         expect(OP, "weights", weights, &[DType::F32], &[n])?;
-        if !state.layout.device().is_cpu() {
-            candle::bail!("{OP}: points can have weights on the CPU, got a GPU")
-        }
     }
     expect_points(OP, "layout", &state.layout)?;
     expect(OP, "work", &state.work, &[DType::F64], &[work(n)])

@@ -199,10 +199,11 @@ impl Repulsion {
     /// The same for points that stand for several each, `weights`, f32 `[n]` of at least 1:
     /// `forces[i] = Σ_j≠i c_j w_ij^(1 + 1/α) (y_i − y_j)`, the force on one of the points that are
     /// at `i`, and `total = Σ_i c_i (c_i − 1 + Σ_j≠i c_j w_ij)`, those of all points. Without
-    /// weights all are 1. On the CPU.
+    /// weights all are 1. On a GPU the weights of a grid must add up to less than 2³¹, which is not
+    /// looked at: charges are whole numbers there.
     ///
     /// # Errors
-    /// As [`repulsion_`](Self::repulsion_), and when there are weights on a GPU.
+    /// As [`repulsion_`](Self::repulsion_), and when weights have another shape, type or device.
     pub fn repulsion_of_(
         &self,
         forces: &Tensor,
@@ -212,9 +213,7 @@ impl Repulsion {
     ) -> Result<()> {
         if let Some(weights) = weights {
             expect(OP, "weights", weights, &[DType::F32], &[self.n])?;
-            if !self.device.is_cpu() {
-                candle::bail!("{OP}: points can have weights on the CPU, got a GPU")
-            }
+            crate::core::op::same_device(OP, "weights", weights, &self.device)?;
         }
         expect(OP, "layout", layout, &[DType::F32], &[self.n, self.n_dims])?;
         expect(OP, "forces", forces, &[DType::F32], &[self.n, self.n_dims])?;
@@ -226,7 +225,7 @@ impl Repulsion {
         }
         #[cfg(feature = "cuda")]
         if self.work.is_some() {
-            return self.run_cuda(forces, total, layout);
+            return self.run_cuda(forces, total, layout, weights);
         }
         let io = operands(OP).write("forces", forces).write("total", total).read("layout", layout);
         io.maybe("weights", weights).run(self)

@@ -21,6 +21,7 @@ pub(super) struct Grid {
     starts: Tensor,
     ranks: Tensor,
     placed: Tensor,
+    placed_weights: Tensor,
     charges: Tensor,
     a: Tensor,
     b: Tensor,
@@ -44,6 +45,7 @@ impl Grid {
             starts: counts(nodes * nodes)?,
             ranks: counts(n)?,
             placed: floats(2 * n)?,
+            placed_weights: floats(n)?,
             charges: floats(3 * nodes * nodes)?,
             a: floats(4 * nodes * nodes)?,
             b: floats(4 * nodes * nodes)?,
@@ -59,13 +61,20 @@ impl Grid {
 impl Grid {
     /// Adds the arrays and the layout to forces, total and blocks; [`Arrays::of`] takes them in
     /// this order.
-    pub(super) fn operands<'a>(&'a self, io: Operands<'a>, layout: &'a Tensor) -> Operands<'a> {
+    pub(super) fn operands<'a>(
+        &'a self,
+        io: Operands<'a>,
+        layout: &'a Tensor,
+        weights: Option<&'a Tensor>,
+    ) -> Operands<'a> {
         let io = io.write("place", &self.place).write("boxes", &self.boxes).write("counts", &self.counts);
         let io = io.write("starts", &self.starts).write("ranks", &self.ranks).write("placed", &self.placed);
+        let io = io.write("placed_weights", &self.placed_weights);
         let io = io.write("charges", &self.charges).write("a", &self.a).write("b", &self.b);
         let io = io.write("rows", &self.rows).write("spectra", &self.spectra);
         let io = io.write("potentials", &self.potentials);
-        io.read("layout", layout).read("turns", &self.turns).maybe("frame", self.frame.as_ref())
+        let io = io.read("layout", layout).read("turns", &self.turns);
+        io.maybe("frame", self.frame.as_ref()).maybe("weights", weights)
     }
 }
 
@@ -80,6 +89,7 @@ struct Arrays<'a> {
     starts: CudaViewMut<'a, u32>,
     ranks: CudaViewMut<'a, u32>,
     placed: CudaViewMut<'a, f32>,
+    placed_weights: CudaViewMut<'a, f32>,
     charges: CudaViewMut<'a, f32>,
     a: CudaViewMut<'a, f32>,
     b: CudaViewMut<'a, f32>,
@@ -89,14 +99,16 @@ struct Arrays<'a> {
     layout: CudaView<'a, f32>,
     turns: CudaView<'a, f32>,
     frame: Option<CudaView<'a, f32>>,
+    weights: Option<CudaView<'a, f32>>,
 }
 
 impl<'a> Arrays<'a> {
     /// In the order of [`Grid::operands`].
     fn of(io: Io<'a, CudaStorage>) -> Result<Self> {
         let ([forces, total, blocks, place, boxes, counts, starts, ranks, placed, rest @ ..], read) =
-            io.parts::<15, 3>()?;
-        let ([charges, a, b, rows, spectra, potentials], [layout, turns, frame]) = (rest, read);
+            io.parts::<16, 4>()?;
+        let [placed_weights, charges, a, b, rows, spectra, potentials] = rest;
+        let [layout, turns, frame, weights] = read;
         Ok(Self {
             forces: forces.elements()?,
             total,
@@ -107,6 +119,7 @@ impl<'a> Arrays<'a> {
             starts: starts.elements()?,
             ranks: ranks.elements()?,
             placed: placed.elements()?,
+            placed_weights: placed_weights.elements()?,
             charges: charges.elements()?,
             a: a.elements()?,
             b: b.elements()?,
@@ -116,6 +129,7 @@ impl<'a> Arrays<'a> {
             layout: layout.elements()?,
             turns: turns.elements()?,
             frame: frame.maybe()?,
+            weights: weights.maybe()?,
         })
     }
 }
@@ -139,6 +153,7 @@ impl Repulsion {
             mut starts,
             mut ranks,
             mut placed,
+            mut placed_weights,
             mut charges,
             mut a,
             mut b,
@@ -148,6 +163,7 @@ impl Repulsion {
             layout,
             turns,
             frame,
+            weights,
         } = Arrays::of(io)?;
         let n = self.n;
         let boxing = n.div_ceil(POINTS).clamp(1, BOX_BLOCKS);
@@ -176,19 +192,21 @@ impl Repulsion {
         {
             let (starts, counts, place) = (starts.slice(..), counts.slice(..), place.slice(..));
             let ranks = ranks.slice(..);
-            let launch = start("grid_place")?.write(&mut placed).read(&starts).read(&ranks).read(&place);
-            let launch = launch.read(&layout).num(n).count(nodes);
-            // SAFETY: (float2*, 2 × const unsigned*, 2 × const float*, size_t, unsigned): placed
-            // [n], of which starts and ranks give each point a place of its own, the others as
-            // above.
+            let launch = start("grid_place")?.write(&mut placed).write(&mut placed_weights).read(&starts);
+            let launch = launch.read(&ranks).read(&place).read(&layout).maybe(&weights);
+            let launch = launch.num(n).count(nodes);
+            // SAFETY: (float2*, float*, 2 × const unsigned*, 3 × const float*, size_t, unsigned):
+            // placed and their weights [n], of which starts and ranks give each point a place of
+            // its own, weights [n] or null, the others as above.
             unsafe { launch.blocks(n.div_ceil(POINTS), THREADS).go() }?;
             self.ended_on_gpu("sorting")?;
-            let placed = placed.slice(..);
+            let (placed, placed_weights) = (placed.slice(..), placed_weights.slice(..));
             let lanes = if nodes > MOST_CROWDED { 4 } else { 32 };
-            let launch = start(&format!("grid_charges_{lanes}"))?.write(&mut charges).read(&counts);
-            let launch = launch.read(&starts).read(&placed).count(nodes);
-            // SAFETY: (float*, 2 × const unsigned*, const float2*, unsigned): charges [3, nodes,
-            // nodes], the others as above; `lanes` threads a node.
+            let name = if weights.is_some() { "grid_charges_weighted" } else { "grid_charges" };
+            let launch = start(&format!("{name}_{lanes}"))?.write(&mut charges).read(&counts);
+            let launch = launch.read(&starts).read(&placed).read(&placed_weights).count(nodes);
+            // SAFETY: (float*, 2 × const unsigned*, const float2*, const float*, unsigned): charges
+            // [3, nodes, nodes], the others as above; `lanes` threads a node.
             unsafe { launch.blocks(lanes * nodes * nodes / POINTS, THREADS).go() }?;
             self.ended_on_gpu("spreading")?;
         }
@@ -226,10 +244,10 @@ impl Repulsion {
         if blocks_of_own > 0 {
             let launch =
                 start("grid_gather")?.write(&mut forces).write(&mut blocks).read(&potentials).read(&place);
-            let launch = launch.read(&layout).num(own.start).num(own.end).count(nodes);
-            // SAFETY: (float*, double*, const float4*, const float*, const float*, 2 × size_t,
-            // unsigned): forces and layout [n, 2], own points of these, a part for each block; a
-            // thread for each own point.
+            let launch = launch.read(&layout).maybe(&weights).num(own.start).num(own.end).count(nodes);
+            // SAFETY: (float*, double*, const float4*, 3 × const float*, 2 × size_t, unsigned):
+            // forces and layout [n, 2], weights [n] or null, own points of these, a part for each
+            // block; a thread for each own point.
             unsafe { launch.blocks(blocks_of_own, THREADS).go() }?;
         }
         add_totals(gpu, total, &blocks.slice(..), blocks_of_own)?;

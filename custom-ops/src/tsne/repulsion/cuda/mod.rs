@@ -84,15 +84,24 @@ impl Repulsion {
         }
     }
 
-    pub(super) fn run_cuda(&self, forces: &Tensor, total: &Tensor, layout: &Tensor) -> Result<()> {
+    pub(super) fn run_cuda(
+        &self,
+        forces: &Tensor,
+        total: &Tensor,
+        layout: &Tensor,
+        weights: Option<&Tensor>,
+    ) -> Result<()> {
         let Some(work) = &self.work else { candle::bail!("{OP}: it was made for the CPU") };
         let io = operands(OP).write("forces", forces).write("total", total).write("blocks", &work.blocks);
         match &work.of {
-            Of::Exact { parts, .. } => io.write("parts", parts).read("layout", layout).run(self),
-            Of::Grid(grid) => grid.operands(io, layout).run(self),
+            Of::Exact { parts, .. } => {
+                io.write("parts", parts).read("layout", layout).maybe("weights", weights).run(self)
+            }
+            Of::Grid(grid) => grid.operands(io, layout, weights).run(self),
             Of::Tree(t) => {
-                let io = io.write("sorted", &t.sorted).write("nodes", &t.nodes).write("tops", &t.tops);
-                io.read("layout", layout).read("order", &t.order).run(self)
+                let io = io.write("sorted", &t.sorted).write("nodes", &t.nodes).write("masses", &t.masses);
+                let io = io.write("tops", &t.tops).read("layout", layout).read("order", &t.order);
+                io.maybe("weights", weights).run(self)
             }
         }
     }
@@ -101,8 +110,8 @@ impl Repulsion {
         let Some(work) = &self.work else { candle::bail!("{OP}: it was made for the CPU") };
         match &work.of {
             Of::Exact { splits, .. } => {
-                let ([forces, total, blocks, parts], [layout]) = io.parts()?;
-                let layout = layout.elements::<f32>()?;
+                let ([forces, total, blocks, parts], [layout, weights]) = io.parts()?;
+                let (layout, weights) = (layout.elements::<f32>()?, weights.maybe::<f32>()?);
                 let m = self.own.len();
                 let pairs = Pairs {
                     m,
@@ -122,7 +131,7 @@ impl Repulsion {
                         Some(&mut blocks),
                         &mut parts.elements()?,
                         &layout.slice(of_own),
-                        &layout,
+                        (&layout, &weights),
                     )?;
                 }
                 add_totals(gpu, total, &blocks.slice(..), m.div_ceil(POINTS))?;
@@ -156,17 +165,19 @@ impl Pairs {
         mut blocks: Option<&mut CudaViewMut<'_, f64>>,
         parts: &mut CudaViewMut<'_, f32>,
         queries: &CudaView<'_, f32>,
-        layout: &CudaView<'_, f32>,
+        (layout, weights): (&CudaView<'_, f32>, &Option<CudaView<'_, f32>>),
     ) -> Result<()> {
         let &Self { m, n, n_dims, splits, alpha, source } = self;
         let stretch = n.div_ceil(splits).next_multiple_of(QUERIES);
         let start = |name: &str| gpu.launch(OP, "repulsion", &format!("{name}_{n_dims}"));
-        let launch = start("pairs")?.write(parts).read(queries).read(layout).num(m).num(n).num(stretch);
+        let name = if weights.is_some() { "pairs_weighted" } else { "pairs" };
+        let launch = start(name)?.write(parts).read(queries).read(layout).maybe(weights);
+        let launch = launch.num(m).num(n).num(stretch).num(source.unwrap_or(0)).num(alpha);
+        let launch = launch.count(usize::from(source.is_some()));
         let blocks_of_queries = m.div_ceil(QUERIES);
-        let launch = launch.num(source.unwrap_or(0)).num(alpha).count(usize::from(source.is_some()));
-        // SAFETY: (float*, 2 × const float*, 4 × size_t, float, unsigned): parts [splits, m, n_dims
-        // + 1], queries [m, n_dims], layout [n, n_dims]; a block for 128 queries and each stretch,
-        // the last of which may be empty.
+        // SAFETY: (float*, 3 × const float*, 4 × size_t, float, unsigned): parts [splits, m, n_dims
+        // + 1], queries [m, n_dims], layout [n, n_dims], weights [n] or null; a block for 128
+        // queries and each stretch, the last of which may be empty.
         unsafe { launch.grid([blocks_of_queries, splits, 1], (QUERIES as u32, 1, 1)).go() }?;
         let parts = parts.slice(..);
         let launch = start("gather")?.write(forces).maybe_write(&mut totals);
@@ -174,9 +185,10 @@ impl Pairs {
             Some(blocks) => launch.write(blocks),
             None => launch.num(0u64),
         };
-        let launch = launch.read(&parts).num(m).count(splits);
-        // SAFETY: (2 × float*, double*, const float*, size_t, unsigned): forces [m, n_dims], totals
-        // [m] or null, a part for each block or null.
+        let of_queries = source.and_then(|source| Some(weights.as_ref()?.slice(source..source + m)));
+        let launch = launch.read(&parts).maybe(&of_queries).num(m).count(splits);
+        // SAFETY: (2 × float*, double*, 2 × const float*, size_t, unsigned): forces [m, n_dims],
+        // totals [m] or null, a part for each block or null, weights of the queries [m] or null.
         unsafe { launch.blocks(m.div_ceil(POINTS), THREADS).go() }
     }
 }
@@ -209,6 +221,7 @@ impl At {
         let (m, n, n_dims, alpha) = (self.m, self.n, self.n_dims, self.degrees_of_freedom);
         let pairs = Pairs { m, n, n_dims, splits, alpha, source: None };
         let mut forces = forces.elements()?;
-        pairs.launch(gpu, &mut forces, Some(totals.elements()?), None, &mut parts, &queries, &layout)
+        let totals = Some(totals.elements()?);
+        pairs.launch(gpu, &mut forces, totals, None, &mut parts, &queries, (&layout, &None))
     }
 }

@@ -22,6 +22,7 @@ pub(super) struct Tree {
     pub(super) order: Tensor,
     pub(super) sorted: Tensor,
     pub(super) nodes: Tensor,
+    pub(super) masses: Tensor,
     /// Two `tops`: one is read while the other is written.
     pub(super) tops: Tensor,
 }
@@ -36,6 +37,7 @@ impl Tree {
             order: Tensor::arange(0u32, n as u32, device)?,
             sorted: floats(4 * n)?,
             nodes: floats(4 * levels.nodes())?,
+            masses: floats(levels.nodes())?,
             tops: floats(2 * 3 * 4 * n.div_ceil(BUILD).max(1))?,
         })
     }
@@ -77,31 +79,34 @@ impl Levels {
 
 impl Repulsion {
     pub(super) fn launch_tree(&self, gpu: &Gpu, tree: &Tree, io: Io<'_, CudaStorage>) -> Result<()> {
-        let ([forces, total, blocks, sorted, nodes, tops], [layout, order]) = io.parts()?;
+        let ([forces, total, blocks, sorted, nodes, masses, tops], [layout, order, weights]) = io.parts()?;
         let (mut forces, mut blocks) = (forces.elements::<f32>()?, blocks.elements::<f64>()?);
         let (mut sorted, mut nodes) = (sorted.elements::<f32>()?, nodes.elements::<f32>()?);
         let (mut tops, layout) = (tops.elements::<f32>()?, layout.elements::<f32>()?);
-        let order = order.elements::<u32>()?;
+        let (order, weights) = (order.elements::<u32>()?, weights.maybe::<f32>()?);
+        let mut masses = weights.is_some().then(|| masses.elements::<f32>()).transpose()?;
         let (n, d, levels) = (self.n, self.n_dims, tree.levels);
         let start = |name: &str| gpu.launch(OP, "repulsion_tree", name);
         let stride = n.div_ceil(BUILD);
         let (mut tops, mut others) = tops.split_at_mut(3 * 4 * stride);
-        let launch =
-            start(&format!("tree_leaves_{d}"))?.write(&mut sorted).write(&mut nodes).write(&mut tops);
-        let launch = launch.read(&layout).read(&order).num(n).num(levels).count(stride);
-        // SAFETY: (3 × float4*, const float*, const unsigned*, size_t, Levels, unsigned): sorted
-        // [n], nodes as many as levels have, tops [3, stride] with a place for each block, layout
-        // [n, d], order holds each point once.
+        let launch = start(&format!("tree_leaves_{d}"))?.write(&mut sorted).write(&mut nodes);
+        let launch = launch.maybe_write(&mut masses).write(&mut tops).read(&layout).maybe(&weights);
+        let launch = launch.read(&order).num(n).num(levels).count(stride);
+        // SAFETY: (2 × float4*, float*, float4*, 2 × const float*, const unsigned*, size_t, Levels,
+        // unsigned): sorted [n], nodes as many as levels have, masses as many or null, tops [3,
+        // stride] with a place for each block, layout [n, d], weights [n] or null as masses, order
+        // holds each point once.
         unsafe { launch.blocks(stride, BUILD as u32).go() }?;
         let mut count = stride;
         for level in (3..levels.levels as usize).step_by(3) {
             {
                 let below = tops.slice(..);
-                let launch =
-                    start("tree_levels")?.write(&mut nodes).write(&mut others).read(&below).num(levels);
+                let launch = start("tree_levels")?.write(&mut nodes).maybe_write(&mut masses);
+                let launch = launch.write(&mut others).read(&below).num(levels);
                 let launch = launch.count(level).count(count).count(stride);
-                // SAFETY: (2 × float4*, const float4*, Levels, 3 × unsigned): as above; the level
-                // below has `count` nodes, and the last of these three at most one for each block.
+                // SAFETY: (float4*, float*, float4*, const float4*, Levels, 3 × unsigned): as above;
+                // the level below has `count` nodes, and the last of these three at most one for
+                // each block.
                 unsafe { launch.blocks(count.div_ceil(BUILD), BUILD as u32).go() }?;
             }
             count = count.div_ceil(BUILD);
@@ -109,13 +114,14 @@ impl Repulsion {
         }
         self.ended_on_gpu("tree and summary")?;
         let (sorted, nodes) = (sorted.slice(..), nodes.slice(..));
-        let launch =
-            start(&format!("tree_interact_{d}"))?.write(&mut forces).write(&mut blocks).read(&sorted);
-        let launch = launch.read(&order).read(&nodes).num(n).num(self.own.start).num(self.own.end);
-        let launch = launch.num(levels).num(tree.theta);
-        // SAFETY: (float*, double*, const float4*, const unsigned*, const float4*, 3 × size_t,
-        // Levels, 2 × float): forces [n, d], a part for each block, the others as above; a block
-        // for each PLACES places.
+        let masses = masses.as_ref().map(|masses| masses.slice(..));
+        let name = if masses.is_some() { "tree_interact_weighted" } else { "tree_interact" };
+        let launch = start(&format!("{name}_{d}"))?.write(&mut forces).write(&mut blocks).read(&sorted);
+        let launch = launch.read(&order).read(&nodes).maybe(&masses).num(n).num(self.own.start);
+        let launch = launch.num(self.own.end).num(levels).num(tree.theta);
+        // SAFETY: (float*, double*, const float4*, const unsigned*, const float4*, const float*,
+        // 3 × size_t, Levels, 2 × float): forces [n, d], a part for each block, the others as
+        // above; a block for each PLACES places.
         unsafe { launch.num(self.degrees_of_freedom).blocks(n.div_ceil(PLACES), THREADS).go() }?;
         add_totals(gpu, total, &blocks.slice(..), n.div_ceil(PLACES))?;
         self.ended_on_gpu("traversal")
