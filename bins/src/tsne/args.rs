@@ -113,8 +113,8 @@ pub struct Settings {
     #[arg(long, value_enum, default_value_t)]
     pub metric: MetricArg,
     /// Draw equal rows as one point, which pulls and pushes as so many rows: the layout of all rows
-    /// with equal ones held together. Neighbours are searched among rows that differ. On the CPU,
-    /// in one process.
+    /// with equal ones held together. Neighbours are searched among rows that differ. In one
+    /// process.
     #[arg(long, conflicts_with = "neighbours_from")]
     pub unique: bool,
     /// Number of neighbours of each row. At least the largest perplexity; default: three times the

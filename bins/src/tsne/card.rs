@@ -12,12 +12,12 @@ use std::fmt::Write;
 
 const TAGS: [&str; 4] = ["t-sne", "dimensionality-reduction", "visualization", "unsupervised"];
 
-/// The card of a layout of `rows`; `figures` are names and values.
+/// The card of a layout of `rows`, of a run with these settings, points and iterations; `figures`
+/// are names and values.
 pub fn of<'a>(
     embedding: &Embedding,
     rows: &Rows,
-    settings: &Settings,
-    iterations: usize,
+    (settings, n_points, iterations): (&Settings, usize, usize),
     figures: &[(String, String)],
     pictures: &'a [Picture],
 ) -> Result<Card<'a>> {
@@ -66,7 +66,7 @@ pub fn of<'a>(
         ),
         settings: format!(
             "{}, {compared_by}{unique}, {iterations} iterations, early exaggeration {}{changes}",
-            words_of_affinity(embedding.config(), n),
+            words_of_affinity(embedding.config(), n_points),
             settings.descent.early_exaggeration
         ),
         results,

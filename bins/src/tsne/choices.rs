@@ -55,11 +55,12 @@ pub fn one_or_more(text: &str) -> Result<f64, String> {
     above_zero(text).ok().filter(|&x| x >= 1.).ok_or_else(|| "must be a number of at least 1".to_owned())
 }
 
-/// The affinities of a layout of `n` rows, in words.
-pub fn words_of_affinity(config: &TsneConfig, n: usize) -> String {
+/// The affinities of a layout of so many points, in words: rows, or those that differ where equal
+/// ones are one.
+pub fn words_of_affinity(config: &TsneConfig, n_points: usize) -> String {
     match config.affinity {
         Affinity::Perplexity => format!("perplexity {}", words_of_list(&config.perplexities())),
-        Affinity::Uniform => format!("{} neighbours that weigh the same", config.neighbours_of(n)),
+        Affinity::Uniform => format!("{} neighbours that weigh the same", config.neighbours_of(n_points)),
         Affinity::FixedWidth(width) => format!("a Gaussian of width {width} for every row"),
     }
 }

@@ -40,7 +40,13 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         _ => Truth::Rows(rows.read(&config.preparation)?, config.metric),
     };
     let metric = matches!(truth, Truth::Rows(..)).then_some(MetricArg(config.metric));
-    let kl = || kl(&truth, given.as_ref(), &layout, &config, philox);
+    // All rows, or those that differ.
+    let mut n_points = rows.n();
+    let kl = || {
+        let found = kl(&truth, given.as_ref(), &layout, &config, philox)?;
+        n_points = found.n_points;
+        anyhow::Ok((found.kl, found.nearest))
+    };
     let (kl, measures) = measured(kl, || Ok(truth.clone()), rows.labels.as_deref(), &layout)?;
     if config.perplexities() != asked.perplexities() {
         let (asked, perplexity) =
@@ -48,7 +54,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<Outcome> {
         let rows = count(rows.n(), "row");
         report.line(&format!("note: perplexity {asked} was lowered to {perplexity} for {rows}"))?;
     }
-    report.line(&format!("{} at {}", count(rows.n(), "row"), words_of_affinity(&config, rows.n())))?;
+    report.line(&format!("{} at {}", count(rows.n(), "row"), words_of_affinity(&config, n_points)))?;
     for (name, value) in figures_of(Some(kl), &measures) {
         report.line(&format!("{name} {value}"))?;
     }
@@ -139,24 +145,32 @@ fn given((data, settings): &(DataArgs, Settings), config: &TsneConfig, n: usize)
     read.context("what this run was given; compare rows with --metric or --neighbours")
 }
 
-/// The divergence, over what was given to the run or the neighbours of a search, which are the
-/// nearest rows where it looked at all.
+/// The divergence, over what was given to the run or the neighbours of a search.
+struct Divergence {
+    kl: Estimate,
+    /// The nearest rows, where the search looked at all.
+    nearest: Option<Neighbours>,
+    n_points: usize,
+}
+
 fn kl(
     truth: &Truth,
     given: Option<&Read>,
     layout: &Tensor,
     config: &TsneConfig,
     philox: Philox,
-) -> Result<(Estimate, Option<Neighbours>)> {
+) -> Result<Divergence> {
     if let Some(given) = given {
         let config = TsneConfig { preparation: Default::default(), ..config.clone() };
         let run = given.run(config, philox, layout.device());
         let run = run.context("what this run was given; compare rows with --metric or --neighbours")?;
-        return Ok((divergence(layout, |sample| run.kl_estimate(layout, sample))?, None));
+        let kl = divergence(layout, |sample| run.kl_estimate(layout, sample))?;
+        return Ok(Divergence { kl, nearest: None, n_points: run.n_points() });
     }
     let Truth::Rows(read, _) = truth else { bail!("the divergence: there are no rows to search in") };
     let searched = Searched::new(read, config, philox).context("the divergence")?;
     let alpha = config.degrees_of_freedom;
     let kl = divergence(layout, |sample| searched.kl_estimate(layout, alpha, sample));
-    Ok((kl.context("the divergence")?, searched.nearest))
+    let n_points = searched.affinities.n();
+    Ok(Divergence { kl: kl.context("the divergence")?, nearest: searched.nearest, n_points })
 }

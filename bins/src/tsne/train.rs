@@ -184,7 +184,7 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
     figures.push(("layout in".to_owned(), seconds(layout_seconds)));
     let words: Vec<String> = figures.iter().map(|(name, value)| format!("{name} {value}")).collect();
     run.report.line(&words.join(", "))?;
-    let affinities = words_of_affinity(embedding.config(), rows.n());
+    let affinities = words_of_affinity(embedding.config(), made.n_points());
     let distinct = settings.unique.then(|| ("distinct rows", made.n_points().to_string()));
     let of_data = [("rows", rows.n().to_string())].into_iter().chain(distinct);
     let of_data = of_data.chain([("affinities", affinities)]);
@@ -206,7 +206,8 @@ fn finish(run: &Trained<Train>, rows: &Rows, classes: &Classes, made: &TsneTrain
         "training_stage_seconds": training,
     });
     results.as_object_mut().into_iter().for_each(|results| results.extend(fields(kl, &measures)));
-    let card = card::of(&embedding, rows, settings, iterations, &figures, &pictures)?;
+    let of_run = (settings, made.n_points(), iterations);
+    let card = card::of(&embedding, rows, of_run, &figures, &pictures)?;
     run.finish(settings.seed, results, &card)
 }
 

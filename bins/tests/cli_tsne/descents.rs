@@ -108,4 +108,11 @@ fn equal_rows_are_one_point_in_pictures_measures_and_when_resumed() {
     together(&at.join("matrix"));
     let more = ["--neighbours-from", "i.npy", "--distances", "d.npy"];
     TSNE.refuse(at, &[&args[..], &more].concat(), "cannot be used with");
+    // No more neighbours weigh the same than there are rows that differ.
+    let args =
+        ["train", "--data", "rows.csv", "--unique", "--affinity", "uniform", "--early-iterations", "60"];
+    TSNE.json(at, &[&args[..], &["--iterations", "60", "--out", "uniform"]].concat());
+    has(&at.join("uniform/README.md"), &["39 neighbours that weigh the same"]);
+    let said = TSNE.succeed(at, &["evaluate", "uniform"]);
+    assert!(said.contains("120 rows at 39 neighbours that weigh the same"), "{said}");
 }

@@ -56,26 +56,24 @@ __device__ void search(float* p, const float* distances, const float* all_counts
   const float* row = distances + i * k;
   const float* counts = COUNTED ? all_counts + i * k : nullptr;
   float* out = p + i * k;
-  double least = INFINITY, mean = 0, all = COUNTED ? 0 : k;
-  for (unsigned e = lane; e < k; e += 32) {
-    if (COUNTED && !(counts[e] > 0)) continue;
-    least = fmin(least, square(row[e]));
-    if (COUNTED)
-      mean += (double)counts[e] * square(row[e]), all += (double)counts[e];
-    else
-      mean += square(row[e]);
-  }
+  double least = INFINITY, mean = 0, all = 0;
+  for (unsigned e = lane; e < k; e += 32)
+    if (!COUNTED || counts[e] > 0) least = fmin(least, square(row[e]));
   for (int step = 16; step; step /= 2) least = fmin(least, __shfl_xor_sync(ALL, least, step));
-  if (COUNTED) all = sum_of_warp(all);
-  mean = sum_of_warp(mean) / all - least;
-  // Of none, which may be nearer, nothing is added.
+  // Of neighbours of which there are none, which may be nearer, nothing is added.
   const auto shifted = [&](unsigned e) {
     const double d = square(row[e]) - least;
     return COUNTED ? fmax(d, 0.) : d;
   };
+  const auto count_of = [&](unsigned e) { return COUNTED ? (double)counts[e] : 1.; };
+  for (unsigned e = lane; e < k; e += 32) {
+    all += count_of(e);
+    if (!COUNTED || counts[e] > 0) mean += count_of(e) * shifted(e);
+  }
+  mean = sum_of_warp(mean) / sum_of_warp(all);
   const auto weight = [&](unsigned e, double beta, double d) {
     const double w = exp(-beta * d);
-    return COUNTED ? (double)counts[e] * w : w;
+    return COUNTED ? count_of(e) * w : w;
   };
   const double largest = LARGEST / mean;
   for (unsigned t = 0; t < count; t++) {

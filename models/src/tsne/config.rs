@@ -84,8 +84,8 @@ pub struct TsneConfig {
     /// Neighbours are then the nearest points, all of them where there are fewer, each with all its
     /// rows, and not copies of a row alone; a perplexity counts rows as ever.
     /// [`TsneTrainer::n_points`](super::TsneTrainer::n_points) says how many are distinct. Layouts
-    /// are wider, as rows at one place have all of their weight there, and a grid with them. On the
-    /// CPU, in one process, for rows and distances of all pairs. Default false.
+    /// are wider, as rows at one place have all of their weight there, and a grid with them. In one
+    /// process, for rows and distances of all pairs. Default false.
     #[serde(skip_serializing_if = "is_default")]
     pub unique: bool,
     /// Neighbours of each row that get an affinity, at least the largest perplexity where

@@ -64,6 +64,8 @@ impl TsneConfig {
         // Neighbours, their affinities, edges sorted from both ends, and the graph; the CPU makes
         // it in parts.
         let affinities = if on_gpu { 44 } else { 60 } * n * k;
+        // Neighbours with each point as its own, and how many rows each stands for.
+        let affinities = affinities + if self.unique { 16 * n * (k + 1) } else { 0 };
         let of_method = match method {
             Method::Exact => 64 * 4 * n * (dims + 1),
             // Sorted points, nodes and keys.

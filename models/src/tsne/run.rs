@@ -298,9 +298,6 @@ impl TsneTrainer {
         }
         let mut state = LayoutState::new(&for_ops(layout)?)?;
         let mut of_pairs = 0.;
-        if config.unique {
-            Unique::check(&Group::single(), layout.device())?;
-        }
         if let Some(unique) = &unique {
             of_pairs = unique.of_pairs(&affinities)?;
             state.weights = Some(unique.counts().copy()?);

@@ -25,7 +25,7 @@ use super::neighbours::{Found, search};
 use super::{Affinities, GivenDistances, Neighbours, Recall, TsneConfig};
 use crate::{Group, Philox};
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::arrays::elementwise::contiguous;
+use chandlery_ops::arrays::elementwise::{clamp, contiguous, mul};
 use chandlery_ops::arrays::{gather_rows, gather_rows_by};
 use rayon::prelude::*;
 
@@ -66,7 +66,7 @@ impl Unique {
     }
 
     fn of(unlike: &Unlike, group: &Group, device: &Device) -> Result<Option<Self>> {
-        Self::check(group, device)?;
+        Self::check(group)?;
         let is_repeated = unlike.firsts.len() < unlike.places.len();
         let places = || Tensor::from_slice(&unlike.places, unlike.places.len(), device);
         is_repeated.then(|| Self::of_places(places()?)).transpose()
@@ -97,16 +97,15 @@ impl Unique {
         Ok(Self { places, firsts, counts })
     }
 
-    /// Refuses what only one process on the CPU does.
-    pub(super) fn check(group: &Group, device: &Device) -> Result<()> {
-        let got = match (group.is_single(), device.is_cpu()) {
-            (true, true) => return Ok(()),
-            (false, _) => format!("{} processes", group.world()),
-            (_, false) => "a GPU".to_owned(),
-        };
-        candle::bail!(
-            "Tsne: unique is for one process on the CPU, got {got}; leave it out, or take the device cpu and one process"
-        )
+    /// Refuses what only one process does.
+    pub(super) fn check(group: &Group) -> Result<()> {
+        match group.is_single() {
+            true => Ok(()),
+            false => candle::bail!(
+                "Tsne: unique is for one process, got {}; leave it out, or take one process",
+                group.world()
+            ),
+        }
     }
 
     pub(super) fn n_rows(&self) -> usize {
@@ -183,9 +182,9 @@ impl Unique {
         }
         // Where there are no others, nothing is nearer than the nearest.
         let nearest = distances.min_keepdim(1)?;
-        let apart = others.gt(0.)?.where_cond(&nearest.zeros_like()?, &nearest)?;
+        let apart = mul(&nearest, &(1. - clamp(&others, 0., 1.)?)?)?;
         let counts = gather_rows_by(&self.counts, &contiguous(indices)?.flatten_all()?)?.reshape((n, k))?;
-        let with = |of: &Tensor, own: &Tensor| Tensor::cat(&[of, own], 1)?.contiguous();
+        let with = |of: &Tensor, own: &Tensor| contiguous(&Tensor::cat(&[of, own], 1)?);
         let near = Neighbours { indices: with(indices, &own)?, distances: with(distances, &apart)? };
         Ok((near, with(&counts, &others)?))
     }
@@ -194,7 +193,7 @@ impl Unique {
     /// `c n / N`.
     pub(super) fn of_all_rows(&self, p: &Tensor) -> Result<Tensor> {
         let share = self.n() as f64 / self.n_rows() as f64;
-        p.broadcast_mul(&(&self.counts * share)?.unsqueeze(1)?)
+        mul(p, &(&self.counts * share)?.unsqueeze(1)?)
     }
 
     /// `Σ_uv P_uv ln m_uv`

@@ -1,6 +1,6 @@
 //! Affinities have the perplexity, and the graph is symmetric.
 use super::{CPU, graph, rows};
-use candle::Result;
+use candle::{Result, Tensor};
 use chandlery_ops::tsne::{
     Metric, knn_reference, perplexity_search, perplexity_search_reference, symmetrize, symmetrize_reference,
 };
@@ -17,6 +17,29 @@ fn affinities_have_the_perplexity_on_every_device() -> Result<()> {
             let got = perplexity_search(&near.distances.to_device(&device)?, &perplexities)?;
             // The entropy is met to 1e-6 nats.
             assert_close(&format!("affinities of {n} rows"), &got.to_device(&CPU)?, &want, 2e-5, 1e-7)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn more_neighbours_that_tie_than_the_perplexity_share_the_affinity_on_every_device() -> Result<()> {
+    // So many at the least distance, of 40.
+    for (ties, least) in [(2usize, 0f32), (10, 0.), (10, 1.5), (25, 1e-18), (39, 3e18), (40, 2.)] {
+        let row = |i: usize| {
+            // Others are a little or far more away, some of them alike.
+            let far = move |e: usize| least + (1e-4 + (e / 2 + i) as f32) * least.max(1e-20);
+            (0..40).map(move |e| if (e + 3 * i) % 40 < ties { least } else { far(e) })
+        };
+        let distances = Tensor::from_vec((0..9).flat_map(row).collect::<Vec<f32>>(), (9, 40), &CPU)?;
+        for perplexities in [vec![1.], vec![9.5], vec![1.5, 30.]] {
+            let want = perplexity_search_reference(&distances, &perplexities)?;
+            for device in devices()? {
+                let got = perplexity_search(&distances.to_device(&device)?, &perplexities)?;
+                let what =
+                    format!("{ties} at {least}, perplexities {perplexities:?}, {:?}", device.location());
+                assert_close(&what, &got.to_device(&CPU)?, &want, 5e-5, 1e-6)?;
+            }
         }
     }
     Ok(())

@@ -12,6 +12,7 @@ mod ranks;
 mod two_gpus;
 mod unique;
 mod views;
+mod weights;
 
 use candle::{DType, Device, Result, Tensor};
 use chandlery::tsne::{Method, TsneConfig};
@@ -49,6 +50,11 @@ fn on(affinities: &Affinities, device: &Device) -> Result<Affinities> {
         columns: there(&affinities.columns)?,
         values: there(&affinities.values)?,
     })
+}
+
+/// What an error says.
+fn refused<T>(result: Result<T>) -> String {
+    result.err().map_or_else(String::new, |e| e.to_string())
 }
 
 fn config(method: Method, n_dims: usize) -> TsneConfig {

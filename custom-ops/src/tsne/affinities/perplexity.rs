@@ -25,7 +25,8 @@ const LANES: usize = 16;
 ///
 /// `distances` is a contiguous f32 `[n, k]` of distances, not squared, in any order. The distance
 /// of the nearest is subtracted from the squares of a row, so that no row underflows. A row whose
-/// distances are all equal gets `1 / k`. With several perplexities (at most 8) the result is the
+/// distances are all equal gets `1 / k`; where more neighbours share the least distance than the
+/// perplexity asks for, these share the row. With several perplexities (at most 8) the result is the
 /// mean of their affinities.
 ///
 /// Cost: `O(n · k)` exponentials for each of some 6 steps.
@@ -90,10 +91,7 @@ fn least_count(counts: &Tensor, n: usize, k: usize) -> Result<f64> {
     if let Some(row) = sums.iter().position(|sum| sum.is_nan()) {
         let row = counts.get(row)?.to_vec1::<f32>()?;
         let wrong = row.into_iter().find(|&count| !is_count(count));
-        candle::bail!(
-            "{OP}: counts must be finite numbers of at least 0, got {}",
-            wrong.unwrap_or(f32::NAN)
-        )
+        candle::bail!("{OP}: counts must be finite numbers of at least 0, got {}", wrong.unwrap_or(f32::NAN))
     }
     Ok(sums.into_iter().fold(f64::INFINITY, f64::min))
 }

@@ -100,7 +100,7 @@ impl TsneTrainer {
     /// This run as one of the ranks of a group, all of which begin with the state of rank 0.
     pub(super) fn divided(mut self, group: &Group) -> Result<Self> {
         if self.config.unique {
-            Unique::check(group, self.state.layout.device())?;
+            Unique::check(group)?;
         }
         for t in [&self.state.layout, &self.state.velocity, &self.state.gains] {
             group.broadcast_(t, 0)?;
