@@ -16,7 +16,7 @@
 //! | TF32 | f16 | f16 | f32, rounded by the product |
 //! | bf16 | bf16 | bf16 | bf16 |
 //!
-//! A layer whose sizes are not multiples of four, for which [`cd_update_fuses`] is false, is
+//! A small layer whose sizes are not multiples of four, for which [`cd_update_fuses`] is false, is
 //! stored as in the last column.
 //!
 //! Convolutions, and all layers below another where there is one among them, are stored in f32.
