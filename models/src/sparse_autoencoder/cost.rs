@@ -89,7 +89,7 @@ enum Way {
     /// All in the op of small networks.
     Small,
     /// All in one step.
-    Recorded(Mutex<Option<RecordedPass>>),
+    Recorded(Mutex<Option<Box<RecordedPass>>>),
     /// In chunks, as rows of a group, or in f64.
     Chunks,
 }
@@ -299,7 +299,7 @@ impl Cost {
                 let mut pass = lock(pass);
                 let pass = match &mut *pass {
                     Some(pass) => pass,
-                    none => none.insert(RecordedPass::new(&self.model, self.pass_of(rows)?, rows)?),
+                    none => none.insert(Box::new(RecordedPass::new(&self.model, self.pass_of(rows)?, rows)?)),
                 };
                 pass.evaluate(theta).map(Some)
             }
