@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn no_gradient_reaches_the_weights_of_more_units() -> Result<()> {
         let plain = RbmTrainConfig { batch: 6, learning_rate: 0.5.into(), ..RbmTrainConfig::default() };
-        let sparsity = Some(SparsityConfig { target: 0.1, cost: 0.5, ..SparsityConfig::default() });
+        let sparsity = Some(SparsityConfig { target: 0.1, cost: 0.5, decay: 0.9 });
         let trainings = [
             plain.clone(),
             RbmTrainConfig { k: 3, l1: 0.01, max_norm: Some(1.), ..plain.clone() },
