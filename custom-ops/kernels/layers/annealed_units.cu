@@ -7,8 +7,8 @@
 //   visible   x = to (units[r, i] + shift[i]) + base[i]
 //             units[r, i] = u < sigmoid(x) ? 1 : 0, or x + stdev[i] z where there is a stdev
 //
-// arrays   units: [rows, n] double, read and then written; visible: [rows, n_visible]; bias, shift, base, stdev: [n];
-//          slope: [n_visible]; log_weights: [rows]; contiguous, not overlapping; stdev may be null
+// arrays   units: [rows, n] double, read and then written; visible: [rows, n_visible]; bias, shift,
+//          base, stdev: [n]; slope: [n_visible]; log_weights: [rows]; contiguous, not overlapping; stdev may be null
 // scalars  from, to in [0, 1]; seed, stream, offset of the draws: any values, and a counter
 //          added to the offset, or null. u and z: the uniform
 //          and the normal draw of element r * n + j

@@ -2,7 +2,8 @@
 // f32 products to what products in bf16 read.
 //
 //   layer_forward    out[e] <- m[e] * f(a[e] + bias[j])               e = r * n_units + j
-//   layer_backward   delta[e] <- m[e] * (delta[e] + bias[j]) * f'(f(x))   f(x) = a[e], or a[e] * (1 - rate) with dropout
+//   layer_backward   delta[e] <- m[e] * (delta[e] + bias[j]) * f'(f(x))
+//                    f(x) = a[e], or a[e] * (1 - rate) with dropout; without a bias 0
 //   m[e] = u[e] < rate ? 0 : scale                                    scale = 1 / (1 - rate); 1
 //                                                                     without dropout
 //

@@ -12,7 +12,8 @@
 //   reorder_counts, reorder_rows  the graph with its points in another order: row i is row
 //                                 order[i], columns are places in the order
 //
-// arrays   distances, counts, p: [n, k] float; sums: [n] double; indices: [n, k] unsigned below n, none twice in a row;
+// arrays   distances, counts, p: [n, k] float; sums: [n] double; indices: [n, k] unsigned below n,
+//          none twice in a row;
 //          starts [n + 1] and order [n k]: the edges that end at each row, by their source
 //          (sort_by_key); fresh [n k]: the number of new reversed edges of the row before this one
 //          order, places [n]: each point once, and its place; of the graph offsets [n + 1], columns

@@ -51,7 +51,8 @@ pub fn scale_into_reference(x: &Tensor, scale: f32) -> Result<Tensor> {
 /// `out[1] ← f16(scale x − out[0])`.
 ///
 /// `x` is contiguous u8 or f32 and `out` f16 of shape `[2, ..x]`, each of the two contiguous, or
-/// some columns of a wider matrix. The sum is within 2⁻²² of `scale x` where that is between 2⁻² and 65,504, and within 3e-8 below.
+/// some columns of a wider matrix. The sum is within 2⁻²² of `scale x` where that is between 2⁻² and
+/// 65,504, and within 3e-8 below.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.

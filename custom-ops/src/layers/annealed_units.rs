@@ -207,8 +207,9 @@ impl Kernel for Hidden {
         let launch = gpu.launch(HIDDEN, "annealed_units", "annealed_hidden")?;
         let launch = launch.write(&mut log_weights).write(&mut units).read(&bias).read(&visible).read(&slope);
         let launch = launch.num(self.n).num(self.n_visible).num(self.from).num(self.to).num(self.offset);
-        // SAFETY: (2 × double*, 3 × const double*, 2 × size_t, 3 × double, 4 × 8 bytes of draws): `annealed_hidden_` checked that units is [rows, n], visible [rows,
-        // n_visible], and the others [rows], [n] and [n_visible]; a block of 256 for each row.
+        // SAFETY: (2 × double*, 3 × const double*, 2 × size_t, 3 × double, 4 × 8 bytes of draws):
+        // units is [rows, n], visible [rows, n_visible], and the others are [rows], [n] and
+        // [n_visible], by `annealed_hidden_`; a block of 256 for each row.
         unsafe { launch.draws(self.philox, &None).blocks(self.rows, THREADS).go() }
     }
 }
@@ -271,8 +272,9 @@ impl Kernel for Visible {
         let (shift, base, stdev) = (shift.elements::<f64>()?, base.elements::<f64>()?, stdev.maybe::<f64>()?);
         let launch = gpu.launch(VISIBLE, "annealed_units", "annealed_visible")?;
         let launch = launch.write(&mut units).read(&shift).read(&base).maybe(&stdev).num(self.n).num(self.to);
-        // SAFETY: (double*, 3 × const double*, size_t, double, 4 × 8 bytes of draws): `annealed_visible_` checked that units is [rows, n], and the others [n] or null;
-        // a block of 256 for each row.
+        // SAFETY: (double*, 3 × const double*, size_t, double, 4 × 8 bytes of draws): units is [rows,
+        // n], and the others are [n], the last of them maybe null, by `annealed_visible_`; a block
+        // of 256 for each row.
         unsafe { launch.draws(self.philox, &None).blocks(self.rows, THREADS).go() }
     }
 }

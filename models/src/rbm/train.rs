@@ -31,8 +31,8 @@
 //! loaded together: two products for each Gibbs step, one for the positive phase, one for the
 //! gradient of both phases, and one pass for each of units, weights and biases. Dense layers of 64
 //! units or more train with up to 7 more that stay at 0, so that lines are multiples of 8; models and
-//! checkpoints do not hold them. Everything is allocated in [`RbmTrainer::new`]. Cost: `(2 + 4k) + 4` products' worth of
-//! `n_visible · n_hidden · batch` FLOP.
+//! checkpoints do not hold them. Everything is allocated in [`RbmTrainer::new`]. Cost:
+//! `(2 + 4k) + 4` products' worth of `n_visible · n_hidden · batch` FLOP.
 mod ranks;
 mod state;
 

@@ -22,7 +22,7 @@
 //! is that of Burda, Grosse and Salakhutdinov 2015. Departure: with real-valued units, the
 //! independent units have the standard deviations of the RBM. Draws compare a multiple of 2⁻²⁴ with
 //! the mean, which so is rounded up to one.
-use super::path::Path;
+use super::path::{Chains, Path};
 use super::{Estimate, Progress};
 use crate::check::{at_least_one, batch_of};
 use crate::rbm::{Rbm, RbmConfig};
@@ -196,10 +196,10 @@ impl Ais {
     /// When a weight is not finite, or memory is short.
     pub fn forward(&self, philox: Philox, progress: Progress<'_>) -> Result<AisRun> {
         let mut at = philox;
-        let start = self.path.start(&mut at)?;
+        let chains = self.path.chains(self.path.start(&mut at)?)?;
         let betas = self.config.betas();
         let n = betas.len() - 1;
-        let (ends, log_weights) = self.walk(start, &betas, &mut at, &mut |done| progress(done, n))?;
+        let (ends, log_weights) = self.walk(chains, &betas, &mut at, &mut |done| progress(done, n))?;
         let (log_mean, effective_chains) = log_mean(&log_weights);
         let chosen = in_proportion(&log_weights, at);
         Ok(AisRun {
@@ -238,22 +238,21 @@ impl Ais {
             progress(step + 1, n);
         }
         let (states, log_weights) =
-            self.walk(chains.visible, &betas, &mut at, &mut |done| progress(burn_in + done, n))?;
+            self.walk(chains, &betas, &mut at, &mut |done| progress(burn_in + done, n))?;
         let (log_mean, effective_chains) = log_mean(&log_weights);
         let states = self.path.share.gathered(&states)?;
         Ok(AisRun { log_z: log_mean.subtracted_from(self.path.log_z_base), effective_chains, states })
     }
 
-    /// Takes every chain of this rank from the first of `betas` to the last: where it ends, and `ln w`
-    /// of the chains of all ranks. `at` moves on.
+    /// Takes every chain of this rank, with a weight of 1, from the first of `betas` to the last: where
+    /// it ends, and `ln w` of the chains of all ranks. `at` moves on.
     fn walk(
         &self,
-        start: Tensor,
+        chains: Chains,
         betas: &[f64],
         at: &mut Philox,
         progress: &mut dyn FnMut(usize),
     ) -> Result<(Tensor, Vec<f64>)> {
-        let chains = self.path.chains(start)?;
         for (i, pair) in betas.windows(2).enumerate() {
             self.path.step(&chains, pair[0], pair[1], at)?;
             progress(i + 1);
