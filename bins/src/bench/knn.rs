@@ -68,7 +68,7 @@ pub(super) fn run(args: &KnnArgs) -> Result<()> {
     report.line(&format!("k nearest neighbours, rows and results on {}, ms", describe(&device)))?;
     let mut table = Table::new(&report, COLUMNS)?;
     for of in &args.data {
-        let (rows, _) = of.make().with_context(|| of.name())?;
+        let (rows, _) = of.make(&device).with_context(|| of.name())?;
         let scale = if rows.dtype() == DType::U8 { 1. / 255. } else { 1. };
         let rows = (rows.to_device(&device)?.to_dtype(DType::F32)? * scale)?.contiguous()?;
         let (n, n_features) = rows.dims2()?;

@@ -1,4 +1,5 @@
-//! The approximate search for nearest neighbours, of rows on the device, to a wanted recall.
+//! The approximate search for nearest neighbours, of rows on the device or in host memory, to a wanted
+//! recall.
 use super::common::TimingArgs;
 use super::table::{Column, Table};
 use super::timing::{Seconds, time};
@@ -11,7 +12,7 @@ use anyhow::{Context, Result};
 use candle::{Device, Tensor};
 use chandlery::Philox;
 use chandlery_ops::core::normal;
-use chandlery_ops::tsne::{Recall, knn_approximate};
+use chandlery_ops::tsne::{Recall, StreamedSearch, knn_approximate, knn_streamed};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -22,6 +23,9 @@ const BLOCK: usize = 65_536;
 /// features besides.
 const CENTRES: f64 = 10.;
 const NOISE: f64 = 0.1;
+/// Gaussians, and directions in which they differ much.
+const CLUSTERS: usize = 1000;
+const DIRECTIONS: usize = 32;
 /// Of all draws.
 const SEED: u64 = 42;
 
@@ -37,10 +41,10 @@ pub struct NeighboursArgs {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = at_least_one)]
     features: usize,
     /// Number of Gaussians that these rows are drawn from.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = CLUSTERS, value_parser = at_least_one)]
     clusters: usize,
     /// Number of directions in which these rows differ much. As many as --features: all alike.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = DIRECTIONS, value_parser = at_least_one)]
     directions: usize,
     /// Number of neighbours of each row.
     #[arg(long, value_name = "N", default_value_t = 90, value_parser = at_least_one)]
@@ -52,6 +56,10 @@ pub struct NeighboursArgs {
     /// measured on 512 rows drawn at random.
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = at_most_one)]
     recall: f64,
+    /// Search rows that stay in host memory, which take at most this many MiB of the device at a time.
+    /// Default: rows are on the device.
+    #[arg(long, value_name = "MIB", value_parser = at_least_one)]
+    stretches: Option<usize>,
     /// Write what is computed on to this folder. The rows, as rows.npy, for
     /// `bins/peers/neighbours.py`.
     #[arg(long, value_name = "DIR")]
@@ -67,6 +75,8 @@ struct Row {
     directions: usize,
     k: usize,
     wanted: f64,
+    /// MiB of the device for rows of host memory.
+    stretches: Option<usize>,
     recall: Recall,
     /// The share of all rows that a row was compared with.
     looked_at: f64,
@@ -98,8 +108,13 @@ const COLUMNS: &[Column<Row>] = &[
 pub(super) fn run(args: &NeighboursArgs) -> Result<()> {
     let device = args.timing.common.open_device()?;
     let report = Report::new(args.timing.common.json);
-    report.line(&format!("approximate nearest neighbours, rows and results on {}, s", describe(&device)))?;
-    let rows = made(args, &device).context("the rows")?;
+    let place = if args.stretches.is_some() { "rows in host memory, results" } else { "rows and results" };
+    report.line(&format!("approximate nearest neighbours, {place} on {}, s", describe(&device)))?;
+    let mut rows =
+        made([args.rows, args.features], args.clusters, args.directions, &device).context("the rows")?;
+    if args.stretches.is_some() {
+        rows = rows.to_device(&Device::Cpu)?;
+    }
     if let Some(folder) = &args.dump {
         std::fs::create_dir_all(folder).with_context(|| format!("--dump {}", folder.display()))?;
         arrays::write_one(&folder.join("rows.npy"), &rows)?;
@@ -109,7 +124,14 @@ pub(super) fn run(args: &NeighboursArgs) -> Result<()> {
         // The results before go first.
         last = None;
         let philox = Philox::new(SEED, 9);
-        let found = knn_approximate(&rows, args.neighbours, args.metric.0, args.recall, philox)?;
+        let (k, metric, recall) = (args.neighbours, args.metric.0, args.recall);
+        let found = match args.stretches {
+            None => knn_approximate(&rows, k, metric, recall, philox)?,
+            Some(mib) => {
+                let search = StreamedSearch { k, metric, recall, bytes: (mib as u64) << 20 };
+                knn_streamed(&rows, &device, &search, philox)?
+            }
+        };
         last = Some((found.recall, found.looked_at));
         Ok(())
     })?;
@@ -122,6 +144,7 @@ pub(super) fn run(args: &NeighboursArgs) -> Result<()> {
         directions: args.directions.min(args.features),
         k: args.neighbours,
         wanted: args.recall,
+        stretches: args.stretches,
         recall,
         looked_at,
         seconds: median,
@@ -132,11 +155,15 @@ pub(super) fn run(args: &NeighboursArgs) -> Result<()> {
     table.finish()
 }
 
+/// Rows as those of `bench neighbours` are without options.
+pub(super) fn mixture(n: usize, d: usize, device: &Device) -> Result<Tensor> {
+    made([n, d], CLUSTERS, DIRECTIONS, device)
+}
+
 /// Rows `(c + z) B + noise`: `c` is the centre of the cluster, `z` normal, both in the strong
 /// directions, which are the rows of `B`; without both where all directions are strong.
-fn made(args: &NeighboursArgs, device: &Device) -> Result<Tensor> {
-    let &NeighboursArgs { rows: n, features: d, clusters, .. } = args;
-    let directions = args.directions.min(d);
+fn made([n, d]: [usize; 2], clusters: usize, directions: usize, device: &Device) -> Result<Tensor> {
+    let directions = directions.min(d);
     let draw = |stream: u64, start: usize, rows: usize, width: usize| {
         normal((rows, width), device, Philox::new(SEED, stream).advanced(start * width))
     };

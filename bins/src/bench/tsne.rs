@@ -1,6 +1,7 @@
 //! t-SNE from rows in host memory to a layout in host memory, by stage, with the quality of the
 //! layout.
 use super::common::TimingArgs;
+use super::neighbours::mixture;
 use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, time};
 use crate::device::describe;
@@ -30,8 +31,8 @@ pub struct TsneArgs {
     #[command(flatten)]
     timing: TimingArgs,
     /// Data set: a name, a folder or a file. Also blobs:NxD (ten Gaussians) or sheet:NxD (Gaussians
-    /// on a curved sheet); several are separated by commas. Training and test rows are taken
-    /// together.
+    /// on a curved sheet) or mixture:NxD (the Gaussians of `bench neighbours`); several are separated
+    /// by commas. Training and test rows are taken together.
     #[arg(long, value_name = "DATA,…", value_delimiter = ',', default_value = "mnist-sample")]
     data: Vec<Rows>,
     /// Use only the first ROWS rows; of training and test rows together. Default: all rows.
@@ -55,6 +56,7 @@ pub(super) enum Rows {
     Set(String),
     Blobs(usize, usize),
     Sheet(usize, usize),
+    Mixture(usize, usize),
 }
 
 impl FromStr for Rows {
@@ -67,15 +69,17 @@ impl FromStr for Rows {
         match kind {
             "blobs" => Ok(Self::Blobs(n, d)),
             "sheet" => Ok(Self::Sheet(n, d)),
+            "mixture" => Ok(Self::Mixture(n, d)),
             _ => Ok(Self::Set(name.to_owned())),
         }
     }
 }
 
 impl Rows {
-    /// Rows and labels on the CPU.
-    pub(super) fn make(&self) -> Result<(Tensor, Option<Tensor>)> {
+    /// Rows and labels on the CPU, some of them made on `device`.
+    pub(super) fn make(&self, device: &Device) -> Result<(Tensor, Option<Tensor>)> {
         match self {
+            &Self::Mixture(n, d) => Ok((mixture(n, d, device)?.to_device(&Device::Cpu)?, None)),
             Self::Set(name) => rows_of(&chandlery_datasets::open(name, &DataOptions::default())?),
             &Self::Blobs(n, d) => {
                 let centres =
@@ -116,6 +120,7 @@ impl Rows {
             Self::Set(name) => name.rsplit('/').next().unwrap_or(name).to_owned(),
             Self::Blobs(n, d) => format!("blobs:{n}x{d}"),
             Self::Sheet(n, d) => format!("sheet:{n}x{d}"),
+            Self::Mixture(n, d) => format!("mixture:{n}x{d}"),
         }
     }
 
@@ -254,7 +259,7 @@ fn seconds_of(measure: impl FnOnce() -> candle::Result<f64>) -> Result<(f64, f64
 }
 
 fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
-    let (mut rows, mut labels) = of.make()?;
+    let (mut rows, mut labels) = of.make(device)?;
     if let Some(first) = args.max_rows.filter(|&first| first < rows.dim(0).unwrap_or(0)) {
         rows = rows.narrow(0, 0, first)?.contiguous()?;
         labels = labels.map(|labels| labels.narrow(0, 0, first)).transpose()?;
@@ -263,25 +268,22 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
     let (n, n_features) = rows.dims2()?;
     let method = config.method_for(n, device.is_cuda());
     let tsne = Tsne { config, philox: Philox::new(15, 9) };
-    let mut last = (Tensor::zeros((0, 2), DType::F32, &Device::Cpu)?, StageSeconds::default(), None);
-    let mut first = None;
+    let (mut last, mut first) = (None, None);
     let runs = || {
         time(device, args.timing.repeats, || {
+            drop(last.take());
             let begin = Instant::now();
             let there = rows.to_device(device)?;
             let mut run = TsneTrainer::new(tsne.config.clone(), tsne.philox, &there)?;
             run.fit()?;
-            last = (
-                run.layout()?.to_device(&Device::Cpu)?,
-                run.seconds(),
-                run.recall().map(|recall| recall.mean),
-            );
+            last = Some((run.layout()?.to_device(&Device::Cpu)?, run));
             first.get_or_insert(begin.elapsed().as_secs_f64());
             Ok(())
         })
     };
     let (timed, taken) = chandlery_ops::core::most_memory(device, runs)?;
     let Seconds { median, min, max } = timed?;
+    let (layout, run) = last.context("at least one run was made")?;
     let of_rows = (rows.elem_count() * rows.dtype().size_in_bytes()) as u64;
     let (paper_seconds, cuml) = of.known(n, args.descent.dims as u8);
     let mut row = Row {
@@ -295,10 +297,10 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         seconds_min: min,
         seconds_max: max,
         first_seconds: first.unwrap_or_default(),
-        stages: last.1,
+        stages: run.seconds(),
         memory_told: tsne.config.memory(n, n_features, device.is_cuda()).peak(),
         memory_taken: taken.map(|bytes| bytes.saturating_sub(of_rows)),
-        recall: last.2,
+        recall: run.recall().map(|recall| recall.mean),
         kl: None,
         trustworthiness: None,
         knn_label_accuracy: None,
@@ -308,13 +310,13 @@ fn measure_one(args: &TsneArgs, of: &Rows, device: &Device) -> Result<Row> {
         device: describe(device),
     };
     if !args.skip_measures {
-        let layout = last.0.to_device(device)?;
+        let layout = layout.to_device(device)?;
         let read =
             tsne.config.preparation.apply(&rows.to_device(device)?)?.to_dtype(DType::F32)?.contiguous()?;
         let metric = tsne.config.metric;
         let (k, sample) = (quality::TRUST_NEIGHBOURS, quality::SAMPLE);
         let distances = TrueDistances::Rows(&read, metric);
-        let (kl, of_kl) = seconds_of(|| measure::true_kl(&read, &layout, &tsne.config, tsne.philox))?;
+        let (kl, of_kl) = seconds_of(|| Ok(run.kl_estimate(&layout, usize::MAX)?.value))?;
         let (trust, of_trust) = seconds_of(|| measure::trustworthiness(distances, &layout, k, sample))?;
         (row.kl, row.trustworthiness, row.measure_seconds) = (Some(kl), Some(trust), Some([of_kl, of_trust]));
         row.knn_label_accuracy = labels

@@ -11,7 +11,7 @@ use chandlery::tsne::{Neighbours, Recall, TsneConfig};
 use chandlery_datasets::whole::write_whole;
 use chandlery_datasets::{Centre, count};
 use chandlery_ops::core::free_memory;
-use chandlery_ops::tsne::{knn, knn_approximate};
+use chandlery_ops::tsne::{ApproximateNeighbours, StreamedSearch, knn, knn_approximate, knn_streamed};
 use npyz::{AutoSerialize, WriterBuilder};
 use serde_json::json;
 use std::path::Path;
@@ -25,11 +25,7 @@ pub fn neighbours(args: &NeighboursArgs) -> Result<Outcome> {
     let report = Report::new(args.common.json);
     let device = args.common.open_device()?;
     let centre = takes_centre(args.metric.0, args.prepare.steps()).then(Centre::default);
-    let rows = Rows::open(&args.data, args.split, centre.as_ref(), &device)?;
-    let read = rows.read(&rows.preparation(args.prepare.steps(), args.seed)?)?;
-    let (n, n_features) = read.dims2()?;
     let k = args.neighbours;
-    ensure!(k < n, "--neighbours: must be below the number of rows, {n}, got {k}");
     let config = TsneConfig {
         neighbours: Some(k),
         metric: args.metric.0,
@@ -37,10 +33,15 @@ pub fn neighbours(args: &NeighboursArgs) -> Result<Outcome> {
         recall: args.search.recall,
         ..TsneConfig::default()
     };
-    check_memory(&config, [n, n_features], &device)?;
+    let rows = Rows::open_for(&config, &args.data, args.split, centre.as_ref(), &device)?;
+    let read = rows.read(&rows.preparation(args.prepare.steps(), args.seed)?)?;
+    let (n, n_features) = read.dims2()?;
+    ensure!(k < n, "--neighbours: must be below the number of rows, {n}, got {k}");
+    let fits = read.device().same_device(&device);
+    check_memory(&config, [n, if fits { n_features } else { 0 }], &device)?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
     let started = Instant::now();
-    let (found, recall) = of_data(&rows.name, search(&config, &read, k, args.seed))?;
+    let (found, recall) = of_data(&rows.name, search(&config, &read, &device, args.seed))?;
     device.synchronize()?;
     let took = started.elapsed().as_secs_f64();
     write(&args.out.join("indices.npy"), &found.indices, |row: u32| i64::from(row))?;
@@ -65,13 +66,23 @@ pub fn neighbours(args: &NeighboursArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn search(config: &TsneConfig, read: &Tensor, k: usize, seed: u64) -> Result<(Neighbours, Recall)> {
-    let n = read.dim(0)?;
-    if !config.is_approximate(n) {
-        return Ok((knn(read, k, config.metric)?, Recall::exact(n)));
-    }
-    let philox = Philox::new(seed, streams::START);
-    let found = knn_approximate(read, k, config.metric, config.recall, philox)?;
+fn search(
+    config: &TsneConfig,
+    read: &Tensor,
+    device: &Device,
+    seed: u64,
+) -> Result<(Neighbours, Recall)> {
+    let (n, k, metric) = (read.dim(0)?, config.neighbours_of(read.dim(0)?), config.metric);
+    let (recall, philox) =
+        (if config.is_approximate(n) { config.recall } else { 1. }, Philox::new(seed, streams::START));
+    let found = match read.device().same_device(device) {
+        true if recall < 1. => knn_approximate(read, k, metric, recall, philox)?,
+        true => ApproximateNeighbours::exact(knn(read, k, metric)?)?,
+        false => {
+            let bytes = config.bytes_for_stretches(n, device)?;
+            knn_streamed(read, device, &StreamedSearch { k, metric, recall, bytes }, philox)?
+        }
+    };
     Ok((found.neighbours, found.recall))
 }
 

@@ -7,6 +7,7 @@ use crate::session::info::{check_finished, data_and_settings};
 use crate::stages::{self, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use candle::{DType, Device, Tensor};
+use chandlery::tsne::TsneConfig;
 use chandlery_datasets::preparation::StepConfig;
 use chandlery_datasets::{
     Centre, DataOptions, Dataset, Fingerprint, ImageShape, Preparation, Split, count, open,
@@ -37,7 +38,7 @@ pub struct Rows {
 
 /// Raw rows.
 pub enum Held {
-    /// `[n, n_inputs]`, u8 or f32, on the device.
+    /// `[n, n_inputs]`, u8 or f32, on the device, or in host memory.
     Dense(Tensor),
     /// Sparse ones, which become dense when they are prepared, on this device.
     Sparse(Split, Device),
@@ -55,6 +56,35 @@ impl Rows {
         let mut args = args.clone();
         args.read.centre = centre.cloned();
         Self::of(args.open()?, splits, centre, device)
+    }
+
+    /// The same for a run with `config`, to which rows are copied if the device has room for them; if
+    /// it has not, they stay in host memory.
+    pub fn open_for(
+        config: &TsneConfig,
+        args: &DataArgs,
+        splits: SplitsArg,
+        centre: Option<&Centre>,
+        device: &Device,
+    ) -> Result<Self> {
+        let mut args = args.clone();
+        args.read.centre = centre.cloned();
+        let dataset = args.open()?;
+        let (train, test) = (Some(&dataset.train), dataset.test.as_ref());
+        let taken = match splits {
+            SplitsArg::Train => [train, None],
+            SplitsArg::Test => [None, test],
+            SplitsArg::All => [train, test],
+        };
+        let (mut n, mut bytes) = (0, 0);
+        for split in taken.into_iter().flatten() {
+            (n, bytes) = (n + split.n_samples(), bytes + split.size_bytes());
+        }
+        let n_features = dataset.train.n_features();
+        let fits = device.is_cpu()
+            || dataset.train.rows.is_sparse()
+            || config.fits(n, n_features, bytes as u64, device)?;
+        Self::of(dataset, splits, centre, if fits { device } else { &Device::Cpu })
     }
 
     /// Copies rows of a data set, which was read with this centre, to `device`.

@@ -13,7 +13,7 @@ use crate::report::{Outcome, figure, of_data, rank, seconds};
 use crate::rows::OfRows;
 use crate::session::{self, Asked, Kind, Made, Nothing, Picture, Run, Session, Trained, check_more};
 use crate::stages::{self, Stage};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use candle::Device;
 use chandlery::evaluation::layout::Measures;
 use chandlery::pictures::curves::{Curve, Panel};
@@ -59,7 +59,13 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     })?;
     asked.extend_iterations(args.iterations, |settings, all| settings.iterations = all);
     let centre = asked.settings.takes_centre().then(Centre::default);
-    let rows = Rows::open(&asked.input.data, asked.settings.split, centre.as_ref(), &asked.device)?;
+    let (settings, device) = (&asked.settings, &asked.device);
+    // Rows that are compared take memory, neighbours from elsewhere do not.
+    let config = settings.given().is_none().then(|| settings.config(Preparation::default(), None));
+    let rows = match &config {
+        Some(config) => Rows::open_for(config, &asked.input.data, settings.split, centre.as_ref(), device)?,
+        None => Rows::open(&asked.input.data, settings.split, centre.as_ref(), device)?,
+    };
     output::check_thumbnails(&asked.settings.pictures, &rows.name, Some(&rows))?;
     let classes = Classes::new(rows.n(), rows.labels.as_deref(), rows.class_names.as_deref());
     let mut session = asked.open(
@@ -83,6 +89,9 @@ pub fn train(args: &TrainArgs) -> Result<Outcome> {
     session.announce(&what, seed)?;
     for note in session.trainer.notes() {
         session.report.line(&format!("note: {note}"))?;
+    }
+    if rows.raw().is_some_and(|raw| !raw.device().same_device(&session.device)) {
+        session.report.line("note: rows stay in host memory, since the GPU has no room for them")?;
     }
     if session.info.settings.unique {
         let distinct = session.trainer.n_points();
@@ -114,7 +123,13 @@ fn begin(settings: &Settings, rows: &Rows, device: &Device, group: &Group) -> Re
             let config = settings.config(preparation, rows.image);
             let config = TsneConfig { centre: rows.centre.clone(), ..config };
             match rows.raw() {
-                Some(raw) => TsneTrainer::new_in_group(group, config, philox, raw)?,
+                Some(raw) if raw.device().same_device(device) => {
+                    TsneTrainer::new_in_group(group, config, philox, raw)?
+                }
+                Some(raw) => {
+                    ensure!(group.is_single(), "--data: rows that do not fit one GPU are for one process");
+                    TsneTrainer::new_streamed(config, philox, raw, device, None)?
+                }
                 None => {
                     let read = rows.read(&config.preparation)?;
                     TsneTrainer::of_prepared_in_group(group, config, philox, &read)?

@@ -8,4 +8,5 @@ mod inputs;
 mod layout;
 mod neighbours;
 mod repulsion;
+mod streamed;
 mod weights;

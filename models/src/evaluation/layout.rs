@@ -12,6 +12,8 @@ pub const NEIGHBOURS: usize = 10;
 pub const ALL: usize = 300_000;
 /// Rows that are looked at, evenly spaced, of more; and of any number by trustworthiness.
 pub const SAMPLE: usize = 10_000;
+/// Rows that are looked at of more than [`ALL`] that are in host memory, and their layout is not.
+pub const SAMPLE_OF_HOST: usize = 512;
 /// Points of more than [`ALL`] whose pairs with all others are summed for a divergence.
 pub const SAMPLE_OF_PAIRS: usize = 65_536;
 
@@ -49,7 +51,9 @@ impl Measures {
         nearest: Option<&Neighbours>,
         next: &mut dyn FnMut(&str),
     ) -> Result<Self> {
-        let sample = looked_at(of.n()?, SAMPLE);
+        // The host compares rows that have no room on a GPU.
+        let most = if of.are_with(layout) { SAMPLE } else { SAMPLE_OF_HOST };
+        let sample = looked_at(of.n()?, most);
         Self::of_sample(of, labels, layout, nearest, sample, next)
     }
 

@@ -111,7 +111,7 @@ impl GivenDistances<'_> {
             let each = ranked.iter().map(|&j| line[j as usize]).collect();
             let query = Query::new(own, each, Tolerance::default());
             let reached = others(own, line).filter(|&(_, d)| d <= query.farthest());
-            query.ranks(&vec![0; ranked.len()], reached.map(|(_, d)| (d, 1)))
+            query.ranks(reached.map(|(_, d)| d))
         };
         own.par_iter().enumerate().map(ranks).collect()
     }

@@ -103,6 +103,32 @@ impl TsneConfig {
         )
     }
 
+    /// Whether a run over `n` raw rows of `n_features` fits the memory that is free on `device` with
+    /// the rows, raw ones in so many `bytes` and prepared ones; if it does not,
+    /// [`TsneTrainer::new_streamed`](super::TsneTrainer::new_streamed) is for them. True where the
+    /// system does not say how much is free.
+    ///
+    /// # Errors
+    /// When the device cannot be asked.
+    pub fn fits(&self, n: usize, n_features: usize, bytes: u64, device: &Device) -> Result<bool> {
+        let needs = self.memory(n, n_features, device.is_cuda()).peak();
+        let rows = bytes + 4 * n as u64 * n_features as u64;
+        Ok(chandlery_ops::core::free_memory(device)?.is_none_or(|free| needs + rows <= free))
+    }
+
+    /// Bytes of a device that are free for some of `n` rows at a time, beside what a search for their
+    /// neighbours takes.
+    ///
+    /// # Errors
+    /// When the device cannot be asked.
+    pub fn bytes_for_stretches(&self, n: usize, device: &Device) -> Result<u64> {
+        /// Of what is free, which more than rows may take meanwhile.
+        const SHARE: f64 = 0.9;
+        let free = chandlery_ops::core::free_memory(device)?.unwrap_or(1 << 30);
+        let beside = self.memory(n, 0, device.is_cuda()).neighbours;
+        Ok((free.saturating_sub(beside) as f64 * SHARE) as u64)
+    }
+
     /// Refuses a run for which the memory that is free on its device is too little; passes where
     /// the system does not say how much that is.
     pub(super) fn check_free_memory(&self, n: usize, n_features: usize, device: &Device) -> Result<()> {

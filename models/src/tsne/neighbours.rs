@@ -4,13 +4,15 @@
 //! categories, angles with rows of zeros), the first rows of a file would be neighbours of all
 //! others, and their numbers make structure. So one neighbour more than wanted is searched, and
 //! where the last two are equally far, each row draws among all that are.
-use super::distances::Distances;
+use super::distances::{Distances, HostRows};
 use super::{Draw, Metric, Neighbours, TsneConfig};
 use crate::{Group, Philox};
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::elementwise::{abs, contiguous};
 use chandlery_ops::arrays::gather_rows;
-use chandlery_ops::tsne::{Recall, knn_approximate_in_group, knn_in_group};
+use chandlery_ops::tsne::{
+    ApproximateNeighbours, Recall, StreamedSearch, knn_approximate_in_group, knn_in_group, knn_streamed,
+};
 use rayon::prelude::*;
 
 /// Rows that are drawn among: all where there are no more, else so many that are drawn anew for
@@ -59,32 +61,49 @@ pub(super) struct Found {
     pub unit: f64,
 }
 
-/// The neighbours of prepared rows, f32 `[n, n_features]`, which all ranks of the group have: each
-/// searches for its part, and gets all.
-pub(super) fn search(group: &Group, config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<Found> {
+/// Who searches.
+#[derive(Clone, Copy)]
+pub(super) enum By<'a> {
+    /// The device of the rows, and those of the other ranks, which have the rows too: each searches
+    /// for its part, and gets all.
+    Ranks(&'a Group),
+    /// This device, in rows of host memory, of which it holds so many bytes at a time.
+    Stretches(&'a Device, u64),
+}
+
+/// The neighbours of prepared rows, f32 `[n, n_features]`, on the device that searches.
+pub(super) fn search(by: By<'_>, config: &TsneConfig, philox: Philox, read: &Tensor) -> Result<Found> {
     let unit = unit_of(read, config.metric)?;
-    let (neighbours, recall) = search_near_1(group, config, philox, &in_unit(read, unit)?)?;
+    let (neighbours, recall) = search_near_1(by, config, philox, &in_unit(read, unit)?)?;
     Ok(Found { neighbours, recall, unit: unit.unwrap_or(1.) })
 }
 
 /// The same for rows in a unit in which f32 holds their distances.
 fn search_near_1(
-    group: &Group,
+    by: By<'_>,
     config: &TsneConfig,
     philox: Philox,
     read: &Tensor,
 ) -> Result<(Neighbours, Recall)> {
     let (n, metric) = (read.dim(0)?, config.metric);
     let k = config.neighbours_of(n);
-    let more = if k + 1 < n && !(read.device().is_cuda() && k >= MOST_ON_GPU) { k + 1 } else { k };
-    let (found, recall) = match config.is_approximate(n) {
-        true => {
-            let philox = Draw::Cells.of(philox);
-            let found = knn_approximate_in_group(group, read, more, metric, config.recall, philox)?;
-            (found.neighbours, found.recall)
-        }
-        false => (knn_in_group(group, read, more, metric)?, Recall::exact(n)),
+    let on_gpu = match by {
+        By::Ranks(_) => read.device().is_cuda(),
+        By::Stretches(device, _) => device.is_cuda(),
     };
+    let more = if k + 1 < n && !(on_gpu && k >= MOST_ON_GPU) { k + 1 } else { k };
+    let recall = if config.is_approximate(n) { config.recall } else { 1. };
+    let of_cells = Draw::Cells.of(philox);
+    let found = match by {
+        By::Ranks(group) if recall < 1. => {
+            knn_approximate_in_group(group, read, more, metric, recall, of_cells)?
+        }
+        By::Ranks(group) => ApproximateNeighbours::exact(knn_in_group(group, read, more, metric)?)?,
+        By::Stretches(device, bytes) => {
+            knn_streamed(read, device, &StreamedSearch { k: more, metric, recall, bytes }, of_cells)?
+        }
+    };
+    let (found, recall) = (found.neighbours, found.recall);
     if more == k {
         return Ok((found, recall));
     }
@@ -117,8 +136,9 @@ struct Ties<'a> {
 }
 
 /// Rows that are drawn among.
-struct Among {
-    distances: Distances,
+struct Among<'a> {
+    distances: &'a Distances,
+    rows: &'a HostRows,
     /// Numbers that equal rows share, by place; none where equal rows are not those at distance 0.
     equals: Option<Vec<u32>>,
     /// The place of each row in both.
@@ -149,7 +169,8 @@ impl Ties<'_> {
         rows.iter().zip(0..).for_each(|(&row, place)| places[row as usize] = place);
         let distances = Distances::new(&gather_rows(self.read, &rows)?, self.metric)?;
         let all: Vec<u32> = (0..rows.len() as u32).collect();
-        let among = Among { equals: distances.equals(&all), distances, places };
+        let among =
+            Among { equals: distances.equals(&all)?, rows: distances.host()?, distances: &distances, places };
         let drawn: Vec<(u32, Vec<u32>)> = chunks
             .par_iter()
             .flat_map_iter(|(candidates, rows)| {
@@ -166,22 +187,19 @@ impl Ties<'_> {
         for (i, row) in drawn {
             indices[i as usize * k..][..k].copy_from_slice(&row);
         }
-        let indices = Tensor::from_vec(indices, nearest.indices.shape(), self.read.device())?;
+        let indices = Tensor::from_vec(indices, nearest.indices.shape(), nearest.indices.device())?;
         Ok(Neighbours { indices, ..nearest })
     }
 
     /// Those of `suspects` of which the last two of `found` are equally far, with what was found of
     /// them.
     fn equally_far(&self, found: &[Vec<u32>], suspects: &[u32]) -> Result<Vec<(u32, Vec<u32>)>> {
-        let (k, count) = (self.k, suspects.len());
-        let at = |e: usize| found.iter().map(move |found| found[e]);
-        let rows: Vec<u32> = suspects.iter().copied().chain(at(k - 1)).chain(at(k)).collect();
-        let distances = Distances::new(&gather_rows(self.read, &rows)?, self.metric)?;
-        let are_equal = |s: &usize| {
-            let far = distances.exact(*s, count + s);
-            distances.equal(distances.up_to(*s, 2 * count + s, 2. * far), far)
-        };
-        Ok((0..count).filter(are_equal).map(|s| (suspects[s], found[s].clone())).collect())
+        let k = self.k;
+        let last: Vec<u32> = found.iter().flat_map(|found| [found[k - 1], found[k]]).collect();
+        let distances = Distances::new(self.read, self.metric)?;
+        let far = distances.of_pairs(suspects, &last)?;
+        let are_equal = |s: &usize| distances.equal(far[2 * s], far[2 * s + 1]);
+        Ok((0..suspects.len()).filter(are_equal).map(|s| (suspects[s], found[s].clone())).collect())
     }
 
     /// Rows that are looked at for those that are as far, ascending.
@@ -200,15 +218,15 @@ impl Ties<'_> {
 
     /// Neighbours of row `i`, of which `found` are the nearest and one more; none where the last
     /// two are not equally far.
-    fn drawn(&self, among: &Among, i: u32, found: &[u32], candidates: &[u32]) -> Option<Vec<u32>> {
+    fn drawn(&self, among: &Among<'_>, i: u32, found: &[u32], candidates: &[u32]) -> Option<Vec<u32>> {
         let (&next, nearest) = found.split_last()?;
-        let Among { distances, equals, places } = among;
+        let Among { distances, rows, equals, places } = among;
         let at = |row: u32| places[row as usize] as usize;
         let (own, last) = (at(i), at(*nearest.last()?));
-        let far = distances.exact(own, last);
+        let far = rows.exact(own, last);
         let is_as_far = |&j: &u32| match equals {
             Some(equals) if far == 0. => equals[at(j)] == equals[own],
-            _ => distances.equal(distances.up_to(own, at(j), 2. * far), far),
+            _ => distances.equal(rows.up_to(own, at(j), 2. * far), far),
         };
         if !is_as_far(&next) {
             return None;

@@ -68,26 +68,31 @@ impl Query {
         self.edges.last().map_or(0., |edge| edge.1)
     }
 
-    /// Ranks from how many rows are surely beyond so many edges, and the distances of the others
-    /// with how many are there.
-    pub(super) fn ranks(&self, between: &[u32], others: impl Iterator<Item = (f64, u32)>) -> Vec<Rank> {
-        let mut between: Vec<u64> = between.iter().map(|&count| count.into()).collect();
-        let mut as_far = vec![0u64; between.len()];
-        for (d, count) in others {
+    /// Ranks from the distances of the others.
+    pub(super) fn ranks(&self, others: impl Iterator<Item = f64>) -> Vec<Rank> {
+        let mut between = vec![0; self.edges.len()];
+        let mut as_far = between.clone();
+        for d in others {
             let beyond = self.edges.partition_point(|edge| edge.1 < d);
             let reached = self.edges.partition_point(|edge| edge.0 <= d);
-            as_far[beyond..reached].iter_mut().for_each(|as_far| *as_far += u64::from(count));
+            as_far[beyond..reached].iter_mut().for_each(|as_far| *as_far += 1);
             if let Some(between) = between.get_mut(reached) {
-                *between += u64::from(count);
+                *between += 1;
             }
         }
+        self.ranks_of_counts(&between, &as_far)
+    }
+
+    /// Ranks from how many rows reach the near ends of exactly so many edges, and how many are within
+    /// each.
+    pub(super) fn ranks_of_counts(&self, between: &[u32], as_far: &[u32]) -> Vec<Rank> {
         let mut nearer = 0;
         let sorted: Vec<Rank> = between
             .iter()
             .zip(as_far)
-            .map(|(between, as_far)| {
-                nearer += between;
-                Rank { nearer, as_far }
+            .map(|(&between, &as_far)| {
+                nearer += u64::from(between);
+                Rank { nearer, as_far: as_far.into() }
             })
             .collect();
         let rank = |&d: &f64| {

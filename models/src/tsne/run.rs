@@ -15,7 +15,7 @@ use super::config::noted;
 use super::embedding::Known;
 use super::given::CheckedNeighbours;
 use super::line::for_ops;
-use super::neighbours::{Found, search};
+use super::neighbours::{By, Found, search};
 use super::order::Ordered;
 use super::start::start;
 use super::unique::Unique;
@@ -137,7 +137,28 @@ impl TsneTrainer {
     pub fn new_in_group(group: &Group, config: TsneConfig, philox: Philox, rows: &Tensor) -> Result<Self> {
         config.validate()?;
         let read = config.read(rows)?;
-        Self::over(group, config, philox, &read, Known::Raw(rows.clone()))
+        Self::over(By::Ranks(group), config, philox, &read, Known::Raw(rows.clone()))
+    }
+
+    /// The same over rows that stay in host memory, because they do not fit `device`, on which
+    /// everything else is: the search for neighbours takes some at a time, in `bytes` of the device,
+    /// or in what is free there beside its result. See [`knn_streamed`].
+    ///
+    /// [`knn_streamed`]: chandlery_ops::tsne::knn_streamed
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and when rows are not in host memory.
+    pub fn new_streamed(
+        config: TsneConfig,
+        philox: Philox,
+        rows: &Tensor,
+        device: &Device,
+        bytes: Option<u64>,
+    ) -> Result<Self> {
+        config.validate()?;
+        let read = config.read(rows)?;
+        let bytes = bytes.map_or_else(|| config.bytes_for_stretches(read.dim(0)?, device), Ok)?;
+        Self::over(By::Stretches(device, bytes), config, philox, &read, Known::Raw(rows.clone()))
     }
 
     /// The same over rows that the preparation of `config` made already, f32 `[n, n_features]`, on
@@ -160,27 +181,32 @@ impl TsneTrainer {
         rows: &Tensor,
     ) -> Result<Self> {
         config.validate()?;
-        Self::over(group, config, philox, &rows.contiguous()?, Known::Prepared(rows.clone()))
+        Self::over(By::Ranks(group), config, philox, &rows.contiguous()?, Known::Prepared(rows.clone()))
     }
 
-    fn over(group: &Group, config: TsneConfig, philox: Philox, read: &Tensor, rows: Known) -> Result<Self> {
+    fn over(by: By<'_>, config: TsneConfig, philox: Philox, read: &Tensor, rows: Known) -> Result<Self> {
         let (n, n_features) = read.dims2()?;
         let (config, notes) = noted(&config, config.lowered(n), &format!("{n} rows"));
         let mut seconds = StageSeconds::default();
-        let device = read.device();
-        let unique = timed(&mut seconds.neighbours, device, || Unique::of_rows(group, &config, read))?;
+        // Features of rows that the device does not hold take nothing there.
+        let (group, device, n_held) = match by {
+            By::Ranks(group) => (group.clone(), read.device(), n_features),
+            By::Stretches(device, _) => (Group::single(), device, 0),
+        };
+        let unique = || Unique::of_rows(&group, &config, read, device);
+        let unique = timed(&mut seconds.neighbours, device, unique)?;
         let n_points = unique.as_ref().map_or(n, Unique::n);
         config.check_rows(n, n_points, n_features)?;
-        config.check_free_memory(n_points, n_features, device)?;
+        config.check_free_memory(n_points, n_held, device)?;
         let find = || match &unique {
-            Some(unique) => unique.search(&config, philox, read),
-            None => search(group, &config, philox, read),
+            Some(unique) => unique.search(by, &config, philox, read),
+            None => search(by, &config, philox, read),
         };
         let Found { neighbours, recall, unit } = timed(&mut seconds.neighbours, device, find)?;
         let is_exact = !config.is_approximate(n) && unique.is_none();
         let nearest = is_exact.then(|| neighbours.first(NEAREST)).transpose()?;
         let given = (&neighbours, unit);
-        let run = Self::of_neighbours(group, config, philox, given, Some(read), unique, seconds)?;
+        let run = Self::of_neighbours(&group, config, philox, given, Some(read), unique, seconds)?;
         Ok(Self { rows: Some(rows), recall: Some(recall), nearest, ..run }.with_notes(notes))
     }
 

@@ -14,8 +14,8 @@ const FURTHER: usize = 4;
 /// variances.
 const ROUNDS: usize = 8;
 
-/// The first layout of the points of `affinities`, f32 `[n, n_dims]`; `rows` are the prepared rows,
-/// where there are any. Of equal rows that are one point, it begins where the first would.
+/// The first layout of the points of `affinities`, f32 `[n, n_dims]`, on their device; `rows` are the
+/// prepared rows, where there are any, there or in host memory. Of equal rows that are one point, it begins where the first would.
 pub(super) fn start(
     config: &TsneConfig,
     philox: Philox,
@@ -49,7 +49,7 @@ fn of_rows(
     if !(deviation > 0. && deviation.is_finite()) {
         return random(config.n_dims);
     }
-    let scaled = (principal * (SPREAD / deviation))?;
+    let scaled = (principal * (SPREAD / deviation))?.to_device(device)?;
     match config.n_dims - n_components {
         0 => contiguous(&scaled),
         missing => contiguous(&Tensor::cat(&[scaled, random(missing)?], 1)?),

@@ -21,7 +21,7 @@
 //! nearest rows: of a row that is there more than `k` times these would be its copies alone, and
 //! nothing would say where it belongs. A perplexity counts rows.
 use super::distances::{Distances, Unlike};
-use super::neighbours::{Found, search};
+use super::neighbours::{By, Found, search};
 use super::{Affinities, GivenDistances, Neighbours, Recall, TsneConfig};
 use crate::{Group, Philox};
 use candle::{DType, Device, Result, Tensor};
@@ -44,11 +44,16 @@ pub(super) struct Unique {
 }
 
 impl Unique {
-    /// Those of prepared rows, f32 `[n_rows, n_features]`, of a run; none where it does not ask for
+    /// Those of prepared rows, f32 `[n_rows, n_features]`, of a run on `device`; none where it does not ask for
     /// them, or no two rows are equal.
-    pub(super) fn of_rows(group: &Group, config: &TsneConfig, rows: &Tensor) -> Result<Option<Self>> {
+    pub(super) fn of_rows(
+        group: &Group,
+        config: &TsneConfig,
+        rows: &Tensor,
+        device: &Device,
+    ) -> Result<Option<Self>> {
         match config.unique {
-            true => Self::of(Distances::new(rows, config.metric)?.unlike(), group, rows.device()),
+            true => Self::of(Distances::new(rows, config.metric)?.unlike()?, group, device),
             false => Ok(None),
         }
     }
@@ -157,12 +162,18 @@ impl Unique {
     }
 
     /// The neighbours of each point among all; of one alone there are none.
-    pub(super) fn search(&self, config: &TsneConfig, philox: Philox, rows: &Tensor) -> Result<Found> {
+    pub(super) fn search(
+        &self,
+        by: By<'_>,
+        config: &TsneConfig,
+        philox: Philox,
+        rows: &Tensor,
+    ) -> Result<Found> {
         if self.n() == 1 {
-            let neighbours = none(rows.device())?;
+            let neighbours = none(self.places.device())?;
             return Ok(Found { neighbours, recall: Recall::exact(1), unit: 1. });
         }
-        search(&Group::single(), config, philox, &self.firsts_of(rows)?)
+        search(by, config, philox, &self.firsts_of(rows)?)
     }
 
     /// Rows that are neighbours of each, at least, where points have `k` neighbours.

@@ -9,6 +9,7 @@ mod neighbours;
 mod order;
 mod place;
 mod ranks;
+mod streamed;
 mod two_gpus;
 mod unique;
 mod views;

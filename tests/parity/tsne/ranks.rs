@@ -1,36 +1,61 @@
-//! Rows that are surely nearer, and those in doubt, are those of plain loops.
+//! Rows that are nearer are those of plain loops, and distances in f64 those of the host.
 use super::CPU;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
-use chandlery_ops::tsne::{Bound, RowsAboutMean, count_nearer, count_nearer_reference, rows_about_mean};
+use chandlery_ops::tsne::{
+    Bound, ExactRows, Metric, RowsAboutMean, count_nearer, count_nearer_reference, exact_distances,
+    row_angles, rows_about_mean,
+};
 use chandlery_tests::devices;
 
 fn noise(shape: (usize, usize), stream: u64) -> Result<Tensor> {
     normal(shape, &CPU, Philox::new(93, stream))
 }
 
-/// Ascending edges of `m` queries, some of which are equal: f64 `[m, k, 2]`.
-fn edges(m: usize, k: usize) -> Result<Tensor> {
-    let mut of = noise((m, k), 0)?.abs()?.to_vec2::<f32>()?;
-    of.iter_mut().for_each(|ranked| {
-        ranked.sort_by(f32::total_cmp);
+/// Ascending edges of `m` queries, some of which are equal, and some about the distance of a row,
+/// `[m, n]`: f64 `[m, k, 2]`.
+fn edges(m: usize, k: usize, distances: &[Vec<f64>]) -> Result<Tensor> {
+    let of = noise((m, k), 0)?.abs()?.to_vec2::<f32>()?;
+    let mut of: Vec<Vec<f64>> = of.into_iter().map(|of| of.into_iter().map(f64::from).collect()).collect();
+    of.iter_mut().zip(distances).for_each(|(ranked, distances)| {
+        for e in (1..k).step_by(2) {
+            ranked[e] = distances[e * 37 % distances.len()];
+        }
+        ranked.sort_by(f64::total_cmp);
         for e in (2..k).step_by(3) {
             ranked[e] = ranked[e - 1];
         }
     });
-    let ends = of.concat().into_iter().map(f64::from).flat_map(|d| [d - 1e-9 * d, d + 1e-9 * d]);
+    let ends = of.concat().into_iter().flat_map(|d| [d - 1e-9 * d, d + 1e-9 * d]);
     Tensor::from_vec(ends.collect::<Vec<_>>(), (m, k, 2), &CPU)
+}
+
+/// Few different numbers, zeros among them, and a row of zeros and one of one number.
+fn rows(n: usize, d: usize) -> Result<Tensor> {
+    let mut rows = noise((n, d), 5)?.to_vec2::<f32>()?;
+    rows.iter_mut().flatten().filter(|x| x.abs() < 0.3).for_each(|x| *x = 0.);
+    rows.iter_mut().flatten().for_each(|x| *x = (*x * 4.).round() / 4.);
+    rows[n / 2].fill(0.);
+    rows[n / 3].fill(0.5);
+    Tensor::new(rows, &CPU)
 }
 
 #[test]
 fn rows_are_counted_as_plain_loops_do_on_every_device() -> Result<()> {
-    const ROOM: usize = 20;
-    // Counted, listed, and more than there is room for.
-    let mut seen = [0; 3];
-    for (m, n, k) in [(1, 1, 1), (3, 31, 2), (5, 257, 12), (7, 1000, 33), (2, 5000, 300)] {
+    const MOST: usize = 20;
+    // Counted by bounds, within edges, in doubt, and more of these than are counted.
+    let mut seen = [0; 4];
+    for (at, (m, n, k)) in
+        [(1, 1, 1), (3, 31, 2), (5, 257, 12), (7, 1000, 33), (2, 5000, 300)].into_iter().enumerate()
+    {
+        let (metric, rows) = (Metric::ALL[at % Metric::ALL.len()], rows(n, [1, 7, 33, 130, 64][at])?);
         let own: Vec<u32> = (0..m as u32).map(|i| i * 7 % n as u32).collect();
-        let edges = edges(m, k)?;
+        let angles = metric.is_angle().then(|| row_angles(&rows, metric)).transpose()?;
+        let exact = ExactRows { rows: &rows, angles: angles.as_ref(), metric };
+        let all: Vec<u32> = own.iter().flat_map(|_| 0..n as u32).collect();
+        let truth = exact_distances(exact, &own, &all)?;
+        let edges = edges(m, k, &truth.to_vec2()?)?;
         let mut halves = noise((1, n), 1)?.abs()?.to_dtype(DType::F64)?.squeeze(0)?.to_vec1::<f64>()?;
         // Of which nothing is known.
         halves[n - 1] = if n > 1 { f64::INFINITY } else { halves[0] };
@@ -51,34 +76,93 @@ fn rows_are_counted_as_plain_loops_do_on_every_device() -> Result<()> {
         ] {
             for share in [0., 1e-3, 10.] {
                 let bound = Bound { share, lost: 1e-12, unit: if halves.is_some() { 4. } else { 1. } };
-                let want = count_nearer_reference(values, halves, weights, &own, &edges, &bound)?;
-                let (between, doubtful): (Vec<_>, Vec<_>) = want.into_iter().unzip();
-                for device in devices()? {
-                    let what = format!("{m} of {n}, {k} ranked, share {share}, {:?}", device.location());
+                let want = count_nearer_reference(values, halves, weights, &own, &edges, &bound, &truth)?;
+                for (device, most) in
+                    devices()?.into_iter().flat_map(|device| [(device.clone(), n), (device, MOST)])
+                {
+                    let what =
+                        format!("{m} of {n}, {k} ranked, share {share}, {most}, {:?}", device.location());
                     let there = |t: &Tensor| t.to_device(&device);
                     let halves = halves.map(there).transpose()?;
-                    let (values, edges) = (there(values)?, there(&edges)?);
+                    let (values, edges, rows) = (there(values)?, there(&edges)?, there(&rows)?);
                     let weights = weights.map(there).transpose()?;
-                    let got =
-                        count_nearer(&values, halves.as_ref(), weights.as_ref(), &own, &edges, &bound, ROOM)?;
-                    assert_eq!(got.between.to_vec2::<u32>()?, between, "{what}");
-                    let counts = got.n_doubtful.to_vec1::<u32>()?;
-                    for (i, want) in doubtful.iter().enumerate() {
-                        let listed = &got.doubtful.get(i)?.to_vec1::<u32>()?[..want.len().min(ROOM)];
-                        let mut listed = listed.to_vec();
-                        listed.sort_unstable();
-                        assert_eq!(counts[i] as usize, want.len(), "{what}: query {i}");
-                        listed.dedup();
-                        assert_eq!(listed.len(), want.len().min(ROOM), "{what}: query {i} has a row twice");
-                        assert!(listed.iter().all(|j| want.contains(j)), "{what}: query {i}: {listed:?}");
-                        seen[0] += between[i].iter().sum::<u32>();
-                        seen[if want.len() <= ROOM { 1 } else { 2 }] += want.len() as u32;
+                    let angles = angles.as_ref().map(there).transpose()?;
+                    let exact = ExactRows { rows: &rows, angles: angles.as_ref(), metric };
+                    let (halves, weights) = (halves.as_ref(), weights.as_ref());
+                    let got = count_nearer(&values, halves, weights, &own, &edges, &bound, exact, most)?;
+                    let between = got.between.to_vec2::<u32>()?;
+                    let (as_far, counts) = (got.as_far.to_vec2::<u32>()?, got.n_doubtful.to_vec1::<u32>()?);
+                    for (i, [want_between, want_as_far, list]) in want.iter().enumerate() {
+                        assert_eq!(counts[i] as usize, list.len(), "{what}: query {i}");
+                        if list.len() <= most {
+                            assert_eq!(&between[i], want_between, "{what}: query {i}");
+                            assert_eq!(&as_far[i], want_as_far, "{what}: query {i}");
+                            seen[0] += between[i].iter().sum::<u32>();
+                            seen[1] += as_far[i].iter().sum::<u32>();
+                        }
+                        seen[if list.len() <= most { 2 } else { 3 }] += list.len() as u32;
                     }
                 }
             }
         }
     }
     assert!(seen.iter().all(|&rows| rows > 100), "{seen:?}");
+    Ok(())
+}
+
+#[test]
+fn distances_in_f64_are_those_of_the_host() -> Result<()> {
+    for (n, d) in [(1, 1), (5, 3), (40, 31), (40, 32), (33, 257), (20, 1000)] {
+        let rows = rows(n, d)?;
+        let host = rows.to_vec2::<f32>()?;
+        let own: Vec<u32> = (0..n as u32).rev().collect();
+        let others: Vec<u32> = (0..3 * n as u32).map(|e| e * e % n as u32).collect();
+        for metric in Metric::ALL {
+            let wide: Vec<Vec<f64>> =
+                host.iter().map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect();
+            // By the words of `Metric`, in plain loops.
+            let distance = |i: u32, j: u32| {
+                let pairs: Vec<(f64, f64)> =
+                    wide[i as usize].iter().copied().zip(wide[j as usize].iter().copied()).collect();
+                let sum = |term: fn(f64, f64) -> f64| pairs.iter().map(|&(x, y)| term(x, y)).sum::<f64>();
+                match metric {
+                    Metric::Euclidean => 0.5 * sum(|x, y| (x - y).powi(2)),
+                    Metric::Manhattan => sum(|x, y| (x - y).abs()),
+                    Metric::Chebyshev => pairs.iter().fold(0f64, |most, (x, y)| most.max((x - y).abs())),
+                    Metric::Hamming => sum(|x, y| if x == y { 0. } else { 1. }) / d as f64,
+                    Metric::Jaccard => {
+                        let any = sum(|x, y| if x == 0. && y == 0. { 0. } else { 1. });
+                        let both = sum(|x, y| if x == 0. || y == 0. { 0. } else { 1. });
+                        if any > 0. { 1. - both / any } else { 0. }
+                    }
+                    Metric::Cosine | Metric::Correlation => {
+                        let mean = |x: fn(&(f64, f64)) -> f64| match metric {
+                            Metric::Correlation => pairs.iter().map(x).sum::<f64>() / d as f64,
+                            _ => 0.,
+                        };
+                        let (a, b) = (mean(|pair| pair.0), mean(|pair| pair.1));
+                        let dot =
+                            |x: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|&(p, q)| x(p, q)).sum::<f64>();
+                        let lengths = (dot(&|p, _| (p - a).powi(2)) * dot(&|_, q| (q - b).powi(2))).sqrt();
+                        if lengths > 0. { 1. - dot(&|p, q| (p - a) * (q - b)) / lengths } else { 1. }
+                    }
+                }
+            };
+            for device in devices()? {
+                let what = format!("{n}x{d}, {metric:?}, {:?}", device.location());
+                let rows = rows.to_device(&device)?;
+                let angles = metric.is_angle().then(|| row_angles(&rows, metric)).transpose()?;
+                let exact = ExactRows { rows: &rows, angles: angles.as_ref(), metric };
+                let got = exact_distances(exact, &own, &others)?.to_vec2::<f64>()?;
+                for ((got, others), &own) in got.iter().zip(others.chunks(3)).zip(&own) {
+                    for (got, &other) in got.iter().zip(others) {
+                        let want = distance(own, other);
+                        assert!((got - want).abs() <= 1e-13 * (1. + want), "{what}: {got} for {want}");
+                    }
+                }
+            }
+        }
+    }
     Ok(())
 }
 

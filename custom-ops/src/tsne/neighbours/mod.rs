@@ -36,6 +36,7 @@ mod cuda;
 mod divided;
 mod pairs;
 mod reference;
+mod streamed;
 
 use crate::arrays::elementwise::contiguous;
 use crate::core::check::matrix;
@@ -50,6 +51,7 @@ use centred::centred;
 pub use pairs::row_distances;
 pub use reference::{knn_of_reference, knn_reference};
 use serde::{Deserialize, Serialize};
+pub use streamed::{StreamedSearch, knn_streamed};
 
 const OP: &str = "knn";
 
@@ -121,6 +123,11 @@ impl Metric {
     /// too.
     fn has_no_product(self) -> bool {
         matches!(self, Self::Manhattan | Self::Chebyshev | Self::Hamming | Self::Jaccard)
+    }
+
+    /// Whether it depends on the angle between rows alone.
+    pub fn is_angle(self) -> bool {
+        matches!(self, Self::Cosine | Self::Correlation)
     }
 
     /// Whether only the host computes it.

@@ -9,6 +9,7 @@ use super::Distances;
 use super::bounds::{Among, Bounds};
 use candle::{Result, Tensor};
 use chandlery_ops::arrays::gather_rows;
+use chandlery_ops::tsne::ExactRows;
 use rayon::prelude::*;
 
 /// The share of all rows of which as many may be in doubt before the query is looked at again.
@@ -18,7 +19,8 @@ const TOGETHER: usize = 4096;
 /// Queries are near one if half of the square of their distance is at most this times that of the
 /// farthest row that is ranked: bounds are then off by few millionths of that.
 const NEAR: f64 = 64.;
-/// Fewer queries than this are compared with all rows in f64, which is cheaper.
+/// Fewer queries than this are compared in f64 with all rows that bounds about the mean leave in
+/// doubt, which is cheaper.
 const FEW: usize = 4;
 
 impl Distances {
@@ -29,19 +31,14 @@ impl Distances {
         own: &[u32],
         of: impl Fn(usize) -> &'a [u32] + Sync,
     ) -> Result<Vec<Vec<Rank>>> {
-        let bounds = match self.bounds.get() {
-            Some(bounds) => bounds,
-            None => {
-                let bounds = self.bounds()?;
-                self.bounds.get_or_init(|| bounds)
-            }
-        };
+        let bounds = self.bounds()?;
+        let ranked: Vec<u32> = (0..own.len()).flat_map(&of).copied().collect();
+        let (distances, k) = (self.of_pairs(own, &ranked)?, ranked.len() / own.len().max(1));
         let query = |at: usize| {
-            let own = own[at] as usize;
-            let each = of(at).iter().map(|&j| self.exact(own, j as usize)).collect();
-            Query::new(own, each, self.tolerance())
+            let each = distances[at * k..][..k].to_vec();
+            Query::new(own[at] as usize, each, self.tolerance())
         };
-        let among = Among { bounds, unlike: None };
+        let among = Among { bounds, exact: self.exact_rows(), unlike: None };
         let mut ranks: Vec<Option<Vec<Rank>>> = vec![None; own.len()];
         let (mut again, height) = (vec![], among.height()?);
         for first in (0..own.len()).step_by(height) {
@@ -71,11 +68,14 @@ impl Distances {
 
     /// The same for queries of which too many rows were in doubt.
     fn ranks_again(&self, queries: &[Query]) -> Result<Vec<Vec<Rank>>> {
-        let unlike = self.unlike();
-        let counts = Tensor::from_slice(&unlike.counts, unlike.counts.len(), self.rows.device())?;
+        let (unlike, host, device) = (self.unlike()?, self.host()?, self.rows.device());
+        let counts = Tensor::from_slice(&unlike.counts, unlike.counts.len(), device)?;
+        let rows = gather_rows(&self.rows, &unlike.firsts)?;
+        let angles = self.angles.as_ref().map(|angles| gather_rows(angles, &unlike.firsts)).transpose()?;
+        let exact = ExactRows { rows: &rows, angles: angles.as_ref(), metric: self.metric };
         let mut ranks: Vec<Option<Vec<Rank>>> = vec![None; queries.len()];
         let mut among = |bounds: &Bounds, places: &[usize]| -> Result<()> {
-            let among = Among { bounds, unlike: Some((unlike, &counts)) };
+            let among = Among { bounds, exact, unlike: Some((unlike, &counts)) };
             for places in places.chunks(among.height()?) {
                 let some: Vec<&Query> = places.iter().map(|&at| &queries[at]).collect();
                 let found = self.ranks_among(&among, &some, unlike.firsts.len())?;
@@ -85,15 +85,14 @@ impl Distances {
         };
         let mut left: Vec<usize> = (0..queries.len()).collect();
         let mut few = vec![];
-        if matches!(self.bounds.get(), Some(Bounds::Distances { .. })) {
-            let rows = gather_rows(&self.rows, &unlike.firsts)?;
-            among(&Bounds::Distances { rows }, &std::mem::take(&mut left))?;
+        if matches!(self.bounds()?, Bounds::Distances { .. }) {
+            among(&Bounds::Distances { rows: rows.clone() }, &std::mem::take(&mut left))?;
         }
         while let Some(&first) = left.first() {
             let centre = queries[first].own;
             let is_near = |&at: &usize| {
                 let query = &queries[at];
-                at == first || self.exact(centre, query.own) <= NEAR * query.farthest()
+                at == first || host.exact(centre, query.own) <= NEAR * query.farthest()
             };
             let (near, others): (Vec<usize>, Vec<usize>) = left.into_par_iter().partition(is_near);
             left = others;
@@ -102,9 +101,9 @@ impl Distances {
                 false => among(&self.bounds_about(centre, unlike)?, &near)?,
             }
         }
-        let of_all = |&at: &usize| (at, self.ranks_of_all(&queries[at], unlike));
-        let found: Vec<(usize, Vec<Rank>)> = few.par_iter().map(of_all).collect();
-        found.into_iter().for_each(|(at, found)| ranks[at] = Some(found));
+        if !few.is_empty() {
+            among(&self.bounds_of(unlike)?, &few)?;
+        }
         Ok(ranks.into_iter().flatten().collect())
     }
 }

@@ -7,15 +7,13 @@ use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::gather_rows;
 use chandlery_ops::layers::{Factors, gemm_};
-use chandlery_ops::tsne::{Bound, RowsAboutMean, count_nearer, row_distances, rows_about_mean};
+use chandlery_ops::tsne::{Bound, ExactRows, RowsAboutMean, count_nearer, row_distances, rows_about_mean};
 use rayon::prelude::*;
 
 /// Numbers in a block of products, about.
 const BLOCK: usize = 16 << 20;
 /// Rows of a block.
 const ROWS: std::ops::RangeInclusive<usize> = 16..=256;
-/// Rows in doubt of a query for which there is room at first.
-const ROOM: usize = 256;
 /// The binary exponent that rows about one of them are brought to: their squares are far from the
 /// largest of f32, and those of the nearest rows far from the least.
 const ABOUT: f64 = 50.;
@@ -37,6 +35,7 @@ impl Bounds {
 /// Rows that queries, which are among them, are compared with.
 pub(super) struct Among<'a> {
     pub bounds: &'a Bounds,
+    pub exact: ExactRows<'a>,
     /// Where they are not all: those that differ, and the number that each stands for, u32 `[n]`.
     pub unlike: Option<(&'a Unlike, &'a Tensor)>,
 }
@@ -56,22 +55,11 @@ impl Among<'_> {
     fn place(&self, row: usize) -> u32 {
         self.unlike.map_or(row as u32, |(unlike, _)| unlike.places[row])
     }
-
-    /// The row at a place, and how many others than `own` it stands for.
-    fn at(&self, place: u32, own: usize) -> (usize, u32) {
-        match self.unlike {
-            None => (place as usize, u32::from(place as usize != own)),
-            Some((unlike, _)) => {
-                let own = u32::from(unlike.places[own] == place);
-                (unlike.firsts[place as usize] as usize, unlike.counts[place as usize] - own)
-            }
-        }
-    }
 }
 
 impl Distances {
-    /// The ranks of each query, of all of which as many are ranked; none where more rows than
-    /// `most` are in doubt.
+    /// The ranks of each query, of all of which as many are ranked; none where bounds leave more rows
+    /// than `most` in doubt.
     pub(super) fn ranks_among(
         &self,
         among: &Among<'_>,
@@ -80,37 +68,9 @@ impl Distances {
     ) -> Result<Vec<Option<Vec<Rank>>>> {
         let places: Vec<u32> = queries.iter().map(|query| among.place(query.own)).collect();
         let values = self.block(among.bounds, &places)?;
-        let room = ROOM.min(most.max(1));
-        let mut ranks = self.ranks_of(among, &values, queries, room)?;
-        let is_next = |in_doubt: &usize| (room + 1..=most).contains(in_doubt);
-        let next: Vec<u32> = (0..)
-            .zip(&ranks)
-            .filter(|(_, of)| of.as_ref().err().is_some_and(is_next))
-            .map(|(at, _)| at)
-            .collect();
-        // Many rows may be in doubt: few queries at a time.
-        for some in next.chunks((BLOCK / most.max(1)).max(1)) {
-            let again: Vec<&Query> = some.iter().map(|&at| queries[at as usize]).collect();
-            let found = self.ranks_of(among, &gather_rows(&values, some)?, &again, most)?;
-            some.iter().zip(found).for_each(|(&at, found)| ranks[at as usize] = found);
-        }
-        Ok(ranks.into_iter().map(|of| of.ok()).collect())
-    }
-
-    /// The ranks of each query, from what bounds its distances, `[m, n]`; how many rows are in doubt
-    /// where they are more than `room`.
-    fn ranks_of(
-        &self,
-        among: &Among<'_>,
-        values: &Tensor,
-        queries: &[&Query],
-        room: usize,
-    ) -> Result<Vec<std::result::Result<Vec<Rank>, usize>>> {
-        let (m, device) = (queries.len(), values.device());
-        let own: Vec<u32> = queries.iter().map(|query| among.place(query.own)).collect();
         let edges: Vec<f64> =
             queries.iter().flat_map(|query| query.edges()).flat_map(|&(near, far)| [near, far]).collect();
-        let edges = Tensor::from_vec(edges, (m, (), 2), device)?;
+        let edges = Tensor::from_vec(edges, (queries.len(), (), 2), values.device())?;
         let (halves, unit) = match among.bounds {
             Bounds::Products { halves, square_of_scale, .. } => (Some(halves), 1. / square_of_scale),
             Bounds::Distances { .. } => (None, 1.),
@@ -118,29 +78,15 @@ impl Distances {
         let lost = self.n_features as f64 * (-120f64).exp2();
         let bound = Bound { share: share(self.n_features), lost, unit };
         let weights = among.unlike.map(|(_, counts)| counts);
-        let counts = count_nearer(values, halves, weights, &own, &edges, &bound, room)?;
-        let between = counts.between.to_vec2::<u32>()?;
-        let (doubtful, n_doubtful) = (counts.doubtful.to_vec2::<u32>()?, counts.n_doubtful.to_vec1::<u32>()?);
+        let (exact, most) = (among.exact, most.max(1));
+        let counts = count_nearer(&values, halves, weights, &places, &edges, &bound, exact, most)?;
+        let (between, as_far) = (counts.between.to_vec2::<u32>()?, counts.as_far.to_vec2::<u32>()?);
+        let n_doubtful = counts.n_doubtful.to_vec1::<u32>()?;
         let ranks = |at: usize| {
-            let (query, n_doubtful) = (queries[at], n_doubtful[at] as usize);
-            let doubtful = doubtful[at].get(..n_doubtful).ok_or(n_doubtful)?;
-            let far = |&place: &u32| {
-                let (row, count) = among.at(place, query.own);
-                (self.up_to(query.own, row, query.farthest()), count)
-            };
-            Ok(query.ranks(&between[at], doubtful.iter().map(far)))
+            let known = n_doubtful[at] as usize <= most;
+            known.then(|| queries[at].ranks_of_counts(&between[at], &as_far[at]))
         };
-        Ok((0..m).into_par_iter().map(ranks).collect())
-    }
-
-    /// The ranks of a query from the distances of all rows that differ.
-    pub(super) fn ranks_of_all(&self, query: &Query, unlike: &Unlike) -> Vec<Rank> {
-        let own = unlike.places[query.own] as usize;
-        let far = |(place, (&row, &count)): (usize, (&u32, &u32))| {
-            (self.up_to(query.own, row as usize, query.farthest()), count - u32::from(place == own))
-        };
-        let all = unlike.firsts.iter().zip(&unlike.counts).enumerate().map(far);
-        query.ranks(&vec![0; query.edges().len()], all)
+        Ok((0..queries.len()).into_par_iter().map(ranks).collect())
     }
 
     /// What bounds the distances of rows from all, `[m, n]`.
@@ -159,24 +105,25 @@ impl Distances {
         }
     }
 
-    /// Bounds of all rows.
-    pub(super) fn bounds(&self) -> Result<Bounds> {
-        let d = self.n_features;
+    /// Bounds of all rows, which are kept.
+    pub(super) fn bounds(&self) -> Result<&Bounds> {
+        match self.bounds.get() {
+            Some(bounds) => Ok(bounds),
+            None => {
+                let bounds = self.new_bounds()?;
+                Ok(self.bounds.get_or_init(|| bounds))
+            }
+        }
+    }
+
+    fn new_bounds(&self) -> Result<Bounds> {
         match self.metric {
             Metric::Manhattan | Metric::Chebyshev | Metric::Hamming | Metric::Jaccard => {
                 Ok(Bounds::Distances { rows: self.rows.clone() })
             }
             Metric::Cosine | Metric::Correlation => {
-                let mut units = self.host.clone();
-                if d > 0 {
-                    units.par_chunks_mut(d).zip(&self.angles).for_each(|(row, &(mean, inverse))| {
-                        row.iter_mut().for_each(|x| *x = ((f64::from(*x) - mean) * inverse) as f32);
-                    });
-                }
-                let device = self.rows.device();
-                let halves = Tensor::full(0.5f64, self.n, device)?;
-                let rows = Tensor::from_vec(units, (self.n, d), device)?;
-                Ok(Bounds::Products { rows, halves, square_of_scale: 1. })
+                let halves = Tensor::full(0.5f64, self.n, self.rows.device())?;
+                Ok(Bounds::Products { rows: self.units()?, halves, square_of_scale: 1. })
             }
             Metric::Euclidean => {
                 let RowsAboutMean { rows, halves, scale } = rows_about_mean(&self.rows)?;
@@ -185,13 +132,41 @@ impl Distances {
         }
     }
 
+    /// Rows at length 1, less their means for the correlation; 0 where there is no length.
+    fn units(&self) -> Result<Tensor> {
+        let Some(angles) = &self.angles else { return Ok(self.rows.clone()) };
+        let units = self.rows.zeros_like()?;
+        let height = (BLOCK / self.n_features.max(1)).max(1);
+        for first in (0..if self.n_features > 0 { self.n } else { 0 }).step_by(height) {
+            let len = height.min(self.n - first);
+            let [mean, inverse] = [0, 1].map(|side| angles.narrow(0, first, len)?.narrow(1, side, 1));
+            let apart = self.rows.narrow(0, first, len)?.to_dtype(DType::F64)?.broadcast_sub(&mean?)?;
+            units.slice_set(&apart.broadcast_mul(&inverse?)?.to_dtype(DType::F32)?, 0, first)?;
+        }
+        Ok(units)
+    }
+
+    /// Those of [`bounds`](Self::bounds) of the rows that differ.
+    pub(super) fn bounds_of(&self, unlike: &Unlike) -> Result<Bounds> {
+        let firsts = Tensor::from_slice(&unlike.firsts, unlike.firsts.len(), self.rows.device())?;
+        let of = |rows: &Tensor| gather_rows(rows, &unlike.firsts);
+        Ok(match self.bounds()? {
+            Bounds::Distances { rows } => Bounds::Distances { rows: of(rows)? },
+            Bounds::Products { rows, halves, square_of_scale } => Bounds::Products {
+                rows: of(rows)?,
+                halves: halves.index_select(&firsts, 0)?,
+                square_of_scale: *square_of_scale,
+            },
+        })
+    }
+
     /// Bounds of the rows that differ about the row `centre`: tight for what is near it.
     pub(super) fn bounds_about(&self, centre: usize, unlike: &Unlike) -> Result<Bounds> {
-        let d = self.n_features;
+        let (d, host) = (self.n_features, self.host()?);
         // What products take: rows, or those of length 1; none where there is no length.
         let seen = |row: usize| {
-            let (mean, inverse) = self.angles.get(row).copied().unwrap_or((0., 1.));
-            (inverse != 0.).then(|| self.row(row).iter().map(move |&x| (f64::from(x) - mean) * inverse))
+            let [mean, inverse] = host.angle(row);
+            (inverse != 0.).then(|| host.row(row).iter().map(move |&x| (f64::from(x) - mean) * inverse))
         };
         let centre: Vec<f64> = seen(centre).map_or_else(|| vec![0.; d], Iterator::collect);
         let apart = |row: u32| seen(row as usize).map(|seen| seen.zip(&centre).map(|(x, c)| x - c));

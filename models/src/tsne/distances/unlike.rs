@@ -1,6 +1,7 @@
 //! Rows that differ.
 use super::super::alike;
-use super::Distances;
+use super::{Distances, HostRows};
+use candle::Result;
 use std::hash::{DefaultHasher, Hasher};
 
 /// Rows of which none equals another.
@@ -65,7 +66,7 @@ impl Unlike {
     }
 }
 
-impl Distances {
+impl HostRows {
     /// A number for each of `rows`, which equal ones share: the place of the first of them.
     pub(super) fn firsts(&self, rows: &[u32]) -> Vec<u32> {
         // -0 equals 0.
@@ -77,12 +78,15 @@ impl Distances {
         };
         alike::firsts(rows.len() as u32, hash, |a, b| bits(a).eq(bits(b)))
     }
+}
 
+impl Distances {
     /// The rows that differ, of all.
-    pub(in super::super) fn unlike(&self) -> &Unlike {
-        self.unlike.get_or_init(|| {
+    pub(in super::super) fn unlike(&self) -> Result<&Unlike> {
+        let host = self.host()?;
+        Ok(self.unlike.get_or_init(|| {
             let all: Vec<u32> = (0..self.n as u32).collect();
-            Unlike::of_firsts(&self.firsts(&all))
-        })
+            Unlike::of_firsts(&host.firsts(&all))
+        }))
     }
 }

@@ -130,30 +130,34 @@ impl<'a> Compared<'a> {
                 (0..m).zip(&last).filter(|(_, last)| rows.may_be_one(last)).map(|(at, _)| at).collect()
             }
         };
-        let is_tied = |&at: &usize| {
-            let (own, nearest, _) = of(at);
-            let far = |e: usize| distances.exact(own, nearest[e] as usize);
-            distances.equal(far(k - 1), far(k))
-        };
-        let tied: Vec<usize> = in_doubt.into_par_iter().filter(is_tied).collect();
+        // The distances of the last two of each.
+        let doubted: Vec<u32> = in_doubt.iter().map(|&at| own[at]).collect();
+        let last: Vec<u32> = in_doubt.iter().flat_map(|&at| &of(at).1[k - 1..]).copied().collect();
+        let far = distances.of_pairs(&doubted, &last)?;
+        let far = in_doubt.iter().zip(far.as_chunks::<2>().0);
+        let tied: Vec<(usize, f64)> =
+            far.filter(|(_, [a, b])| distances.equal(*a, *b)).map(|(&at, far)| (at, far[1])).collect();
         let kept_of_plain = |at: usize| {
             let (_, nearest, points) = of(at);
             points.iter().filter(|&j| nearest[..k].contains(j)).count() as f64
         };
         let mut kept: Vec<f64> = (0..m).into_par_iter().map(kept_of_plain).collect();
         // Of rows that more than `k` others equal, those are the nearest, each as likely.
-        let at_zero = |&at: &usize| distances.exact(own[at] as usize, of(at).1[k] as usize) == 0.;
-        let (equal, mut others): (Vec<usize>, Vec<usize>) = tied.iter().partition(|&at| at_zero(at));
-        match self.equal_rows(rows, &equal) {
+        let places = |at_zero: bool| -> Vec<usize> {
+            tied.iter().filter(|(_, far)| (*far == 0.) == at_zero).map(|&(at, _)| at).collect()
+        };
+        let (equal, mut others) = (places(true), places(false));
+        match self.equal_rows(rows, &equal)? {
             Some(as_far) => {
-                for (&at, as_far) in equal.iter().zip(as_far) {
-                    let (own, _, points) = of(at);
-                    let is_equal = |&&j: &&u32| distances.exact(own, j as usize) == 0.;
+                let rows: Vec<u32> = equal.iter().map(|&at| own[at]).collect();
+                let points: Vec<u32> = equal.iter().flat_map(|&at| of(at).2).copied().collect();
+                let far = distances.of_pairs(&rows, &points)?;
+                for ((&at, as_far), far) in equal.iter().zip(as_far).zip(far.chunks(k)) {
                     let rank = Rank { nearer: 0, as_far };
-                    kept[at] = points.iter().filter(is_equal).count() as f64 * rank.among(k);
+                    kept[at] = far.iter().filter(|&&far| far == 0.).count() as f64 * rank.among(k);
                 }
             }
-            None => others.clone_from(&tied),
+            None => others = tied.iter().map(|&(at, _)| at).collect(),
         }
         if !others.is_empty() {
             let own: Vec<u32> = others.iter().map(|&at| own[at]).collect();
@@ -167,13 +171,16 @@ impl<'a> Compared<'a> {
 
     /// How many others equal the row at each of `places`, more than one of which others equal; none
     /// where a distance of 0 is that of an angle, not of equal rows.
-    fn equal_rows(&self, of: &OfRows<'_>, places: &[usize]) -> Option<Vec<u64>> {
+    fn equal_rows(&self, of: &OfRows<'_>, places: &[usize]) -> Result<Option<Vec<u64>>> {
         if places.is_empty() {
-            return Some(vec![]);
+            return Ok(Some(vec![]));
         }
-        let unlike = of.distances.equal_at_0().then(|| of.distances.unlike())?;
+        if !of.distances.equal_at_0() {
+            return Ok(None);
+        }
+        let unlike = of.distances.unlike()?;
         let place = |&at: &usize| unlike.places[self.points.own[at] as usize];
-        Some(places.iter().map(|at| u64::from(unlike.counts[place(at) as usize]) - 1).collect())
+        Ok(Some(places.iter().map(|at| u64::from(unlike.counts[place(at) as usize]) - 1).collect()))
     }
 }
 

@@ -2,7 +2,7 @@
 use super::super::conditional::affinities_of;
 use super::super::config::TsneConfig;
 use super::super::line::for_ops;
-use super::super::neighbours::{Found, search};
+use super::super::neighbours::{By, Found, search};
 use super::super::unique::Unique;
 use super::super::{Affinities, Neighbours};
 use super::estimate::{Estimate, spaced};
@@ -41,11 +41,11 @@ impl Searched {
         config.validate()?;
         let n = rows.dim(0)?;
         let (config, group, rows) = (config.lowered(n), Group::single(), rows.contiguous()?);
-        let unique = Unique::of_rows(&group, &config, &rows)?;
+        let unique = Unique::of_rows(&group, &config, &rows, rows.device())?;
         config.check_neighbours_of_points(n, unique.as_ref().map_or(n, Unique::n))?;
         let Found { neighbours, unit, .. } = match &unique {
-            Some(unique) => unique.search(&config, philox, &rows)?,
-            None => search(&group, &config, philox, &rows)?,
+            Some(unique) => unique.search(By::Ranks(&group), &config, philox, &rows)?,
+            None => search(By::Ranks(&group), &config, philox, &rows)?,
         };
         let affinities = affinities_of(&config, &neighbours, unit, unique.as_ref())?;
         let is_exact = !config.is_approximate(n) && unique.is_none();

@@ -43,11 +43,19 @@ impl TrueDistances<'_> {
             Self::Matrix(given) => Ok(given.n),
         }
     }
+
+    /// Whether rows are on the device of a layout.
+    pub(crate) fn are_with(&self, layout: &Tensor) -> bool {
+        match self {
+            Self::Rows(rows, _) => rows.device().same_device(layout.device()),
+            Self::Matrix(_) => true,
+        }
+    }
 }
 
 /// The same as ranks are taken from them.
 pub(super) enum Source<'a> {
-    Rows(OfRows<'a>),
+    Rows(Box<OfRows<'a>>),
     Matrix(GivenDistances<'a>),
 }
 
@@ -67,7 +75,7 @@ impl<'a> Source<'a> {
         }
         match of {
             TrueDistances::Rows(rows, metric) => {
-                Ok(Self::Rows(OfRows { rows, metric, distances: Distances::new(rows, metric)? }))
+                Ok(Self::Rows(Box::new(OfRows { rows, metric, distances: Distances::new(rows, metric)? })))
             }
             TrueDistances::Matrix(given) => {
                 given.check().map_err(|wrong| Error::Msg(format!("{op}: {wrong}")))?;
@@ -94,7 +102,7 @@ impl OfRows<'_> {
     /// The `k` nearest others of the rows `own`, nearest first.
     pub(super) fn nearest(&self, own: &[u32], k: usize) -> Result<Neighbours> {
         let rows = in_unit(&self.rows.contiguous()?, unit_of(self.rows, self.metric)?)?;
-        match self.distances.unlike_if_few() {
+        match self.distances.unlike_if_few()? {
             Some(unlike) => nearest_of_unlike(&rows, unlike, own, k, self.metric),
             None => nearest_others(&rows, own, k, self.metric),
         }

@@ -3,13 +3,13 @@ use super::Known;
 use crate::bench::paper::Paper;
 use crate::bench::tsne::{Rows, rows_of};
 use anyhow::Result;
-use candle::Tensor;
+use candle::{Device, Tensor};
 use chandlery_datasets::DataOptions;
 
 /// Digits with their labels, on the CPU: the first `n` of the set that the library brings, `[n,
 /// 784]` u8, in which classes take turns.
 pub(super) fn digits(n: usize) -> Result<(Tensor, Tensor)> {
-    let (rows, labels) = Rows::Set("mnist-sample".to_owned()).make()?;
+    let (rows, labels) = Rows::Set("mnist-sample".to_owned()).make(&Device::Cpu)?;
     let labels = labels.ok_or_else(|| anyhow::anyhow!("mnist-sample has no labels"))?;
     let n = n.min(rows.dim(0)?);
     Ok((rows.narrow(0, 0, n)?.contiguous()?, labels.narrow(0, 0, n)?.contiguous()?))
@@ -17,7 +17,7 @@ pub(super) fn digits(n: usize) -> Result<(Tensor, Tensor)> {
 
 /// Ten Gaussian clusters, on the CPU: f32 `[n, n_features]`.
 pub(super) fn clusters(n: usize, n_features: usize) -> Result<Tensor> {
-    Ok(Rows::Blobs(n, n_features).make()?.0)
+    Ok(Rows::Blobs(n, n_features).make(&Device::Cpu)?.0)
 }
 
 impl Known {

@@ -40,7 +40,7 @@ const CELL_ON_GPU: usize = 1024;
 /// Cells up to which all are searched.
 const FEWEST: usize = 8;
 /// Rows that the number of cells is chosen by, and as many that the recall is measured on.
-const SAMPLE: usize = 512;
+pub(super) const SAMPLE: usize = 512;
 /// The most cells of a row on a GPU, where their search keeps them in shared memory.
 const MOST_CELLS_ON_GPU: usize = 2048;
 /// Queries below which the exact search takes no longer than the cells.
@@ -58,6 +58,17 @@ pub struct ApproximateNeighbours {
     /// The share of all rows that a row was compared with, in `(0, 1]`; 1 where the search was
     /// exact.
     pub looked_at: f64,
+}
+
+impl ApproximateNeighbours {
+    /// Those that an exact search found.
+    ///
+    /// # Errors
+    /// When they are no matrix.
+    pub fn exact(neighbours: Neighbours) -> Result<Self> {
+        let recall = Recall::exact(neighbours.indices.dims2()?.0);
+        Ok(Self { neighbours, recall, looked_at: 1. })
+    }
 }
 
 /// The nearest other rows of each row of a contiguous f32 matrix `rows`, `[n, n_features]`, of
@@ -203,8 +214,6 @@ impl Asked<'_> {
 
     /// All rows looked at.
     fn exact(&self, group: &Group) -> Result<ApproximateNeighbours> {
-        let neighbours = self.find_in_group(group)?;
-        let recall = Recall::exact(self.queries.dim(0)?);
-        Ok(ApproximateNeighbours { neighbours, recall, looked_at: 1. })
+        ApproximateNeighbours::exact(self.find_in_group(group)?)
     }
 }

@@ -27,7 +27,7 @@ impl Recall {
     }
 
     /// The mean of shares of single rows.
-    fn of(shares: &[f64]) -> Self {
+    pub(in super::super) fn of(shares: &[f64]) -> Self {
         let (mean, error) = mean_and_error(shares);
         let interval = [-1.96, 1.96].map(|by| (mean + by * error).clamp(0., 1.));
         Self { mean, interval, n_queries: shares.len() }
