@@ -5,8 +5,8 @@ use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{
-    Activation, LEAST_ACTIVATION, SparseCost, SparseParts, layer_backward_biased_, sparse_begin_,
-    sparse_figures, sparsity_pull_, square_parts,
+    Activation, LEAST_ACTIVATION, RoundedParameters, SparseCost, SparseParts, layer_backward_biased_,
+    sparse_begin_, sparse_begin_rounded_, sparse_figures, sparsity_pull_, square_parts,
 };
 
 const RHO: f64 = 0.05;
@@ -130,6 +130,42 @@ fn passes_begin_with_a_copy_the_squares_of_weights_alone_and_nothing_gathered() 
     Ok(())
 }
 
+/// Weights within lines of which all else is NaN, and biases.
+fn rounded(v: usize, h: usize, beside: usize) -> Result<RoundedParameters> {
+    let lines = |rows: usize, n: usize| {
+        Tensor::full(f32::NAN, (rows, n + beside), &Cpu)?.to_dtype(DType::BF16)?.narrow(1, 0, n)
+    };
+    let biases = Tensor::full(f32::NAN, h + v, &Cpu)?;
+    Ok(RoundedParameters { weight: lines(h, v)?, decoder_weight: lines(v, h)?, biases })
+}
+
+#[test]
+fn rounded_parameters_are_the_nearest_of_bf16_with_the_squares_of_those_of_f32() -> Result<()> {
+    // The last has more parameters than one thread takes.
+    for (v, h) in SIZES.into_iter().chain([(401, 333)]) {
+        for beside in [0, 3] {
+            let (cost, n) = (cost(v, h), 2 * v * h + v + h);
+            let theta: Tensor = normal(n, &Cpu, Philox::new(6, 2))?;
+            let new = || Tensor::full(f64::NAN, square_parts(cost), &Cpu);
+            let (squares, want_squares) = (new()?, new()?);
+            let gathered = Tensor::full(f64::NAN, (2, 9), &Cpu)?;
+            let copy = rounded(v, h, beside)?;
+            sparse_begin_rounded_(&copy, &squares, &gathered, &theta, cost)?;
+            sparse_begin_(&zeros(n, DType::F32)?, &want_squares, &gathered.copy()?, &theta, cost)?;
+            assert_eq!(squares.to_vec1::<f64>()?, want_squares.to_vec1::<f64>()?, "{v}-{h}");
+            assert_eq!(gathered.flatten_all()?.to_vec1::<f64>()?, [0.; 18]);
+            let values = theta.to_vec1::<f32>()?;
+            let of = |t: &Tensor| t.flatten_all()?.to_dtype(DType::F32)?.to_vec1::<f32>();
+            let got = [of(&copy.weight)?, of(&copy.decoder_weight)?].concat();
+            for (i, (got, want)) in got.iter().zip(&values).enumerate() {
+                assert_eq!(*got, half::bf16::from_f32(*want).to_f32(), "{v}-{h}, weight {i}");
+            }
+            assert_eq!(copy.biases.to_vec1::<f32>()?, values[2 * v * h..], "{v}-{h}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn figures_and_gradient_are_those_of_the_formula() -> Result<()> {
     for (v, h) in SIZES {
@@ -210,6 +246,20 @@ fn what_does_not_fit_is_said() -> Result<()> {
         (
             sparse_begin_(&theta.copy()?, &one, &wide, &zeros(30, DType::F32)?, cost),
             "sparse_begin_: theta must have shape [31], got [30]",
+        ),
+        (
+            sparse_begin_rounded_(&rounded(3, 4, 0)?, &one, &wide, &theta, cost),
+            "sparse_begin_rounded_: copy.weight must have shape [3, 4], got [4, 3]",
+        ),
+        (
+            sparse_begin_rounded_(
+                &RoundedParameters { biases: theta.narrow(0, 0, 7)?, ..rounded(4, 3, 1)? },
+                &zeros(2, DType::F64)?,
+                &wide,
+                &theta,
+                cost,
+            ),
+            "sparse_begin_rounded_: squares must have shape [1], got [2]",
         ),
         (
             sparse_figures(&parts, &theta, &theta.to_dtype(DType::F64)?, cost, 5).map(drop),

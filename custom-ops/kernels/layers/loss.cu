@@ -9,14 +9,17 @@
 //     squared error   pre <- d f'(x) / batch;    gathered[0, r] += sum_j d^2 / 2
 //     cross-entropy   pre <- d / batch, f the sigmoid;   gathered[0, r] += sum_j softplus(x) - target x
 //
-// arrays   pre: [batch, n] f32; bias: [n] f32; target: [batch, n] f32; labels: [batch] u32;
-//          gathered: [2, batch] f64, a place for each row, so that no two blocks write to one;
-//          contiguous, not overlapping
-// scalars  batch >= 1, n >= 1; inverse: 1 / batch
+// arrays   pre: [batch, n] f32; of output_loss_*_bf16 read alone, where out [batch, n] bf16 takes
+//          the rounded derivative, both in lines that begin pre_line and out_line entries from each
+//          other; of output_loss_*_f32 null and meant by out; bias: [n] f32; target: [batch, n] f32;
+//          labels: [batch] u32; gathered: [2, batch] f64, a place for each row, so that no two
+//          blocks write to one; contiguous, not overlapping
+// scalars  batch >= 1, n >= 1; inverse: 1 / batch; lines >= n
 // launch   softmax_loss: blocks of 128 threads, one warp per row. output_loss: one block of 128
 //          threads per row
 // shared   output_loss 1 KiB
-// cost     reads 4 or 8 bytes per element and writes 4; launch-bound at the sizes of a minibatch
+// cost     reads 4 or 8 bytes per element and writes 4, or 2; launch-bound at the sizes of a
+//          minibatch
 // NaN      in a row makes its loss NaN, and so does a label that is not below n; other rows are not
 //          affected
 // same     the same bits as the CPU twin: sums over a row run in lanes that stride by 32
@@ -24,6 +27,7 @@
 // truth    softmax_loss_reference and output_loss_reference in src/layers/loss.rs
 
 #include "core/math.cuh"
+#include "core/numbers.cuh"
 #include "layers/activation.cuh"
 
 constexpr unsigned WARP = 32, THREADS = 128;
@@ -77,21 +81,41 @@ extern "C" __global__ void softmax_loss_f32(float* pre, const float* bias, const
   }
 }
 
-template <Activation F, bool CROSS>
-__device__ void output_loss(float* pre, const float* bias, const float* target, double* gathered, unsigned batch,
-                            unsigned n, float inverse) {
+// The derivative takes the place of the product where both are f32 (`pre` is null), else it is
+// rounded.
+template <Activation F, bool CROSS, typename T>
+__device__ void output_loss(T* out, const float* pre, const float* bias, const float* target, double* gathered, unsigned batch,
+                            unsigned n, float inverse, size_t out_line, size_t pre_line) {
   __shared__ float losses[THREADS], squares[THREADS];
+  // Entries of a lane whose reads are in flight together.
+  constexpr unsigned AHEAD = 4;
   const unsigned row = blockIdx.x, lane = threadIdx.x;
-  float* x = pre + (size_t)row * n;
+  T* to = out + (size_t)row * out_line;
+  const float* x;
+  if constexpr (std::is_same_v<T, float>) x = to;
+  else x = pre + (size_t)row * pre_line;
   const float* t = target + (size_t)row * n;
   Rounded loss = 0.f, square = 0.f;
-  for (unsigned j = lane; j < n; j += THREADS) {
-    const Rounded v = Rounded(x[j]) + bias[j];
-    const Rounded y = activate<F>(v);
-    const Rounded d = y - t[j];
-    square = square + d * d;
-    if (CROSS) loss = loss + (exact_softplus(v) - Rounded(t[j]) * v);
-    x[j] = ((CROSS ? d : through<F>(d, y)) * inverse).v;
+  for (unsigned first = lane; first < n; first += AHEAD * THREADS) {
+    float of_x[AHEAD], of_bias[AHEAD], of_target[AHEAD];
+#pragma unroll
+    for (unsigned i = 0; i < AHEAD; ++i) {
+      const unsigned j = first + i * THREADS;
+      of_x[i] = j < n ? x[j] : 0.f;
+      of_bias[i] = j < n ? bias[j] : 0.f;
+      of_target[i] = j < n ? t[j] : 0.f;
+    }
+#pragma unroll
+    for (unsigned i = 0; i < AHEAD; ++i) {
+      const unsigned j = first + i * THREADS;
+      if (j >= n) break;
+      const Rounded v = Rounded(of_x[i]) + of_bias[i];
+      const Rounded y = activate<F>(v);
+      const Rounded d = y - of_target[i];
+      square = square + d * d;
+      if (CROSS) loss = loss + (exact_softplus(v) - Rounded(of_target[i]) * v);
+      to[j] = narrow<T>(((CROSS ? d : through<F>(d, y)) * inverse).v);
+    }
   }
   losses[lane] = loss.v;
   squares[lane] = square.v;
@@ -109,14 +133,16 @@ __device__ void output_loss(float* pre, const float* bias, const float* target, 
   }
 }
 
-#define OUTPUT_LOSS(NAME, F, CROSS)                                                                                 \
-  extern "C" __global__ void output_loss_##NAME(float* pre, const float* bias, const float* target,                 \
-                                                double* gathered, const unsigned batch, const unsigned n,           \
-                                                const float inverse) {                                              \
-    output_loss<F, CROSS>(pre, bias, target, gathered, batch, n, inverse);                                          \
+#define OUTPUT_LOSS(NAME, F, CROSS, T)                                                                               \
+  extern "C" __global__ void output_loss_##NAME(T* out, const float* pre, const float* bias, const float* target,    \
+                                                double* gathered, const unsigned batch, const unsigned n,            \
+                                                const float inverse, const size_t out_line, const size_t pre_line) { \
+    output_loss<F, CROSS>(out, pre, bias, target, gathered, batch, n, inverse, out_line, pre_line);                   \
   }
-OUTPUT_LOSS(identity, IDENTITY, false)
-OUTPUT_LOSS(sigmoid, SIGMOID, false)
-OUTPUT_LOSS(relu, RELU, false)
-OUTPUT_LOSS(tanh, TANH, false)
-OUTPUT_LOSS(cross_entropy, SIGMOID, true)
+#define OUTPUT_LOSSES(NAME, F, CROSS) \
+  OUTPUT_LOSS(NAME##_f32, F, CROSS, float) OUTPUT_LOSS(NAME##_bf16, F, CROSS, __nv_bfloat16)
+OUTPUT_LOSSES(identity, IDENTITY, false)
+OUTPUT_LOSSES(sigmoid, SIGMOID, false)
+OUTPUT_LOSSES(relu, RELU, false)
+OUTPUT_LOSSES(tanh, TANH, false)
+OUTPUT_LOSSES(cross_entropy, SIGMOID, true)

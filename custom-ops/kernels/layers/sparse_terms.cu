@@ -1,6 +1,7 @@
 // sparse_terms.cu: what stands between the products of a pass of a sparse autoencoder.
 //
 //   sparse_begin     copy[i] <- theta[i],   gathered[r] <- 0,
+//                    of sparse_begin_bf16 both weight matrices rounded and the biases as they are
 //                    parts[s] <- sum of theta[i]^2 over i of segment s below n_weights
 //   sparsity_pull    mean = sums[j] / m,   pull[j] <- s(mean) / m,
 //                    divergence <- sum_j KL(rho || mean)
@@ -9,23 +10,26 @@
 //                    J = q + lambda/2 w + beta k
 //   s, KL and J are those of sparsity.cuh. All is double; pull and gradient are rounded once
 //
-// arrays   theta, copy [n] f32 (theta of sparse_figures: T); parts [n_parts] f64, those of
-//          sparse_begin of 4096 entries each; gathered [n_gathered], losses [n_losses] f64; sums,
-//          pull [n] f32 or f64; divergence [1] f64; figures [4] f64; gradient, of_rows [n] T;
-//          contiguous, none overlap
+// arrays   theta, copy [n] f32 (theta of sparse_figures: T); weight [n_hidden, n_visible] and
+//          decoder [n_visible, n_hidden] bf16 in lines that begin of_weight and of_decoder entries
+//          from each other, biases [n_hidden + n_visible] f32, in theta one after the other; parts
+//          [n_parts] f64, those of sparse_begin of 4096 entries each; gathered [n_gathered], losses
+//          [n_losses] f64; sums, pull [n] f32 or f64; divergence [1] f64; figures [4] f64; gradient,
+//          of_rows [n] T; contiguous but for those in lines, none overlap
 // scalars  n >= 1; m >= 1: rows of all chunks; n_weights <= n
 // launch   sparse_begin: a block of 1024 for each segment. sparsity_pull: one block of 1024.
 //          sparse_figures: blocks of 1024, the first for the figures, the others, at least one, for
 //          the gradient
 // shared   8 KiB
-// cost     sparse_begin moves 8n bytes, sparse_figures 12n (f64: 24n); at small sizes the
-//          launch
+// cost     sparse_begin moves 8n bytes, in bf16 6n, sparse_figures 12n (f64: 24n); at small sizes
+//          the launch
 // NaN      propagates; that of a row is in J, q and in what it reaches of the gradient
 // same     every sum has one order: lane l of 1024 adds the entries l, l + 1024, ... from first to
 //          last, then the lanes in halves. The same bits as the CPU twin, but for the
 //          divergence, whose logarithms are the same to rounding
-// truth    the CPU twin in src/layers/sparse_cost/terms.rs
+// truth    the CPU twins in src/layers/sparse_cost/begin.rs and terms.rs
 
+#include "core/numbers.cuh"
 #include "core/order.cuh"
 #include "layers/sparsity.cuh"
 
@@ -57,9 +61,36 @@ __device__ __forceinline__ double sum_of_all(const double* x, size_t n, double* 
   return sum_of_lanes(sum, lanes);
 }
 
-extern "C" __global__ void __launch_bounds__(LANES)
-    sparse_begin_f32(float* __restrict__ copy, double* __restrict__ parts, double* __restrict__ gathered,
-                     const float* __restrict__ theta, const size_t n, const size_t n_weights, const size_t n_gathered) {
+// Parameters as they are.
+struct Same {
+  float* to;
+  __device__ __forceinline__ void store(size_t i, float x) const { to[i] = x; }
+};
+
+// Both weight matrices rounded, in lines that begin some entries from each other, and biases.
+struct InLines {
+  __nv_bfloat16 *weight, *decoder;
+  float* biases;
+  size_t n_visible, n_hidden, of_weight, of_decoder;
+
+  // Where entry i of a matrix with lines of `width` lies.
+  static __device__ __forceinline__ size_t place(size_t i, size_t width, size_t line) {
+    if (width == line) return i;
+    // A 64-bit division takes many times as long as a 32-bit one.
+    const size_t row = i <= 0xffffffffu ? (unsigned)i / (unsigned)width : i / width;
+    return i + row * (line - width);
+  }
+  __device__ __forceinline__ void store(size_t i, float x) const {
+    const size_t n = n_visible * n_hidden;
+    if (i < n) weight[place(i, n_visible, of_weight)] = narrow<__nv_bfloat16>(x);
+    else if (i < 2 * n) decoder[place(i - n, n_hidden, of_decoder)] = narrow<__nv_bfloat16>(x);
+    else biases[i - 2 * n] = x;
+  }
+};
+
+template <typename Copy>
+__device__ __forceinline__ void sparse_begin(const Copy& copy, double* __restrict__ parts, double* __restrict__ gathered,
+                                             const float* __restrict__ theta, size_t n, size_t n_weights, size_t n_gathered) {
   __shared__ double lanes[LANES];
   const size_t first = (size_t)blockIdx.x * SEGMENT + threadIdx.x;
   float x[OF_LANE];
@@ -70,11 +101,26 @@ extern "C" __global__ void __launch_bounds__(LANES)
 #pragma unroll
   for (unsigned i = 0; i < OF_LANE; ++i) {
     const size_t at = first + i * LANES;
-    if (at < n) copy[at] = x[i];
+    if (at < n) copy.store(at, x[i]);
     if (at < n_weights) sum += (double)x[i] * (double)x[i];
   }
   sum = sum_of_lanes(sum, lanes);
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(LANES)
+    sparse_begin_f32(float* copy, double* parts, double* gathered, const float* theta, const size_t n, const size_t n_weights,
+                     const size_t n_gathered) {
+  sparse_begin(Same{copy}, parts, gathered, theta, n, n_weights, n_gathered);
+}
+
+extern "C" __global__ void __launch_bounds__(LANES)
+    sparse_begin_bf16(__nv_bfloat16* weight, __nv_bfloat16* decoder, float* biases, double* parts, double* gathered,
+                      const float* theta, const size_t n_visible, const size_t n_hidden, const size_t of_weight,
+                      const size_t of_decoder, const size_t n_gathered) {
+  const size_t n_weights = 2 * n_visible * n_hidden, n = n_weights + n_visible + n_hidden;
+  const InLines copy{weight, decoder, biases, n_visible, n_hidden, of_weight, of_decoder};
+  sparse_begin(copy, parts, gathered, theta, n, n_weights, n_gathered);
 }
 
 template <typename Sum, typename T>

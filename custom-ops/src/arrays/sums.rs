@@ -21,7 +21,7 @@ use half::bf16;
 use rayon::prelude::*;
 
 const OP: &str = "column_sums_";
-const LANES: usize = 32;
+pub(crate) const LANES: usize = 32;
 /// Columns of one task of the CPU twin: 4 KiB of sums stay in the cache.
 const COLUMNS: usize = 32;
 /// Columns of a block of the kernel.
@@ -87,6 +87,18 @@ impl Kernel for ColumnSums {
     }
 }
 
+/// Adds the lanes of sums, so that the first has all.
+pub(crate) fn add_in_halves(lanes: &mut [impl AsMut<[f32]>]) {
+    let mut half = LANES / 2;
+    while half > 0 {
+        let (low, high) = lanes.split_at_mut(half);
+        for (low, high) in low.iter_mut().zip(high) {
+            low.as_mut().iter_mut().zip(high.as_mut()).for_each(|(low, high)| *low += *high);
+        }
+        half /= 2;
+    }
+}
+
 fn sum_cpu<T: WithDType + Into<f32>>(sums: &mut [f32], x: &[T]) {
     let n_units = sums.len();
     let stripe = |(i, sums): (usize, &mut [f32])| {
@@ -97,14 +109,7 @@ fn sum_cpu<T: WithDType + Into<f32>>(sums: &mut [f32], x: &[T]) {
                 *sum += x.into();
             }
         }
-        let mut half = LANES / 2;
-        while half > 0 {
-            let (low, high) = lanes.split_at_mut(half);
-            for (low, high) in low.iter_mut().zip(high.iter()) {
-                low.iter_mut().zip(high).for_each(|(low, high)| *low += high);
-            }
-            half /= 2;
-        }
+        add_in_halves(&mut lanes);
         sums.copy_from_slice(&lanes[0][..sums.len()]);
     };
     if x.len() < GRAIN {

@@ -54,6 +54,23 @@ pub(crate) fn matrix(
     Ok((rows, cols))
 }
 
+/// How far the lines of a matrix of one of `dtypes` and of `shape` are from each other: they are
+/// contiguous and may lie apart, as some columns of a wider matrix do.
+pub(crate) fn lines(op: &str, name: &str, t: &Tensor, dtypes: &[DType], shape: [usize; 2]) -> Result<usize> {
+    if t.dims() != shape {
+        candle::bail!("{op}: {name} must have shape {shape:?}, got {:?}", t.dims())
+    }
+    expect_dtype(op, name, t, dtypes)?;
+    let ([rows, width], [apart, next]) = (shape, [t.stride()[0], t.stride()[1]]);
+    if width > 1 && next != 1 || rows > 1 && apart < width {
+        candle::bail!(
+            "{op}: {name} must have contiguous lines, got shape {shape:?} with strides {:?}",
+            t.stride()
+        )
+    }
+    Ok(apart.max(width))
+}
+
 /// Whether the first entry of a view, and with it every line whose length is a multiple, begins on
 /// so many bytes: for kernels that load several entries at once. Allocations of candle begin on 256
 /// bytes.

@@ -331,7 +331,7 @@ fn add_bias(x: &mut [f32], bias: &[f32], first: usize) {
 
 /// Computes elements `first..` of a whole; `first` is a multiple of [`TILE`].
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn forward_tiles<const F: u8>(
+pub(super) fn forward_tiles<const F: u8>(
     a: &mut [f32],
     first: usize,
     bias: &[f32],
@@ -358,7 +358,7 @@ fn forward_tiles<const F: u8>(
 
 /// The same for the way back.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn backward_tiles<const F: u8>(
+pub(super) fn backward_tiles<const F: u8>(
     delta: &mut [f32],
     a: &[f32],
     first: usize,

@@ -10,7 +10,7 @@
 //!
 //! | symbol | argument   | shape                                                                    |
 //! |--------|------------|--------------------------------------------------------------------------|
-//! |        | `pre`      | `[batch, n]` f32: the product before, `∂J/∂x` after                      |
+//! |        | `pre`      | `[batch, n]` f32: the product before, `∂J/∂x` after; or that in bf16, in `out` |
 //! | `b`    | `bias`     | `[n]` f32                                                                |
 //! | `t`    | `target`   | `[batch, n]` f32                                                         |
 //! |        | `labels`   | `[batch]` u32 below `n`                                                  |
@@ -45,7 +45,7 @@ mod cuda;
 
 pub(crate) use cpu::cross_row;
 
-use crate::core::check::{expect, matrix};
+use crate::core::check::{expect, lines, matrix};
 use crate::core::op::{Io, Kernel, operands};
 use crate::layers::activation::Activation;
 use candle::{CpuStorage, D, DType, Result, Tensor};
@@ -101,8 +101,37 @@ pub fn output_loss_(
     const OP: &str = "output_loss_";
     let (batch, n) = check(OP, pre, bias, of, gathered)?;
     expect(OP, "target", target, &[DType::F32], &[batch, n])?;
+    let op = OutputLossOp { op: OP, loss, batch, of, n, out_line: n, pre_line: None };
     let io = operands(OP).write("pre", pre).write("gathered", gathered).read("bias", bias);
-    io.read("target", target).run(&OutputLossOp { loss, batch, of, n })
+    io.read("target", target).maybe("pre", None).run(&op)
+}
+
+/// The same with `out ← ∂J/∂x`, rounded to bf16 for the products that read it, to nearest and ties
+/// to even; `pre` keeps the product.
+///
+/// `out` is bf16 of the shape of `pre`; lines of both are contiguous and may lie apart. The rest is
+/// as in [`output_loss_`].
+///
+/// # Errors
+/// When shapes, types or devices do not fit, or `of` is 0.
+pub fn output_loss_into_(
+    out: &Tensor,
+    pre: &Tensor,
+    bias: &Tensor,
+    target: &Tensor,
+    loss: OutputLoss,
+    of: usize,
+    gathered: &Tensor,
+) -> Result<()> {
+    const OP: &str = "output_loss_into_";
+    let (batch, n) = shape(OP, pre)?;
+    check_rest(OP, (batch, n), bias, of, gathered)?;
+    expect(OP, "target", target, &[DType::F32], &[batch, n])?;
+    let out_line = lines(OP, "out", out, &[DType::BF16], [batch, n])?;
+    let pre_line = Some(lines(OP, "pre", pre, &[DType::F32], [batch, n])?);
+    let op = OutputLossOp { op: OP, loss, batch, of, n, out_line, pre_line };
+    let io = operands(OP).write("out", out).write("gathered", gathered).read("bias", bias);
+    io.read("target", target).read("pre", pre).run(&op)
 }
 
 /// Derivative, and loss and hits of each row (`[2, batch]` f64), computed with candle's own ops;
@@ -157,16 +186,32 @@ pub fn output_loss_reference(
 
 /// Checks what both losses share and returns `(batch, n)`, each at least 1.
 fn check(op: &str, pre: &Tensor, bias: &Tensor, of: usize, gathered: &Tensor) -> Result<(usize, usize)> {
-    let (batch, n) = matrix(op, "pre", "[batch, n] with at least one entry", pre, &[DType::F32])?;
-    if batch == 0 || n == 0 {
-        candle::bail!("{op}: pre must be [batch, n] with at least one entry, got shape {:?}", pre.dims())
+    let sizes = shape(op, pre)?;
+    matrix(op, "pre", "[batch, n]", pre, &[DType::F32])?;
+    check_rest(op, sizes, bias, of, gathered)?;
+    Ok(sizes)
+}
+
+/// `(batch, n)`, each at least 1.
+fn shape(op: &str, pre: &Tensor) -> Result<(usize, usize)> {
+    match *pre.dims() {
+        [batch, n] if batch > 0 && n > 0 => Ok((batch, n)),
+        ref got => candle::bail!("{op}: pre must be [batch, n] with at least one entry, got shape {got:?}"),
     }
+}
+
+fn check_rest(
+    op: &str,
+    (batch, n): (usize, usize),
+    bias: &Tensor,
+    of: usize,
+    gathered: &Tensor,
+) -> Result<()> {
     if of == 0 {
         candle::bail!("{op}: of must be at least 1, got 0")
     }
     expect(op, "bias", bias, &[DType::F32], &[n])?;
-    expect(op, "gathered", gathered, &[DType::F64], &[2, batch])?;
-    Ok((batch, n))
+    expect(op, "gathered", gathered, &[DType::F64], &[2, batch])
 }
 
 /// A checked [`softmax_loss_`].
@@ -176,12 +221,17 @@ struct SoftmaxLoss {
     n: usize,
 }
 
-/// A checked [`output_loss_`].
+/// A checked [`output_loss_`] or [`output_loss_into_`].
 struct OutputLossOp {
+    op: &'static str,
     loss: OutputLoss,
     batch: usize,
     of: usize,
     n: usize,
+    /// How far lines of what is written are from each other.
+    out_line: usize,
+    /// The same of the product, where that is kept and what is written is bf16.
+    pre_line: Option<usize>,
 }
 
 impl Kernel for SoftmaxLoss {

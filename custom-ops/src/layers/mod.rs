@@ -8,6 +8,7 @@ pub mod corrupt;
 pub mod denoising_steps;
 pub mod gemm;
 pub mod layer;
+pub mod layer_sums;
 pub mod loss;
 pub mod optimizer;
 pub mod printed;
@@ -42,7 +43,10 @@ pub use layer::{
     Dropout, layer_backward_, layer_backward_biased_, layer_backward_into_, layer_backward_reference,
     layer_forward_, layer_forward_into_, layer_forward_reference,
 };
-pub use loss::{OutputLoss, output_loss_, output_loss_reference, softmax_loss_, softmax_loss_reference};
+pub use layer_sums::{layer_backward_sums_, layer_forward_sums_};
+pub use loss::{
+    OutputLoss, output_loss_, output_loss_into_, output_loss_reference, softmax_loss_, softmax_loss_reference,
+};
 pub use optimizer::{AdamStep, SgdStep, adam_step_, adam_step_reference, sgd_step_, sgd_step_reference};
 pub use printed::{TILE_WIDTHS, naive_denoising_step_, naive_denoising_step_reference, tiled_product_};
 pub use products::{
@@ -54,8 +58,8 @@ pub use rounding::{round_stochastic, rounding_bits};
 pub use softmax_objective::{SoftmaxObjective, softmax_objective, softmax_objective_reference};
 pub use softmax_units::{softmax_units_, softmax_units_reference};
 pub use sparse_cost::{
-    LEAST_ACTIVATION, SparseCost, SparseParts, sparse_begin_, sparse_cost_, sparse_cost_fits,
-    sparse_cost_reference, sparse_figures, sparsity_pull_, square_parts,
+    LEAST_ACTIVATION, RoundedParameters, SparseCost, SparseParts, sparse_begin_, sparse_begin_rounded_,
+    sparse_cost_, sparse_cost_fits, sparse_cost_reference, sparse_figures, sparsity_pull_, square_parts,
 };
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use weight_step::{WeightStep, max_norm_rows_, weight_step_, weight_step_reference};

@@ -5,6 +5,8 @@ use crate::core::op::Io;
 use crate::core::real::halves;
 use crate::layers::activation::{SIGMOID, activate, through, with_activation};
 use candle::{CpuStorage, Result};
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -33,7 +35,7 @@ impl SoftmaxLoss {
 
 impl OutputLossOp {
     pub(super) fn run_cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([pre, gathered], [bias, target]) = io.parts()?;
+        let ([out, gathered], [bias, target, pre]) = io.parts()?;
         let (bias, target) = (bias.elements::<f32>()?, target.elements::<f32>()?);
         let n = self.n;
         let (inverse, loss) = (1. / self.of as f32, self.loss);
@@ -47,8 +49,27 @@ impl OutputLossOp {
                 OutputLoss::CrossEntropy => cross_row(x, bias, t, inverse),
             }
         };
-        gather(gathered.elements()?, each_row(pre.elements()?, n, row));
+        let sums = match self.pre_line {
+            None => each_row(out.elements()?, n, row),
+            Some(line) => {
+                let pre = &pre.all::<f32>()?[pre.layout()?.start_offset()..];
+                let start = out.layout().start_offset();
+                let out = &mut out.all::<bf16>()?[start..][..self.span(self.out_line)];
+                each_row(out, self.out_line, |i, out: &mut [bf16]| {
+                    let mut x = pre[i * line..][..n].to_vec();
+                    let sums = row(i, &mut x);
+                    out[..n].convert_from_f32_slice(&x);
+                    sums
+                })
+            }
+        };
+        gather(gathered.elements()?, sums);
         Ok(())
+    }
+
+    /// Entries from the first of a matrix to its last, by how far its lines are from each other.
+    pub(super) fn span(&self, line: usize) -> usize {
+        (self.batch - 1) * line + self.n
     }
 }
 
@@ -61,7 +82,12 @@ fn gather(gathered: &mut [f64], sums: Vec<[f64; 2]>) {
     }
 }
 
-fn each_row(x: &mut [f32], n: usize, row: impl Fn(usize, &mut [f32]) -> [f64; 2] + Sync) -> Vec<[f64; 2]> {
+/// What `row` gives of each row and its number; rows begin so many entries from each other.
+fn each_row<T: Send>(
+    x: &mut [T],
+    n: usize,
+    row: impl Fn(usize, &mut [T]) -> [f64; 2] + Sync,
+) -> Vec<[f64; 2]> {
     if x.len() < GRAIN {
         x.chunks_mut(n).enumerate().map(|(i, x)| row(i, x)).collect()
     } else {

@@ -25,6 +25,7 @@
 //! says whether a network is small enough.
 //!
 //! Source: Ng, "Sparse autoencoder", CS294A lecture notes, 2011, section 3.
+mod begin;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -33,8 +34,9 @@ mod reference;
 mod shape;
 mod terms;
 
+pub use begin::{RoundedParameters, sparse_begin_, sparse_begin_rounded_, square_parts};
 pub use reference::sparse_cost_reference;
-pub use terms::{SparseParts, sparse_begin_, sparse_figures, sparsity_pull_, square_parts};
+pub use terms::{SparseParts, sparse_figures, sparsity_pull_};
 
 use crate::core::check::{expect, matrix};
 use crate::core::op::{Io, Kernel, operands};

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! sparse_begin_    copy ← theta,      squares ← Σ W² + Σ W'² in parts,   gathered ← 0
+//!                  or W and W' rounded for products in bf16
 //! sparsity_pull_   pull ← s/m,        divergence ← Σ KL(ρ‖ρ̂)             ρ̂ = sums/m
 //! sparse_figures   J and its terms,   ∂J = of_rows + λ (W, W', 0, 0)
 //! ```
@@ -11,55 +12,23 @@
 //! of 1024 adds entries `l, l + 1024, …` from first to last, then the lanes are added in halves.
 //! Results are the same bits on CPU and CUDA, but for divergences, whose logarithms round otherwise.
 use super::SparseCost;
+use super::begin::SEGMENT;
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{Io, Kernel, new_tensor, operands};
 use crate::core::real::halves;
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use rayon::prelude::*;
 
-const BEGIN: &str = "sparse_begin_";
 const PULL: &str = "sparsity_pull_";
 const FIGURES: &str = "sparse_figures";
 const FLOATS: [DType; 2] = [DType::F32, DType::F64];
-/// Lanes of a sum, and entries of a part of the squares: those of `kernels/layers/sparse_terms.cu`.
-const LANES: usize = 1024;
-const SEGMENT: usize = 4 * LANES;
+/// Lanes of a sum: those of `kernels/layers/sparse_terms.cu`.
+pub(super) const LANES: usize = 1024;
 /// Entries below which other threads are not worth waking.
-const GRAIN: usize = 256 * 1024;
+pub(super) const GRAIN: usize = 256 * 1024;
 /// Most blocks of the gradient.
 #[cfg(feature = "cuda")]
 const BLOCKS: usize = 4096;
-
-/// Parts in which [`sparse_begin_`] writes the squares.
-pub fn square_parts(cost: SparseCost) -> usize {
-    cost.n_parameters().div_ceil(SEGMENT)
-}
-
-/// What passes begin with: `copy ← theta`, `squares` ← parts of `Σ W² + Σ W'²`, and `gathered ← 0`,
-/// to which [`output_loss_`](crate::layers::output_loss_) adds.
-///
-/// `copy` and `theta` are `[n_parameters]` f32, laid out as for
-/// [`sparse_cost_`](super::sparse_cost_), `squares` is f64 of [`square_parts`] entries, `gathered`
-/// f64 of any shape, all contiguous. The same bits on CPU and CUDA.
-///
-/// # Errors
-/// When shapes, types or devices do not fit.
-pub fn sparse_begin_(
-    copy: &Tensor,
-    squares: &Tensor,
-    gathered: &Tensor,
-    theta: &Tensor,
-    cost: SparseCost,
-) -> Result<()> {
-    let op = Begin { n: cost.n_parameters(), n_weights: 2 * cost.n_weights() };
-    for (name, t) in [("copy", copy), ("theta", theta)] {
-        expect(BEGIN, name, t, &[DType::F32], &[op.n])?;
-    }
-    expect(BEGIN, "squares", squares, &[DType::F64], &[square_parts(cost)])?;
-    expect_layout(BEGIN, "gathered", gathered, &[DType::F64])?;
-    let io = operands(BEGIN).write("copy", copy).write("squares", squares).write("gathered", gathered);
-    io.read("theta", theta).run(&op)
-}
 
 /// `pull ← s/m` and `divergence ← Σ KL(ρ‖ρ̂)`, of mean activations `ρ̂ = sums/m`.
 ///
@@ -137,54 +106,10 @@ fn check_rows(op: &str, m: usize) -> Result<()> {
 }
 
 /// The sum in lanes.
-fn sum(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn sum(values: impl Iterator<Item = f64>) -> f64 {
     let mut lanes = [0f64; LANES];
     values.enumerate().for_each(|(i, x)| lanes[i % LANES] += x);
     halves(lanes)
-}
-
-struct Begin {
-    n: usize,
-    n_weights: usize,
-}
-
-impl Kernel for Begin {
-    fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([copy, squares, gathered], [theta]) = io.parts()?;
-        let (squares, theta) = (squares.elements::<f64>()?, theta.elements()?);
-        copy.elements::<f32>()?.copy_from_slice(theta);
-        gathered.elements::<f64>()?.fill(0.);
-        let weights = &theta[..self.n_weights];
-        let part = |(i, square): (usize, &mut f64)| {
-            let start = (i * SEGMENT).min(weights.len());
-            let weights = &weights[start..(start + SEGMENT).min(weights.len())];
-            *square = sum(weights.iter().map(|&w: &f32| f64::from(w) * f64::from(w)));
-        };
-        if self.n < GRAIN {
-            squares.iter_mut().enumerate().for_each(part);
-        } else {
-            squares.par_iter_mut().enumerate().for_each(part);
-        }
-        Ok(())
-    }
-
-    fn is_serial(&self, _: usize) -> bool {
-        self.n < GRAIN
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        let ([copy, squares, gathered], [theta]) = io.parts()?;
-        let (mut copy, mut squares) = (copy.elements::<f32>()?, squares.elements::<f64>()?);
-        let (mut gathered, theta) = (gathered.elements::<f64>()?, theta.elements::<f32>()?);
-        let n_gathered = gathered.len();
-        let launch = gpu.launch(BEGIN, "sparse_terms", "sparse_begin_f32")?;
-        let launch = launch.write(&mut copy).write(&mut squares).write(&mut gathered).read(&theta);
-        let launch = launch.num(self.n).num(self.n_weights).num(n_gathered);
-        // SAFETY: (float*, 2 × double*, const float*, 3 × size_t): copy and theta hold n numbers and
-        // squares one for each segment, by `sparse_begin_`; a block has a segment.
-        unsafe { launch.blocks(self.n.div_ceil(SEGMENT), LANES as u32).go() }
-    }
 }
 
 struct Pull {
