@@ -4,7 +4,7 @@
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::core::normal;
 use chandlery_ops::layers::{
-    BiasGradients, CdOperands, CdUpdate, Factors, WeightStep, cd_update_, gemm_, gemm_reference,
+    BiasGradients, CdOperands, CdUpdate, Factors, WeightStep, cd_update_, gemm_, gemm_onto_, gemm_reference,
 };
 use chandlery_ops::{Philox, Precision};
 
@@ -150,5 +150,36 @@ fn the_fused_update_is_the_bits_of_product_and_weight_step() -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+#[test]
+fn a_product_onto_a_matrix_is_that_onto_a_copy_of_it() -> Result<()> {
+    for (m, n, k) in [(1, 1, 1), (5, 31, 3), (130, 50, 70)] {
+        for (a_t, b_t) in [(false, false), (true, false), (false, true)] {
+            for dtype in [DType::F32, DType::BF16, DType::F16] {
+                // A cast lays a view out anew.
+                let cast = |t: Tensor, transposed: bool| match transposed {
+                    true => t.t()?.to_dtype(dtype)?.t(),
+                    false => t.to_dtype(dtype),
+                };
+                let (a, b) = (cast(operand(m, k, a_t, 0)?, a_t)?, cast(operand(k, n, b_t, 1)?, b_t)?);
+                let onto = normal((m, n), &Cpu, Philox::new(20, 2))?;
+                let before = bits(&onto)?;
+                let (got, want) = (Tensor::full(f32::NAN, (m, n), &Cpu)?, onto.copy()?);
+                gemm_onto_(&got, &onto, &a, &b, -0.75, Precision::F32)?;
+                gemm_(&want, &a, &b, Factors::Host { alpha: 1., beta: -0.75 }, Precision::F32)?;
+                assert_eq!(bits(&got)?, bits(&want)?, "{m}x{n}x{k} a_t={a_t} b_t={b_t} {dtype:?}");
+                assert_eq!(bits(&onto)?, before);
+            }
+        }
+    }
+    let (c, a) = (Tensor::zeros((2, 2), DType::F32, &Cpu)?, Tensor::zeros((2, 3), DType::F32, &Cpu)?);
+    let refused = gemm_onto_(&c, &a, &a, &a.t()?, 1., Precision::F32).unwrap_err().to_string();
+    assert_eq!(refused.lines().next(), Some("gemm_onto_: onto must have shape [2, 2], got [2, 3]"));
+    let f64s = |shape: (usize, usize)| Tensor::zeros(shape, DType::F64, &Cpu);
+    let (c, a) = (f64s((2, 2))?, f64s((2, 3))?);
+    let refused = gemm_onto_(&c, &c.copy()?, &a, &a.t()?, 1., Precision::F32).unwrap_err().to_string();
+    assert_eq!(refused.lines().next(), Some("gemm_onto_: c must be f32, got F64"));
     Ok(())
 }

@@ -5,8 +5,9 @@ use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{
-    Activation, LEAST_ACTIVATION, RoundedParameters, SparseCost, SparseParts, layer_backward_biased_,
-    sparse_begin_, sparse_begin_rounded_, sparse_figures, sparsity_pull_, square_parts,
+    Activation, Factors, LEAST_ACTIVATION, Precision, RoundedParameters, SparseCost, SparseParts, gemm_,
+    layer_backward_biased_, sparse_begin_, sparse_begin_rounded_, sparse_figures, sparse_figures_of_products,
+    sparsity_pull_, square_parts,
 };
 
 const RHO: f64 = 0.05;
@@ -200,6 +201,40 @@ fn figures_and_gradient_are_those_of_the_formula() -> Result<()> {
 }
 
 #[test]
+fn figures_of_products_are_those_of_what_the_products_make() -> Result<()> {
+    for (v, h) in SIZES {
+        for dtype in [DType::F32, DType::BF16] {
+            let (cost, n, m) = (cost(v, h), v * h, 19);
+            let theta = normal(2 * n + v + h, &Cpu, Philox::new(9, 0))?;
+            let of = |cols: usize, at| normal((m, cols), &Cpu, Philox::new(9, at))?.to_dtype(dtype);
+            let (x, a, delta, hidden) = (of(v, 1)?, of(h, 2)?, of(v, 3)?, of(h, 4)?);
+            let biases: Tensor = normal(v + h, &Cpu, Philox::new(9, 5))?;
+            let sums = uniform(m, &Cpu, Philox::new(9, 6))?.to_dtype(DType::F64)?;
+            let divergence = Tensor::new(&[0.25], &Cpu)?;
+            let parts = SparseParts { losses: sums.clone(), squares: sums, divergence };
+
+            let (hidden, delta) = (hidden.t()?, delta.t()?);
+            let products = [(&hidden, &x), (&delta, &a)];
+            let (figures, gradient) = sparse_figures_of_products(&parts, &theta, products, &biases, cost, m)?;
+            let of_rows = Tensor::cat(&[zeros(2 * n, DType::F32)?, biases], 0)?;
+            for ((a, b), (start, shape)) in products.into_iter().zip([(0, (h, v)), (n, (v, h))]) {
+                let to = of_rows.narrow(0, start, n)?.reshape(shape)?;
+                gemm_(&to, a, b, Factors::OVERWRITE, Precision::F32)?;
+            }
+            let (want, want_gradient) = sparse_figures(&parts, &theta, &of_rows, cost, m)?;
+            assert_eq!(figures.to_vec1::<f64>()?, want.to_vec1::<f64>()?, "{v}-{h}");
+            let (got, want) = (gradient.to_vec1::<f32>()?, want_gradient.to_vec1::<f32>()?);
+            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                // Sums of 19 terms of about 1 and the decay, rounded in another order; of biases none.
+                let tolerance = if i < 2 * n { 20. * 2f32.powi(-24) * (19f32.sqrt() + 1.) } else { 0. };
+                assert!((got - want).abs() <= tolerance, "{v}-{h} {dtype:?}, {i}: {got}, want {want}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn deltas_with_a_part_for_each_unit_are_those_of_the_formula() -> Result<()> {
     // Rows and units around a tile of the CPU and four neighbours, and more than one task.
     for (rows, n) in [(1, 1), (3, 7), (5, 4), (33, 130), (70, 1001)] {
@@ -264,6 +299,10 @@ fn what_does_not_fit_is_said() -> Result<()> {
         (
             sparse_figures(&parts, &theta, &theta.to_dtype(DType::F64)?, cost, 5).map(drop),
             "sparse_figures: of_rows must be f32, got F64",
+        ),
+        (
+            sparse_figures_of_products(&parts, &theta, [(&theta, &theta); 2], &theta, cost, 5).map(drop),
+            "sparse_figures: of_biases must have shape [7], got [31]",
         ),
         (
             sparse_figures(&parts, &theta, &theta, cost, 0).map(drop),

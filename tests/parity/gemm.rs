@@ -4,7 +4,7 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::split_into_;
 use chandlery_ops::core::{Draws, bernoulli, normal, uniform};
 use chandlery_ops::layers::{
-    Factors, Unit, UnitPlanes, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_,
+    Factors, Unit, UnitPlanes, gemm_, gemm_batched_, gemm_onto_, gemm_parts_, gemm_reference, gemm_split_,
     units_of_product_,
 };
 use chandlery_ops::{Philox, Precision};
@@ -91,6 +91,46 @@ fn gemm_matches_plain_loops_for_every_layout_and_precision() -> Result<()> {
                             tolerance(precision, dtype, k),
                         )?;
                     }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn products_onto_a_matrix_match_plain_loops_and_leave_it_as_it_is() -> Result<()> {
+    for device in devices()? {
+        // Matrices that begin on any multiple of 4 bytes, with lines that are whole 16 bytes or not.
+        for (m, n, k) in [(1, 1, 1), (5, 1, 9), (31, 33, 7), (64, 72, 130), (129, 101, 257), (785, 501, 193)]
+        {
+            for (a_t, b_t) in [(false, false), (false, true), (true, false), (true, true)] {
+                for (precision, dtype) in [
+                    (Precision::F32, DType::F32),
+                    (Precision::Tf32, DType::F32),
+                    (Precision::Bf16, DType::BF16),
+                    (Precision::F32, DType::F16),
+                ] {
+                    if m > 700 && a_t == b_t {
+                        continue;
+                    }
+                    let (a, b) = (operand(m, k, a_t, dtype, 0)?, operand(k, n, b_t, dtype, 1)?);
+                    let old = normal(m * n + 1, &Device::Cpu, Philox::new(20, 2))?;
+                    let inside = |t: &Tensor| t.narrow(0, 1, m * n)?.reshape((m, n));
+                    let there = old.to_device(&device)?;
+                    let whole = Tensor::full(f32::NAN, m * n + 2, &device)?;
+                    let (a_d, b_d) = (moved(&a, a_t, &device)?, moved(&b, b_t, &device)?);
+                    gemm_onto_(&inside(&whole)?, &inside(&there)?, &a_d, &b_d, 0.75, precision)?;
+                    let want = gemm_reference(&inside(&old)?, &a, &b, 1., 0.75)?;
+                    let what = format!(
+                        "{m}x{n}x{k} a_t={a_t} b_t={b_t} {precision:?} {dtype:?} on {:?}",
+                        device.location()
+                    );
+                    let tolerance = tolerance(precision, dtype, k);
+                    assert_close(&what, &inside(&whole)?.to_device(&Device::Cpu)?, &want, 1e-6, tolerance)?;
+                    let beside = whole.to_vec1::<f32>()?;
+                    assert!(beside[0].is_nan() && beside[m * n + 1].is_nan(), "{what}: written beside");
+                    assert_eq!(there.to_vec1::<f32>()?, old.to_vec1::<f32>()?, "{what}");
                 }
             }
         }

@@ -22,6 +22,7 @@ mod halves;
 mod history;
 mod lasso;
 mod latents;
+mod layer_sums;
 mod likelihood;
 mod operands;
 mod patches;

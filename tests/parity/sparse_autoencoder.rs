@@ -146,6 +146,50 @@ fn evaluations_in_turn_are_those_of_the_cpu_and_leave_earlier_ones_as_they_are()
 }
 
 #[test]
+fn passes_in_bf16_at_odd_widths_are_those_of_the_cpu() -> Result<()> {
+    for device in devices()? {
+        // The last two are so large that products add the decay.
+        let sizes =
+            [(65, 77, 7), (785, 501, 7), (785, 501, 193), (64, 96, 1000), (1501, 1403, 33), (2304, 1024, 65)];
+        for (v, h, m) in sizes {
+            for decoder in [Decoder::Sigmoid, Decoder::Linear] {
+                let model = SparseAutoencoderConfig { decoder, ..SparseAutoencoderConfig::new(v, h) };
+                // So much decay that a gradient without it is off.
+                let config =
+                    CostConfig { precision: Precision::Bf16, weight_decay: 0.1, ..CostConfig::default() };
+                let rows = uniform((m, v), &Device::Cpu, Philox::new(5, 0))?;
+                let cost = |device: &Device| {
+                    Cost::new(model.clone(), config, &rows.to_device(device)?, None, DType::F32, device)
+                };
+                let (on_cpu, there) = (cost(&Device::Cpu)?, cost(&device)?);
+                let scale = 1. / (v.max(h) as f64).sqrt();
+                // The third is recorded, and the fourth replayed.
+                for i in 0..4 {
+                    let theta = (normal(model.n_parameters(), &Device::Cpu, Philox::new(5, 1 + i))? * scale)?;
+                    let (value, gradient) = there.evaluate(&theta.to_device(&device)?)?;
+                    let (want, want_gradient) = on_cpu.evaluate(&theta)?;
+                    let what = format!("{v}-{h}-{v}, {m} rows, {decoder:?}, {i} on {:?}", device.location());
+                    let of_value = apart(&value, &want)?;
+                    assert!(of_value <= 1e-4, "{what}: {of_value}");
+                    // Both multiply the same numbers of 8 bits. Sums differ by 1e-6 or so, for which
+                    // one feature or delta in a thousand is rounded the other way, by 2⁻⁸ of it:
+                    // 1e-4 of all of them, with room for deltas that cancel.
+                    let n = v * h;
+                    for (part, start, len) in
+                        [("W", 0, n), ("W'", n, n), ("b", 2 * n, h), ("c", 2 * n + h, v)]
+                    {
+                        let of = |t: &Tensor| t.narrow(0, start, len);
+                        let off = apart(&of(&gradient)?, &of(&want_gradient)?)?;
+                        assert!(off <= 2e-3, "{what}: {off} of {part}");
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn minibatches_train_as_on_the_cpu() -> Result<()> {
     const BATCH: usize = 65;
     for device in devices()? {

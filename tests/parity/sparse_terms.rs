@@ -4,10 +4,10 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{
-    Activation, SparseCost, SparseParts, layer_backward_biased_, sparse_begin_, sparse_figures,
-    sparsity_pull_, square_parts,
+    Activation, RoundedParameters, SparseCost, SparseParts, layer_backward_biased_, sparse_begin_,
+    sparse_begin_rounded_, sparse_figures, sparse_figures_of_products, sparsity_pull_, square_parts,
 };
-use chandlery_tests::{assert_same_bits, devices};
+use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;
 /// Visible units and features, around the 1024 lanes and the 4096 entries of a part.
@@ -45,6 +45,82 @@ fn passes_begin_with_the_bits_of_the_cpu() -> Result<()> {
             };
             for (got, want) in made(&device)?.iter().zip(&made(&CPU)?) {
                 assert_eq!(bits(got)?, bits(want)?, "{v}-{h} on {:?}", device.location());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn passes_in_bf16_begin_with_the_bits_of_the_cpu() -> Result<()> {
+    for device in devices()? {
+        for (v, h) in SIZES {
+            let (cost, n) = (cost(v, h), 2 * v * h + v + h);
+            let theta = normal(n + 1, &CPU, Philox::new(40, 1))?;
+            for line in [|n: usize| n, |n: usize| n.next_multiple_of(8), |n: usize| n + 3] {
+                let made = |device: &Device| -> Result<[Tensor; 5]> {
+                    // What lies beside the weights must stay.
+                    let nans =
+                        |rows, n| Tensor::full(f32::NAN, (rows, line(n)), device)?.to_dtype(DType::BF16);
+                    let (weight, decoder) = (nans(h, v)?, nans(v, h)?);
+                    let copy = RoundedParameters {
+                        weight: weight.narrow(1, 0, v)?,
+                        decoder_weight: decoder.narrow(1, 0, h)?,
+                        biases: Tensor::full(f32::NAN, h + v, device)?,
+                    };
+                    let squares = Tensor::full(f64::NAN, square_parts(cost), device)?;
+                    let gathered = Tensor::full(f64::NAN, (2, 1001), device)?;
+                    let theta = theta.to_device(device)?.narrow(0, 1, n)?;
+                    sparse_begin_rounded_(&copy, &squares, &gathered, &theta, cost)?;
+                    Ok([weight, decoder, copy.biases, squares, gathered])
+                };
+                for (got, want) in made(&device)?.iter().zip(&made(&CPU)?) {
+                    let what = format!("{v}-{h} on {:?}", device.location());
+                    match got.dtype() {
+                        DType::F64 => assert_eq!(bits(got)?, bits(want)?, "{what}"),
+                        _ => assert_same_bits(&what, &got.to_device(&CPU)?, want)?,
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn figures_of_products_are_those_of_the_cpu() -> Result<()> {
+    for device in devices()? {
+        for (v, h) in SIZES {
+            for m in [7, 193] {
+                let (n, whole) = (v * h, |n: usize| n.next_multiple_of(8));
+                let theta = normal(2 * n + v + h, &CPU, Philox::new(44, 0))?;
+                let random = |n: usize, at| normal((m, whole(n)), &CPU, Philox::new(44, at));
+                let [x, a, delta, hidden] = [random(v, 1)?, random(h, 2)?, random(v, 3)?, random(h, 4)?];
+                let biases = normal(v + h, &CPU, Philox::new(44, 5))?;
+                let sums = uniform(m, &CPU, Philox::new(44, 6))?.to_dtype(DType::F64)?;
+                for dtype in [DType::BF16, DType::F32] {
+                    let made = |device: &Device| -> Result<(Tensor, Tensor)> {
+                        // In lines of whole 16 bytes, as the passes have them.
+                        let of = |t: &Tensor, n| t.to_dtype(dtype)?.to_device(device)?.narrow(1, 0, n);
+                        let (hidden, delta) = (of(&hidden, h)?.t()?, of(&delta, v)?.t()?);
+                        let (x, a) = (of(&x, v)?, of(&a, h)?);
+                        let sums = sums.to_device(device)?;
+                        let divergence = Tensor::new(&[0.25], device)?;
+                        let parts = SparseParts { losses: sums.clone(), squares: sums, divergence };
+                        let (theta, biases) = (theta.to_device(device)?, biases.to_device(device)?);
+                        let products = [(&hidden, &x), (&delta, &a)];
+                        sparse_figures_of_products(&parts, &theta, products, &biases, cost(v, h), m)
+                    };
+                    let ((figures, gradient), (want, want_gradient)) = (made(&device)?, made(&CPU)?);
+                    let what = format!("{v}-{h}, {m} rows, {dtype:?} on {:?}", device.location());
+                    assert_eq!(bits(&figures)?, bits(&want)?, "{what}");
+                    // Products of 8 bits each are exact, and sums of m of about 1 round by 2⁻²⁴ of
+                    // about √m, or twice that where tensor cores cut off, m times at most.
+                    let atol = (m as f32).powf(1.5) * 2f32.powi(-23);
+                    assert_close(&what, &gradient, &want_gradient, 1e-6, atol)?;
+                    let of_biases = |t: &Tensor| t.narrow(0, 2 * n, v + h)?.to_device(&CPU);
+                    assert_same_bits(&what, &of_biases(&gradient)?, &of_biases(&want_gradient)?)?;
+                }
             }
         }
     }

@@ -16,7 +16,8 @@
 //          [n_parts] f64, those of sparse_begin of 4096 entries each; gathered [n_gathered], losses
 //          [n_losses] f64; sums, pull [n] f32 or f64; divergence [1] f64; figures [4] f64; gradient,
 //          of_rows [n] T; contiguous but for those in lines, none overlap
-// scalars  n >= 1; m >= 1: rows of all chunks; n_weights <= n
+// scalars  n >= 1; m >= 1: rows of all chunks; n_weights <= n, 0 where theta of sparse_figures is
+//          null
 // launch   sparse_begin: a block of 1024 for each segment. sparsity_pull: one block of 1024.
 //          sparse_figures: blocks of 1024, the first for the figures, the others, at least one, for
 //          the gradient

@@ -36,7 +36,7 @@ pub use denoising_steps::{
     denoising_steps_reference,
 };
 pub use gemm::{
-    Factors, Precision, gemm_, gemm_batched_, gemm_parts_, gemm_reference, gemm_split_,
+    Factors, Precision, gemm_, gemm_batched_, gemm_onto_, gemm_parts_, gemm_reference, gemm_split_,
     gemm_split_makes_tensors, product,
 };
 pub use layer::{
@@ -59,7 +59,8 @@ pub use softmax_objective::{SoftmaxObjective, softmax_objective, softmax_objecti
 pub use softmax_units::{softmax_units_, softmax_units_reference};
 pub use sparse_cost::{
     LEAST_ACTIVATION, RoundedParameters, SparseCost, SparseParts, sparse_begin_, sparse_begin_rounded_,
-    sparse_cost_, sparse_cost_fits, sparse_cost_reference, sparse_figures, sparsity_pull_, square_parts,
+    sparse_cost_, sparse_cost_fits, sparse_cost_reference, sparse_figures, sparse_figures_of_products,
+    sparsity_pull_, square_parts,
 };
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};
 pub use weight_step::{WeightStep, max_norm_rows_, weight_step_, weight_step_reference};

@@ -64,6 +64,7 @@ mod config;
 pub mod cost;
 pub mod fit;
 mod pass;
+mod rounded_pass;
 mod rows;
 pub mod sae;
 pub mod serial;

@@ -169,7 +169,16 @@ fn sums_into(to: &Tensor, x: &Tensor, beta: f64) -> Result<()> {
     }
 }
 
-/// Both passes over all rows at once, f32, as one step.
+/// Both passes over all rows at once, as one step.
+pub(super) trait AllRows: Send {
+    /// `J` and its terms, `[4]` f64, and the gradient at `theta`, new tensors.
+    fn evaluate(&mut self, theta: &Tensor) -> Result<(Tensor, Tensor)>;
+
+    /// Takes other rows, as many, in place of those that it has, which it writes over.
+    fn put(&self, rows: &Tensor) -> Result<()>;
+}
+
+/// Both passes over all rows at once, f32, with products of f32 numbers.
 pub(super) struct RecordedPass {
     replay: Replay,
     terms: SparseCost,
@@ -214,16 +223,16 @@ impl RecordedPass {
         };
         Ok(Self { replay, terms, n_samples, theta, rows: rows.clone(), gathered, of_rows, parts })
     }
+}
 
-    /// `J` and its terms, `[4]` f64, and the gradient at `theta`, new tensors.
-    pub fn evaluate(&mut self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
+impl AllRows for RecordedPass {
+    fn evaluate(&mut self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
         sparse_begin_(&self.theta, &self.parts.squares, &self.gathered, theta, self.terms)?;
         self.replay.run()?;
         sparse_figures(&self.parts, theta, &self.of_rows, self.terms, self.n_samples)
     }
 
-    /// Takes other rows, as many, in place of those that it has, which it writes over.
-    pub fn put(&self, rows: &Tensor) -> Result<()> {
+    fn put(&self, rows: &Tensor) -> Result<()> {
         scale_into_(&self.rows, rows, 1.)
     }
 }

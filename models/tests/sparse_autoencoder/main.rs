@@ -5,6 +5,7 @@ mod files;
 mod gradient;
 mod learning;
 mod refused;
+mod rounded;
 mod sae_files;
 mod sae_gradient;
 mod sae_top;

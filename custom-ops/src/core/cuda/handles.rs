@@ -87,8 +87,7 @@ impl Handle {
         if self.stream != stream {
             // Until both calls have succeeded the handle may be on either stream.
             self.stream = std::ptr::null_mut();
-            let (at, bytes) =
-                self.workspace.as_ref().map_or((0, 0), |workspace| (workspace.at, workspace.bytes));
+            let (at, bytes) = self.memory();
             // SAFETY: handle, stream and workspace are alive. A new stream takes the workspace
             // away, so that it is set again.
             unsafe {
@@ -103,6 +102,11 @@ impl Handle {
             self.mode = mode;
         }
         Ok(())
+    }
+
+    /// Where its workspace begins, and of how many bytes it is.
+    pub(super) fn memory(&self) -> (u64, usize) {
+        self.workspace.as_ref().map_or((0, 0), |workspace| (workspace.at, workspace.bytes))
     }
 
     /// Keeps no stream.

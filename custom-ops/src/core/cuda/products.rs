@@ -12,7 +12,10 @@ use super::recording::{self, alone, is_per_thread};
 use candle::Result;
 use candle::cuda::cudarc::cublas::result::CublasError;
 use candle::cuda::cudarc::cublas::sys::{cublasHandle_t, cublasPointerMode_t};
+use candle::cuda::cudarc::cublaslt::sys::cublasLtHandle_t;
+use candle::cuda::cudarc::driver::sys::CUstream;
 use std::cell::Cell;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What cuBLAS takes by default: 32 MiB from capability 9.0 on, 4 MiB before.
@@ -100,6 +103,23 @@ impl Gpu {
         // The stream of a recording is destroyed when it ends: the handle must not keep it.
         let kept = handle.set(self.stream().cu_stream(), mode);
         called.and(kept).map_err(says)
+    }
+
+    /// Calls `product` with a handle of cuBLASLt, a workspace, and the stream that both are for now:
+    /// the device's, or that of a recording.
+    ///
+    /// # Errors
+    /// When cuBLAS does not start, or `product` fails.
+    pub(crate) fn with_cublas_lt<E: Display>(
+        &self,
+        product: impl FnOnce(cublasLtHandle_t, (u64, usize), CUstream) -> std::result::Result<(), E>,
+    ) -> Result<()> {
+        let handle = self.cublas()?;
+        let handle = handle.lock().unwrap_or_else(PoisonError::into_inner);
+        // A handle of cuBLAS is one of cuBLASLt as well. Its workspace serves one stream, on which
+        // products of both follow each other.
+        product(handle.raw.cast(), handle.memory(), self.target().cu_stream())
+            .map_err(|e| candle::Error::Msg(format!("cuda: cuBLASLt: {e}")))
     }
 
     fn cublas(&self) -> Result<Arc<Mutex<Handle>>> {

@@ -29,7 +29,11 @@ impl Gemm {
         gpu: &Gpu,
         io: Io<'_, CudaStorage>,
     ) -> Result<()> {
-        let ([c], [a, b, factors]) = io.parts()?;
+        let ([c], [a, b, factors, onto]) = io.parts()?;
+        let (a, b) = (a.span::<T>(self.a.span)?, b.span::<T>(self.b.span)?);
+        if let Some(onto) = onto.maybe::<f32>()? {
+            return self.launch_onto(gpu, &mut c.elements()?, &onto, &a, &b);
+        }
         let stream = gpu.stream();
         // Row-major c = a b is column-major cᵀ = bᵀ aᵀ: cuBLAS gets b first, and a row-major
         // operand is what it calls not transposed.
@@ -42,7 +46,6 @@ impl Gemm {
         let (m, n, k) = (int("m", self.m)?, int("n", self.n)?, int("k", self.k)?);
         let (lda, ldb) = (int("a's stride", lda)?, int("b's stride", ldb)?);
         let batch = int("batch", self.batch)?;
-        let (a, b) = (a.span::<T>(self.a.span)?, b.span::<T>(self.b.span)?);
         let mut c = c.elements::<C>()?;
         let factors = factors.maybe::<f32>()?;
         let (a, _a) = a.device_ptr(stream);

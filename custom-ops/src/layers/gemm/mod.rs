@@ -10,16 +10,18 @@ pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 pub(crate) mod few;
+mod onto;
 mod parts;
 pub mod split;
 
+pub use onto::gemm_onto_;
 #[cfg(feature = "cuda")]
 pub(crate) use parts::PartSizes;
 pub use parts::gemm_parts_;
 pub use split::{gemm_split_, gemm_split_makes_tensors};
 
-use crate::core::check::expect_layout;
-use crate::core::op::{In, Io, Kernel, new_tensor, not_recording, operands};
+use crate::core::check::{expect, expect_layout};
+use crate::core::op::{In, Io, Kernel, Out, new_tensor, not_recording, operands};
 use candle::{CpuStorage, D, DType, Result, Tensor, WithDType};
 use half::{bf16, f16};
 
@@ -94,7 +96,7 @@ impl Factors<'_> {
 /// # Errors
 /// When shapes, types, devices or layouts do not fit.
 pub fn gemm_(c: &Tensor, a: &Tensor, b: &Tensor, factors: Factors<'_>, precision: Precision) -> Result<()> {
-    run("gemm_", c, a, b, factors, precision)
+    run("gemm_", c, a, b, factors, None, precision)
 }
 
 /// The product `a b` as a new tensor of type `dtype`: [`gemm_`] of `a`, `[m, k]`, and `b`, `[k, n]`.
@@ -125,16 +127,18 @@ pub fn gemm_batched_(
     factors: Factors<'_>,
     precision: Precision,
 ) -> Result<()> {
-    run("gemm_batched_", c, a, b, factors, precision)
+    run("gemm_batched_", c, a, b, factors, None, precision)
 }
 
-/// A batch of products, or one of them where tensors have two dimensions.
+/// A batch of products, or one of them where tensors have two dimensions; the old content of `c` is
+/// that of `onto`, where it is given.
 fn run(
     op: &'static str,
     c: &Tensor,
     a: &Tensor,
     b: &Tensor,
     factors: Factors<'_>,
+    onto: Option<&Tensor>,
     precision: Precision,
 ) -> Result<()> {
     let batched = op == "gemm_batched_";
@@ -157,6 +161,10 @@ fn run(
         (a, b, c) => candle::bail!(
             "{op}: a, b and c must all be f32, all f64, or bf16 operands with an f32 or bf16 c, or f16 ones with an f32 c, got {a:?}, {b:?}, {c:?}"
         ),
+    }
+    if let Some(onto) = onto {
+        expect(op, "c", c, &[DType::F32], &[m, n])?;
+        expect(op, "onto", onto, &[DType::F32], &[m, n])?;
     }
     let (host, tensor) = match factors {
         Factors::Host { alpha, beta } => (Some((alpha, beta)), None),
@@ -188,7 +196,8 @@ fn run(
         factors: host,
         precision,
     };
-    operands(op).write("c", c).read("a", a).read("b", b).maybe("factors", tensor).run(&product)
+    let io = operands(op).write("c", c).read("a", a).read("b", b);
+    io.maybe("factors", tensor).maybe("onto", onto).run(&product)
 }
 
 /// The same function in plain loops, summed in f64. `a`, `b`, `c` are as for [`gemm_`], on the CPU;
@@ -327,7 +336,7 @@ struct Gemm {
 
 impl Kernel for Gemm {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([c], [a, b, factors]) = io.parts()?;
+        let ([c], [a, b, factors, onto]) = io.parts()?;
         let (alpha, beta) = match (self.factors, factors.maybe::<f32>()?) {
             (Some(factors), _) => factors,
             (None, Some(&[alpha, beta, ..])) => (f64::from(alpha), f64::from(beta)),
@@ -339,7 +348,7 @@ impl Kernel for Gemm {
                 self.each(c.elements()?, self.a.read(&a)?, self.b.read(&b)?, alpha, beta);
             }
             (DType::F32, _) => {
-                let (c, a, b) = (c.elements()?, self.a.read::<f32>(&a)?, self.b.read::<f32>(&b)?);
+                let (c, a, b) = (begun(c, &onto)?, self.a.read::<f32>(&a)?, self.b.read::<f32>(&b)?);
                 match self.precision {
                     Precision::F32 | Precision::Tf32 => self.each(c, a, b, alpha_32, beta_32),
                     Precision::Bf16 => {
@@ -351,13 +360,13 @@ impl Kernel for Gemm {
             (DType::F16, _) => {
                 let (a, b) = (self.a.read(&a)?, self.b.read(&b)?);
                 let (a, b) = (converted(a, f16::to_f32), converted(b, f16::to_f32));
-                self.each(c.elements()?, &a, &b, alpha_32, beta_32);
+                self.each(begun(c, &onto)?, &a, &b, alpha_32, beta_32);
             }
             (_, to) => {
                 let (a, b) = (self.a.read(&a)?, self.b.read(&b)?);
                 let (a, b) = (converted(a, bf16::to_f32), converted(b, bf16::to_f32));
                 if to == DType::F32 {
-                    self.each(c.elements()?, &a, &b, alpha_32, beta_32);
+                    self.each(begun(c, &onto)?, &a, &b, alpha_32, beta_32);
                 } else {
                     let c = c.elements::<bf16>()?;
                     let mut wide = converted(c, bf16::to_f32);
@@ -402,6 +411,15 @@ impl Gemm {
         let (a_order, b_order) = (self.a.order, self.b.order);
         cpu::product(c, cpu::Operands { a, a_order, b, b_order, rows, cols, depth, alpha, beta });
     }
+}
+
+/// The f32 numbers of `c`, which begin as those of `onto`, where it is given.
+fn begun<'a>(c: Out<'a, CpuStorage>, onto: &In<'_, CpuStorage>) -> Result<&'a mut [f32]> {
+    let c = c.elements::<f32>()?;
+    if let Some(onto) = onto.maybe::<f32>()? {
+        c.copy_from_slice(onto);
+    }
+    Ok(c)
 }
 
 fn converted<T: Copy>(x: &[T], f: impl Fn(T) -> f32) -> Vec<f32> {

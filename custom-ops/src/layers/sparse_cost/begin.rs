@@ -1,7 +1,9 @@
 //! What passes over the rows of a large sparse autoencoder begin with: the parameters as the passes
 //! read them, and their squares; see [`terms`](super::terms) for the rest.
 use super::SparseCost;
-use super::terms::{GRAIN, LANES, sum};
+#[cfg(feature = "cuda")]
+use super::terms::LANES;
+use super::terms::{GRAIN, SEGMENT, sum};
 use crate::core::check::{expect, expect_layout, lines};
 use crate::core::op::{Io, Kernel, Out, operands};
 use candle::{CpuStorage, DType, Result, Tensor};
@@ -11,8 +13,6 @@ use rayon::prelude::*;
 
 const BEGIN: &str = "sparse_begin_";
 const ROUNDED: &str = "sparse_begin_rounded_";
-/// Entries of a part of the squares: those of `kernels/layers/sparse_terms.cu`.
-pub(super) const SEGMENT: usize = 4 * LANES;
 
 /// Parts in which [`sparse_begin_`] writes the squares.
 pub fn square_parts(cost: SparseCost) -> usize {

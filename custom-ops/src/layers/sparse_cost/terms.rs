@@ -12,18 +12,19 @@
 //! of 1024 adds entries `l, l + 1024, …` from first to last, then the lanes are added in halves.
 //! Results are the same bits on CPU and CUDA, but for divergences, whose logarithms round otherwise.
 use super::SparseCost;
-use super::begin::SEGMENT;
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{Io, Kernel, new_tensor, operands};
 use crate::core::real::halves;
+use crate::layers::gemm::{Precision, gemm_onto_};
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use rayon::prelude::*;
 
 const PULL: &str = "sparsity_pull_";
 const FIGURES: &str = "sparse_figures";
 const FLOATS: [DType; 2] = [DType::F32, DType::F64];
-/// Lanes of a sum: those of `kernels/layers/sparse_terms.cu`.
+/// Lanes of a sum, and entries of a part of the squares: those of `kernels/layers/sparse_terms.cu`.
 pub(super) const LANES: usize = 1024;
+pub(super) const SEGMENT: usize = 4 * LANES;
 /// Entries below which other threads are not worth waking.
 pub(super) const GRAIN: usize = 256 * 1024;
 /// Most blocks of the gradient.
@@ -81,21 +82,70 @@ pub fn sparse_figures(
     m: usize,
 ) -> Result<(Tensor, Tensor)> {
     check_rows(FIGURES, m)?;
-    let (n, n_weights, dtype) = (cost.n_parameters(), 2 * cost.n_weights(), theta.dtype());
+    let (n, dtype) = (cost.n_parameters(), theta.dtype());
     expect(FIGURES, "theta", theta, &FLOATS, &[n])?;
     expect(FIGURES, "of_rows", of_rows, &[dtype], &[n])?;
+    let gradient = new_tensor(FIGURES, n, dtype, theta.device())?;
+    let figures = figures_of(parts, &gradient, Some(theta), of_rows, cost, m)?;
+    Ok((figures, gradient))
+}
+
+/// [`sparse_figures`] of weights whose gradient is still to be made: the decay is added by its
+/// products, so that nothing passes over all parameters once more.
+///
+/// `products` are `(a, b)` whose product `a b` is the gradient of all but the decay by `W`,
+/// `[n_hidden, n_visible]`, and by `W'`, `[n_visible, n_hidden]`, as for
+/// [`gemm_onto_`](crate::layers::gemm_onto_); `of_biases` is that by `b` and `c`,
+/// `[n_hidden + n_visible]`. All else is f32, as in [`sparse_figures`].
+///
+/// Cost: that of two products, and 8 bytes a parameter.
+///
+/// # Errors
+/// As [`sparse_figures`] and [`gemm_onto_`](crate::layers::gemm_onto_).
+pub fn sparse_figures_of_products(
+    parts: &SparseParts,
+    theta: &Tensor,
+    products: [(&Tensor, &Tensor); 2],
+    of_biases: &Tensor,
+    cost: SparseCost,
+    m: usize,
+) -> Result<(Tensor, Tensor)> {
+    check_rows(FIGURES, m)?;
+    let (v, h, n, n_weights) = (cost.n_visible, cost.n_hidden, cost.n_parameters(), cost.n_weights());
+    expect(FIGURES, "theta", theta, &[DType::F32], &[n])?;
+    expect(FIGURES, "of_biases", of_biases, &[DType::F32], &[h + v])?;
+    let gradient = new_tensor(FIGURES, n, DType::F32, theta.device())?;
+    for ((a, b), (start, shape)) in products.into_iter().zip([(0, (h, v)), (n_weights, (v, h))]) {
+        let of = |t: &Tensor| t.narrow(0, start, n_weights)?.reshape(shape);
+        gemm_onto_(&of(&gradient)?, &of(theta)?, a, b, cost.weight_decay, Precision::F32)?;
+    }
+    let to = gradient.narrow(0, 2 * n_weights, h + v)?;
+    let figures = figures_of(parts, &to, None, of_biases, cost, m)?;
+    Ok((figures, gradient))
+}
+
+/// The figures, and `gradient ← of_rows + λ (W, W', 0, 0)`, without the decay where there is no
+/// `theta`.
+fn figures_of(
+    parts: &SparseParts,
+    gradient: &Tensor,
+    theta: Option<&Tensor>,
+    of_rows: &Tensor,
+    cost: SparseCost,
+    m: usize,
+) -> Result<Tensor> {
     let SparseParts { losses, squares, divergence } = parts;
     for (name, t) in [("losses", losses), ("squares", squares)] {
         expect_layout(FIGURES, name, t, &[DType::F64])?;
     }
     expect(FIGURES, "divergence", divergence, &[DType::F64], &[1])?;
-    let figures = new_tensor(FIGURES, super::FIGURES, DType::F64, theta.device())?;
-    let gradient = new_tensor(FIGURES, n, dtype, theta.device())?;
-    let op = Figures { cost, n, n_weights, m: m as f64, dtype };
-    let io = operands(FIGURES).write("figures", &figures).write("gradient", &gradient);
-    let io = io.read("theta", theta).read("of_rows", of_rows).read("losses", losses);
+    let figures = new_tensor(FIGURES, super::FIGURES, DType::F64, gradient.device())?;
+    let n_weights = if theta.is_some() { 2 * cost.n_weights() } else { 0 };
+    let op = Figures { cost, n: gradient.elem_count(), n_weights, m: m as f64, dtype: gradient.dtype() };
+    let io = operands(FIGURES).write("figures", &figures).write("gradient", gradient);
+    let io = io.maybe("theta", theta).read("of_rows", of_rows).read("losses", losses);
     io.read("squares", squares).read("divergence", divergence).run(&op)?;
-    Ok((figures, gradient))
+    Ok(figures)
 }
 
 fn check_rows(op: &str, m: usize) -> Result<()> {
@@ -177,7 +227,7 @@ impl Figures {
         let part = |(i, gradient): (usize, &mut [T])| {
             let start = i * SEGMENT;
             let n_weights = self.n_weights.saturating_sub(start).min(gradient.len());
-            let (theta, of_rows) = (&theta[start..], &of_rows[start..]);
+            let (theta, of_rows) = (theta.get(start..).unwrap_or_default(), &of_rows[start..]);
             let (of_weights, of_biases) = gradient.split_at_mut(n_weights);
             for ((gradient, of_rows), theta) in of_weights.iter_mut().zip(of_rows).zip(theta) {
                 *gradient = T::from_f64(of_rows.to_f64() + lambda * theta.to_f64());
@@ -197,7 +247,8 @@ impl Kernel for Figures {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([figures, gradient], [theta, of_rows, parts @ ..]) = io.parts::<2, 5>()?;
         for_float!(self.dtype, |T| {
-            self.gradient(gradient.elements::<T>()?, theta.elements()?, of_rows.elements()?);
+            let theta = theta.maybe::<T>()?.unwrap_or_default();
+            self.gradient(gradient.elements()?, theta, of_rows.elements()?);
         });
         let mut sums = [0.; 3];
         for (to, part) in sums.iter_mut().zip(parts) {
@@ -222,16 +273,17 @@ impl Kernel for Figures {
         let kernel = format!("sparse_figures_{}", self.dtype.as_str());
         for_float!(self.dtype, |T| {
             let mut gradient = gradient.elements::<T>()?;
-            let (theta, of_rows) = (theta.elements::<T>()?, of_rows.elements::<T>()?);
+            let (theta, of_rows) = (theta.maybe::<T>()?, of_rows.elements::<T>()?);
             let launch = gpu.launch(FIGURES, "sparse_terms", &kernel)?;
-            let launch = launch.write(&mut figures).write(&mut gradient).read(&theta).read(&of_rows);
+            let launch = launch.write(&mut figures).write(&mut gradient).maybe(&theta).read(&of_rows);
             let launch = launch.read(&losses).read(&squares).read(&divergence);
             let launch = launch.num(self.n).num(self.n_weights).num(n_losses).num(n_squares);
             let launch = launch.num(self.m).num(super::cuda::Weighs::of(&self.cost));
             let of_gradient = self.n.div_ceil(LANES).clamp(1, BLOCKS);
             // SAFETY: (double*, T*, 2 × const T*, 3 × const double*, 4 × size_t, double, Weighs):
-            // figures holds four numbers, divergence one, and gradient, theta and of_rows n, by
-            // `sparse_figures`, the others as many as is said.
+            // figures holds four numbers, divergence one, and gradient, theta and of_rows n, by the
+            // callers of `figures_of`, the others as many as is said; theta may be null, since then
+            // there are no weights.
             unsafe { launch.blocks(1 + of_gradient, LANES as u32).go() }
         })
     }
