@@ -23,7 +23,7 @@ const WHOLE: usize = 8;
 /// the host takes to queue two products: the gradient's products then are no part of the recorded
 /// step, whose results are always at one place, but write the tensor that is given out, and add the
 /// decay.
-const LARGE: usize = 1 << 22;
+const LARGE: usize = 1 << 23;
 
 /// A matrix in lines that begin on 16 bytes.
 #[derive(Clone)]

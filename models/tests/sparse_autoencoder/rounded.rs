@@ -10,7 +10,7 @@ use chandlery::{MinibatchTrainer, Philox, Precision, Trainer};
 
 /// Visible units, features and rows; the last network is so large that products add the decay.
 const SIZES: [(usize, usize, usize); 6] =
-    [(1, 2, 3), (65, 77, 7), (64, 96, 40), (17, 131, 193), (785, 501, 33), (1501, 1403, 5)];
+    [(1, 2, 3), (65, 77, 7), (64, 96, 40), (17, 131, 193), (785, 501, 33), (2101, 2003, 5)];
 
 fn settings(precision: Precision) -> CostConfig {
     CostConfig { weight_decay: 0.01, sparsity_target: 0.05, precision, ..CostConfig::default() }
