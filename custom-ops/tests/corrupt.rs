@@ -60,6 +60,46 @@ fn rows_that_are_corrupted_alone_are_those_of_the_whole() -> Result<()> {
 }
 
 #[test]
+fn columns_of_wider_rows_are_corrupted_as_by_themselves() -> Result<()> {
+    for (n, rows, width, wide) in
+        [(1, 7, 5, 8), (3, 4, 12, 16), (2, 40, 785, 792), (3, 1, 6, 9), (1, 1, 5, 8)]
+    {
+        let x = uniform((n, rows, wide), &CPU, PLACE.advanced(1))?;
+        let own = x.narrow(2, 0, width)?;
+        for law in LAWS {
+            let want = corrupt(&own.contiguous()?, law, PLACE)?;
+            let beside = Tensor::full(9f32, (n, rows, wide - width), &CPU)?;
+            let want = Tensor::cat(&[&want, &beside], 2)?;
+            let what = format!("{law}, {n}×{rows}×{width} of {wide}");
+            let out = Tensor::full(9f32, (n, rows, wide), &CPU)?;
+            corrupt_(&out.narrow(2, 0, width)?, &own, law, Draws::At(PLACE), 0)?;
+            assert_eq!(values(&out)?, values(&want)?, "{what}");
+            // Rows of 16 bits, beside other planes.
+            for (parts, dtype) in [(1, DType::BF16), (1, DType::F16), (2, DType::F16)] {
+                let all = Tensor::full(9f32, (parts, n, 2, rows, wide), &CPU)?.to_dtype(dtype)?;
+                let out = all.narrow(2, 1, 1)?.squeeze(2)?;
+                corrupt_(&out.narrow(3, 0, width)?, &own, law, Draws::At(PLACE), 0)?;
+                let high = want.to_dtype(dtype)?;
+                assert_eq!(values_of(&out.get(0)?)?, values_of(&high)?, "{what}, {dtype:?}");
+                if parts == 2 {
+                    let low = (&want - high.to_dtype(DType::F32)?)?.to_dtype(dtype)?.narrow(2, 0, width)?;
+                    let got = out.get(1)?.narrow(2, 0, width)?;
+                    assert_eq!(values_of(&got)?, values_of(&low)?, "{what}, the second part");
+                }
+                assert!(values_of(&all.narrow(2, 0, 1)?)?.iter().all(|x| *x == 9.), "{what}: another plane");
+                let beside = values_of(&all.narrow(4, width, wide - width)?)?;
+                assert!(beside.iter().all(|x| *x == 9.), "{what}: other columns");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn values_of(x: &Tensor) -> Result<Vec<f32>> {
+    values(&x.to_dtype(DType::F32)?)
+}
+
+#[test]
 fn a_counter_gives_each_step_the_draws_of_its_number() -> Result<()> {
     let x = uniform((3, 7), &CPU, PLACE)?;
     let (out, counter) = (x.zeros_like()?, Tensor::new(&[0i64], &CPU)?);
@@ -174,6 +214,16 @@ fn errors_name_what_is_wrong() -> Result<()> {
         (
             corrupt_(&out, &x.narrow(0, 0, 1)?, LAWS[1], at, 0),
             "corrupt_: rows must have shape [2, 3], got [1, 3]",
+        ),
+        (
+            corrupt_(
+                &out.narrow(1, 0, 2)?,
+                &Tensor::zeros((2, 4), DType::F32, &CPU)?.narrow(1, 0, 2)?,
+                LAWS[1],
+                at,
+                0,
+            ),
+            "corrupt_: out must be as many columns of as wide rows as rows, f32, f16 or bf16, got F32 [2, 2] with strides [3, 1] for [2, 2] with [4, 1]",
         ),
         (
             corrupt_(&out, &x, LAWS[1], Draws::Mode, 0),

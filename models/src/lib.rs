@@ -121,6 +121,7 @@ pub mod layerwise;
 mod losses;
 pub mod model;
 pub mod optim;
+mod padding;
 pub mod patch_rbm;
 #[cfg(feature = "pictures")]
 pub mod pictures;

@@ -109,6 +109,37 @@ fn in_parts(x: &Tensor, parts: usize, dtype: DType) -> Result<Tensor> {
 }
 
 #[test]
+fn columns_of_wider_rows_are_corrupted_as_on_the_cpu() -> Result<()> {
+    for device in devices()? {
+        for (n, rows, width, wide) in
+            [(1, 7, 5, 8), (3, 4, 12, 16), (2, 40, 785, 792), (3, 1, 6, 9), (2, 33, 100, 104)]
+        {
+            let x = uniform((n, rows, wide), &Device::Cpu, PLACE)?;
+            for (law, (parts, dtype)) in LAWS
+                .into_iter()
+                .flat_map(|law| KINDS.into_iter().chain([(0, DType::F32)]).map(move |kind| (law, kind)))
+            {
+                let corrupted = |device: &Device| -> Result<Tensor> {
+                    let own = x.to_device(device)?.narrow(2, 0, width)?;
+                    if parts == 0 {
+                        let all = Tensor::full(9f32, (n, rows, wide), device)?;
+                        corrupt_(&all.narrow(2, 0, width)?, &own, law, Draws::At(PLACE), 3)?;
+                        return Ok(all);
+                    }
+                    let all = Tensor::full(9f32, (parts, n, 2, rows, wide), device)?.to_dtype(dtype)?;
+                    let out = all.narrow(2, 1, 1)?.squeeze(2)?.narrow(3, 0, width)?;
+                    corrupt_(&out, &own, law, Draws::At(PLACE), 0)?;
+                    Ok(all)
+                };
+                let what = format!("{law} {n}×{rows}×{width} of {wide} {dtype:?} on {:?}", device.location());
+                assert_same_bits(&what, &corrupted(&device)?, &corrupted(&Device::Cpu)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn minibatches_are_corrupted_beside_other_planes_as_in_one_piece() -> Result<()> {
     for device in devices()? {
         for (n, rows, width) in [(1, 3, 5), (3, 7, 5), (5, 8, 12), (2, 40, 785)] {

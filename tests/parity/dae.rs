@@ -45,6 +45,13 @@ fn cases() -> Vec<Case> {
         ("TF32", paper(784, 500), tf32(train(128, 0.5, 0.01)), of_tf32),
         ("TF32 in many small minibatches", paper(104, 60), tf32(train(20, 0., 0.)), of_tf32),
         ("TF32, odd sizes", paper(61, 37), tf32(train(130, 0.5, 0.)), of_tf32),
+        ("more units", paper(785, 501), train(128, 0., 0.01), exact),
+        ("more units in small minibatches", paper(785, 501), train(10, 0., 0.), exact),
+        ("more units, rows that end within a block of draws", paper(77, 65), train(66, 0.5, 0.), exact),
+        ("more units, untied", DaeConfig { tied: false, ..paper(71, 73) }, train(16, 0.5, 0.01), exact),
+        ("more units, TF32", paper(785, 501), tf32(train(128, 0.5, 0.01)), of_tf32),
+        ("more units, bf16", paper(785, 501), bf16(train(128, 0.5, 0.01)), rounded),
+        ("more units, bf16 in many small minibatches", paper(101, 67), bf16(train(20, 0., 0.)), rounded),
         ("bf16", paper(784, 504), bf16(train(128, 0.5, 0.01)), rounded),
         ("bf16 in many small minibatches", paper(104, 60), bf16(train(20, 0., 0.)), rounded),
     ];
@@ -204,15 +211,21 @@ fn held_out_error_after_equal_epochs_is_within_a_hundredth_of_the_serial_program
 #[test]
 #[cfg_attr(not(feature = "cuda"), ignore = "compares a GPU with the CPU")]
 fn stacks_learn_alike_on_every_device() -> Result<()> {
-    let stack =
-        |device: &Device| StackedDae::init(StackedDaeConfig::new(&[64, 48, 32]), Philox::new(6, 0), device);
+    for sizes in [[64, 48, 32], [77, 69, 65]] {
+        stacks_of_these_sizes_learn_alike(sizes)?;
+    }
+    Ok(())
+}
+
+fn stacks_of_these_sizes_learn_alike(sizes: [usize; 3]) -> Result<()> {
+    let stack = |device: &Device| StackedDae::init(StackedDaeConfig::new(&sizes), Philox::new(6, 0), device);
     let training = |share| DaeTrainConfig {
         batch: 20,
         corruption: Corruption::Masking(share),
         momentum: 0.5.into(),
         ..DaeTrainConfig::default()
     };
-    let rows = uniform((80, 64), &CPU, Philox::new(6, 1))?;
+    let rows = uniform((80, sizes[0]), &CPU, Philox::new(6, 1))?;
     let mut models = Vec::new();
     for device in devices()? {
         let mut trainer =

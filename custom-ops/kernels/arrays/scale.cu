@@ -11,12 +11,8 @@
 // NaN      propagates
 // truth    scale_into_reference in src/arrays/scale.rs, and the CPU twin of split_into_ there
 
+#include "core/lines.cuh"
 #include "core/numbers.cuh"
-
-// Where entry i of the input belongs: runs of `len` entries begin `apart` entries from each other.
-__device__ __forceinline__ size_t place(size_t i, size_t len, size_t apart) {
-  return len == apart ? i : i / len * apart + i % len;
-}
 
 template <typename In, typename Out>
 __device__ void scale_into(const In* x, Out* out, float scale, size_t n, size_t len, size_t apart) {
@@ -30,12 +26,12 @@ __device__ void scale_into(const In* x, Out* out, float scale, size_t n, size_t 
         load4(x + i, v);
 #pragma unroll
         for (int e = 0; e < 4; ++e) v[e] *= scale;
-        store4(out + place(i, len, apart), v);
+        store4(out + place_in_lines(i, len, apart), v);
       }
       return;
     }
   }
-  for (size_t i = first; i < n; i += stride) out[place(i, len, apart)] = narrow<Out>((float)x[i] * scale);
+  for (size_t i = first; i < n; i += stride) out[place_in_lines(i, len, apart)] = narrow<Out>((float)x[i] * scale);
 }
 
 #define SCALE_INTO(NAME, IN, OUT)                                                                           \
@@ -56,7 +52,7 @@ __device__ void split_into(const In* x, __half* out, size_t part, float scale, s
   for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
     const float v = (float)x[i] * scale;
     const __half high = narrow<__half>(v);
-    const size_t at = place(i, len, apart);
+    const size_t at = place_in_lines(i, len, apart);
     out[at] = high;
     out[part + at] = narrow<__half>(v - wide(high));
   }

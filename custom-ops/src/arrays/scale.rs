@@ -80,15 +80,15 @@ pub fn split_into_(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
 /// Stretches of a result without gaps: `n` of `len` entries, the next begins `apart` entries
 /// further on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Runs {
-    pub n: usize,
-    pub len: usize,
-    pub apart: usize,
+struct Runs {
+    n: usize,
+    len: usize,
+    apart: usize,
 }
 
 impl Runs {
     /// All in one.
-    pub(crate) fn whole(len: usize) -> Self {
+    fn whole(len: usize) -> Self {
         Self { n: 1, len, apart: len }
     }
 
@@ -104,23 +104,8 @@ impl Runs {
         }
     }
 
-    /// Stores all entries, rounded.
-    pub(crate) fn store<T: WithDType>(
-        self,
-        out: Out<'_, CpuStorage>,
-        x: &[f32],
-        round: impl Fn(f32) -> T,
-    ) -> Result<()> {
-        let start = out.layout().start_offset();
-        let out = &mut out.all::<T>()?[start..];
-        for (run, x) in x.chunks(self.len.max(1)).enumerate() {
-            out[run * self.apart..].iter_mut().zip(x).for_each(|(out, &x)| *out = round(x));
-        }
-        Ok(())
-    }
-
     /// Entries from the first of all to the last.
-    pub(crate) fn span(self) -> usize {
+    fn span(self) -> usize {
         (self.n - 1) * self.apart + self.len
     }
 

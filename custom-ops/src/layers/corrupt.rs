@@ -41,16 +41,19 @@
 //! assert_eq!(corrupted[1][1], law.of_element(0.5, Philox::new(7, 0), 4));
 //! # Ok(()) }
 //! ```
-use crate::arrays::scale::{Runs, check_parts, expect_apart, parts_of};
+mod lines;
+
+use crate::arrays::scale::parts_of;
 use crate::core::check::{expect, expect_layout};
 use crate::core::draw::{Draws, Place, normal, normal_tile, uniform, uniform_tile};
 use crate::core::math::{normal_of, uniform_of};
 #[cfg(feature = "cuda")]
 use crate::core::op::In;
-use crate::core::op::{Io, Kernel, new_tensor, operands};
+use crate::core::op::{Io, Kernel, Out, new_tensor, operands};
 use crate::core::philox::{Philox, TILE};
-use candle::{CpuStorage, DType, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use half::{bf16, f16};
+use lines::Lines;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use std::fmt::{self, Display};
@@ -211,7 +214,8 @@ pub fn corrupt(rows: &Tensor, corruption: Corruption, philox: Philox) -> Result<
 /// `out` is contiguous f32 of the shape of `rows`, or f16 `[2, ..rows]` for the sum of two numbers,
 /// as in [`split_into_`](crate::arrays::split_into_), or f16 or bf16 `[1, ..rows]`, each part
 /// contiguous. Within a part there may be gaps between the entries of the first dimension of `rows`:
-/// between minibatches that lie beside other planes.
+/// between minibatches that lie beside other planes. `rows` and `out` may be some columns of wider
+/// rows, of one width: values are counted without the other columns, which stay as they are.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, `corruption` is out of its range, or `draws` is
@@ -223,28 +227,29 @@ pub fn corrupt_(
     draws: Draws<'_>,
     first: usize,
 ) -> Result<()> {
-    let (to, runs) = match out.dtype() {
-        DType::F16 | DType::BF16 => {
-            expect_layout(OP, "rows", rows, &[DType::F32])?;
-            let runs = runs_of(out, rows)?;
-            let to = match (out.dtype(), out.dims()) {
-                (DType::BF16, _) => To::Bf16,
-                (_, [2, ..]) => To::Parts(out.stride()[0]),
-                _ => To::F16,
-            };
-            (to, runs)
-        }
-        _ => {
+    let to = match (out.dtype(), out.dims()) {
+        (DType::BF16, _) => To::Bf16,
+        (DType::F16, [2, ..]) => To::Parts(out.stride()[0]),
+        (DType::F16, _) => To::F16,
+        _ => To::F32,
+    };
+    let lines = match (Lines::of_columns(out, rows)?, to) {
+        (Some(lines), _) => lines,
+        (None, To::F32) => {
             expect_layout(OP, "out", out, &[DType::F32])?;
             expect(OP, "rows", rows, &[DType::F32], out.dims())?;
-            (To::F32, Runs::whole(rows.elem_count()))
+            Lines::whole(rows.elem_count())
+        }
+        (None, _) => {
+            expect_layout(OP, "rows", rows, &[DType::F32])?;
+            Lines::of_parts(out, rows)?
         }
     };
     corruption.validate()?;
     let Some(place) = draws.place(OP, out.device())? else {
         candle::bail!("{OP}: draws must be At or Counter, got Mode, which draws nothing")
     };
-    let op = Corrupt { law: corruption, place, first, runs, to };
+    let op = Corrupt { law: corruption, place, first, lines, to };
     operands(OP).write("out", out).read("rows", rows).maybe("counter", place.counter).run(&op)
 }
 
@@ -289,7 +294,7 @@ struct Corrupt<'a> {
     law: Corruption,
     place: Place<'a>,
     first: usize,
-    runs: Runs,
+    lines: Lines,
     to: To,
 }
 
@@ -301,32 +306,6 @@ enum To {
     F16,
     /// The sum of two f16 numbers, the second so far on.
     Parts(usize),
-}
-
-/// The runs of each part of `out`, `[1, ..rows]` or `[2, ..rows]`: the whole part, or one for each
-/// entry of the first dimension of `rows`.
-fn runs_of(out: &Tensor, rows: &Tensor) -> Result<Runs> {
-    let whole = out.rank() < 3 || out.dims()[1] == 0 || out.narrow(0, 0, 1)?.is_contiguous();
-    if whole || out.dims()[1..] != *rows.dims() {
-        check_out(out, rows.dims())?;
-        return Ok(Runs::whole(rows.elem_count()));
-    }
-    let one = rows.narrow(0, 0, 1)?;
-    check_out(&out.narrow(1, 0, 1)?, one.dims())?;
-    let runs = Runs { n: rows.dim(0)?, len: one.elem_count(), apart: out.stride()[1] };
-    if out.dims()[0] > 1 {
-        expect_apart(OP, out, runs.span())?;
-    }
-    Ok(runs)
-}
-
-/// Checks the parts of a result of 16 bits.
-fn check_out(out: &Tensor, shape: &[usize]) -> Result<()> {
-    if let (DType::F16, [2, ..]) = (out.dtype(), out.dims()) {
-        return check_parts(OP, out, shape);
-    }
-    let shape: Vec<usize> = [1].iter().chain(shape).copied().collect();
-    expect(OP, "out", out, &[DType::F16, DType::BF16], &shape)
 }
 
 /// Corrupts the values from element `first` on.
@@ -373,38 +352,51 @@ pub(crate) fn corrupt_tiles(law: Corruption, philox: Philox, first: usize, out: 
 impl Kernel for Corrupt<'_> {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([out], [rows, _]) = io.parts()?;
-        let (rows, philox) = (rows.elements::<f32>()?, self.place.philox);
+        let Lines { runs, width, line, .. } = self.lines;
+        let (n_lines, philox) = (runs * self.lines.of_run(), self.place.philox);
+        let rows = &rows.all::<f32>()?[rows.layout()?.start_offset()..];
+        let corrupt_line = |i: usize, out: &mut [f32]| {
+            corrupt_tiles(self.law, philox, self.first + i * width, out, &rows[i * line..][..width]);
+        };
         let corrupted = || {
-            let mut corrupted = vec![0.; rows.len()];
-            corrupt_tiles(self.law, philox, self.first, &mut corrupted, rows);
+            let mut corrupted = vec![0.; n_lines * width];
+            corrupted.chunks_mut(width.max(1)).enumerate().for_each(|(i, out)| corrupt_line(i, out));
             corrupted
         };
-        if let To::Bf16 = self.to {
-            return self.runs.store(out, &corrupted(), bf16::from_f32);
-        }
-        if let To::F16 = self.to {
-            return self.runs.store(out, &corrupted(), f16::from_f32);
-        }
-        if let To::Parts(part) = self.to {
-            let corrupted = corrupted();
-            let [high, low] = parts_of(OP, out, part, self.runs.span())?;
-            for (run, corrupted) in corrupted.chunks(self.runs.len.max(1)).enumerate() {
-                let at = run * self.runs.apart;
-                for ((high, low), x) in high[at..].iter_mut().zip(&mut low[at..]).zip(corrupted) {
-                    *high = f16::from_f32(*x);
-                    *low = f16::from_f32(x - high.to_f32());
+        match self.to {
+            To::Bf16 => self.store(out, &corrupted(), bf16::from_f32),
+            To::F16 => self.store(out, &corrupted(), f16::from_f32),
+            To::Parts(part) => {
+                let [high, low] = parts_of(OP, out, part, self.lines.span())?;
+                for (i, corrupted) in corrupted().chunks(width.max(1)).enumerate() {
+                    let at = self.lines.at(i);
+                    for ((high, low), x) in high[at..].iter_mut().zip(&mut low[at..]).zip(corrupted) {
+                        *high = f16::from_f32(*x);
+                        *low = f16::from_f32(x - high.to_f32());
+                    }
                 }
+                Ok(())
             }
-            return Ok(());
+            To::F32 if width == line => {
+                let out = out.elements::<f32>()?;
+                if out.len() <= CHUNK {
+                    corrupt_tiles(self.law, philox, self.first, out, &rows[..width]);
+                    return Ok(());
+                }
+                let chunks = out.par_chunks_mut(CHUNK).zip(rows[..width].par_chunks(CHUNK)).enumerate();
+                chunks.for_each(|(i, (out, x))| {
+                    corrupt_tiles(self.law, philox, self.first + i * CHUNK, out, x);
+                });
+                Ok(())
+            }
+            To::F32 => {
+                let start = out.layout().start_offset();
+                let out = &mut out.all::<f32>()?[start..][..self.lines.span()];
+                let lines = out.par_chunks_mut(line).with_min_len(CHUNK.div_ceil(line)).enumerate();
+                lines.for_each(|(i, out)| corrupt_line(i, &mut out[..width]));
+                Ok(())
+            }
         }
-        let out = out.elements::<f32>()?;
-        if out.len() <= CHUNK {
-            corrupt_tiles(self.law, philox, self.first, out, rows);
-            return Ok(());
-        }
-        let chunks = out.par_chunks_mut(CHUNK).zip(rows.par_chunks(CHUNK)).enumerate();
-        chunks.for_each(|(i, (out, x))| corrupt_tiles(self.law, philox, self.first + i * CHUNK, out, x));
-        Ok(())
     }
 
     fn is_serial(&self, most: usize) -> bool {
@@ -416,12 +408,29 @@ impl Kernel for Corrupt<'_> {
         let ([out], [rows, counter]) = io.parts()?;
         match self.to {
             To::Parts(part) => {
-                self.launch(gpu, "parts_", part, rows, out.span::<f16>(part + self.runs.span())?, counter)
+                self.launch(gpu, "parts_", part, rows, out.span::<f16>(part + self.lines.span())?, counter)
             }
-            To::F16 => self.launch(gpu, "parts_", 0, rows, out.span::<f16>(self.runs.span())?, counter),
-            To::Bf16 => self.launch(gpu, "bf16_", 0, rows, out.span::<bf16>(self.runs.span())?, counter),
-            To::F32 => self.launch(gpu, "", 0, rows, out.elements::<f32>()?, counter),
+            To::F16 => self.launch(gpu, "parts_", 0, rows, out.span::<f16>(self.lines.span())?, counter),
+            To::Bf16 => self.launch(gpu, "bf16_", 0, rows, out.span::<bf16>(self.lines.span())?, counter),
+            To::F32 => self.launch(gpu, "", 0, rows, out.span::<f32>(self.lines.span())?, counter),
         }
+    }
+}
+
+impl Corrupt<'_> {
+    /// Stores all entries, rounded.
+    fn store<T: WithDType>(
+        &self,
+        out: Out<'_, CpuStorage>,
+        x: &[f32],
+        round: impl Fn(f32) -> T,
+    ) -> Result<()> {
+        let start = out.layout().start_offset();
+        let out = &mut out.all::<T>()?[start..];
+        for (i, x) in x.chunks(self.lines.width.max(1)).enumerate() {
+            out[self.lines.at(i)..].iter_mut().zip(x).for_each(|(out, &x)| *out = round(x));
+        }
+        Ok(())
     }
 }
 
@@ -436,19 +445,20 @@ impl Corrupt<'_> {
         mut out: candle::cuda::cudarc::driver::CudaViewMut<'_, T>,
         counter: In<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        let (rows, counter) = (rows.elements::<f32>()?, counter.maybe()?);
+        let Lines { runs, len, apart, width, line } = self.lines;
+        let of_rows = Lines { apart: self.lines.of_run() * line, ..self.lines };
+        let (rows, counter) = (rows.span::<f32>(of_rows.span())?, counter.maybe()?);
         let (name, number) = self.law.parts();
         let kernel = format!("corrupt_{to}{}", name.replace('-', "_"));
         let launch = gpu.launch(OP, "corrupt", &kernel)?.read(&rows).write(&mut out);
-        let Runs { n, len, apart } = self.runs;
-        let launch = launch.num(part).num(apart).num(len).num(self.first).num(number);
+        let launch = launch.num(part).num(apart).num(len).num(width).num(line).num(self.first).num(number);
         // A thread for each block of Philox that the entries of a run meet.
         let across = (self.first % 4 + len).div_ceil(4).div_ceil(THREADS as usize).clamp(1, 4096);
-        let launch = launch.draws(self.place.philox, &counter).grid([across, n, 1], (THREADS, 1, 1));
-        // SAFETY: (const float*, float*, bf16* or half*, 4 × size_t, float, 3 × unsigned long long, const
-        // long long*); rows hold n len floats, and so does out, or one part or two of n runs, `part`
-        // and `apart` entries apart, which `corrupt_` checked; the counter is one i64, checked by
-        // `Draws::place`, or null.
+        let launch = launch.draws(self.place.philox, &counter).grid([across, runs, 1], (THREADS, 1, 1));
+        // SAFETY: (const float*, float*, bf16* or half*, 6 × size_t, float, 3 × unsigned long long, const
+        // long long*); rows hold `runs` runs of `len` floats in lines, and so does out, or one part or
+        // two of as many, `part` and `apart` entries apart, which `corrupt_` checked; the counter is
+        // one i64, checked by `Draws::place`, or null.
         unsafe { launch.overlapped().go() }
     }
 }

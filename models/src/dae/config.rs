@@ -147,7 +147,7 @@ pub struct DaeTrainConfig {
     #[serde(with = "as_text")]
     pub corruption: Corruption,
     /// Of the matrix products. On GPUs of capability 9.0 those in TF32 are of f16 numbers, which
-    /// have as many digits, if the rows are of multiples of 8 values.
+    /// have as many digits, if the rows are of at least 64 values or of a multiple of 8.
     #[serde(with = "precision_name")]
     pub precision: Precision,
 }

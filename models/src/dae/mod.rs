@@ -61,6 +61,8 @@ mod config;
 pub mod reference;
 pub mod stacked;
 mod step;
+#[cfg(test)]
+mod tests;
 pub mod train;
 pub mod views;
 

@@ -25,7 +25,8 @@
 //! Many steps of a small network with the paper's units and update are one op,
 //! [`denoising_steps_`](chandlery_ops::layers::denoising_steps_). Other steps are a load and then,
 //! on CUDA, one recorded graph, of several steps where they share a launch; everything is allocated
-//! in [`DaeTrainer::new`].
+//! in [`DaeTrainer::new`]. Their layers of 64 units or more have up to 7 units beside their own, which
+//! stay at 0: kernels are fastest on lines of eights.
 use super::step::Buffers;
 use super::{Dae, DaeTrainConfig};
 use crate::check::{all_finite, at_least_one, other_place};
@@ -64,8 +65,6 @@ pub struct Metrics {
 /// Owns what a resume needs beside the parameters: velocities and the place in the random sequence.
 pub struct DaeTrainer {
     config: DaeTrainConfig,
-    /// Shares its memory with `buffers`.
-    dae: Dae,
     buffers: Buffers,
     replays: Replays,
     /// For a minibatch that is not full, once there was one: launched step by step, since an epoch
@@ -129,7 +128,6 @@ impl DaeTrainer {
             }
         }
         let buffers = Buffers::new(lower, dae, &config, philox)?;
-        let dae = buffers.dae(dae.config().clone())?;
         let device = dae.weight().device().clone();
         let replays = replays(&buffers, &device);
         let losses = LossSums::new(&buffers.gathered);
@@ -140,7 +138,6 @@ impl DaeTrainer {
         let lower = lower.to_vec();
         let mut trainer = Self {
             config,
-            dae,
             buffers,
             replays,
             partial: None,
@@ -186,6 +183,11 @@ impl DaeTrainer {
     /// The autoencoders below, lowest first.
     pub fn lower(&self) -> &[Dae] {
         &self.lower
+    }
+
+    #[cfg(test)]
+    pub(super) fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// Steps by recordings of several.
@@ -305,7 +307,7 @@ impl Trainer for DaeTrainer {
         let since = self.since_report()?;
         at_least_one("DaeTrainer::metrics", "steps since the last call", since.steps as usize)?;
         self.losses.report(&since);
-        let rmse = (since.second / self.dae.config().n_visible as f64).sqrt();
+        let rmse = (since.second / self.buffers.config().n_visible as f64).sqrt();
         Ok(Metrics { steps: since.steps, loss: since.loss, rmse })
     }
 
@@ -330,9 +332,8 @@ impl Trainer for DaeTrainer {
             return Ok(self);
         }
         Share::check("DaeTrainer", group, "batch", self.config.batch)?;
-        self.buffers = self.buffers.in_group(&self.config, self.philox, group)?;
-        self.dae = self.buffers.dae(self.dae.config().clone())?;
-        self.replays = replays(&self.buffers, self.dae.weight().device());
+        self.buffers = self.buffers.in_group(&self.lower, &self.config, self.philox, group)?;
+        self.replays = replays(&self.buffers, self.device());
         self.partial = None;
         self.losses.in_group(group, &self.buffers.gathered)?;
         self.range.iter_mut().for_each(|range| range.in_group(group));
@@ -345,16 +346,16 @@ impl Trainer for DaeTrainer {
     }
 
     fn model(&self) -> Result<Dae> {
-        self.dae.to(DType::F32, self.device())
+        self.buffers.dae()?.to(DType::F32, self.device())
     }
 
     fn device(&self) -> &Device {
-        self.dae.weight().device()
+        self.buffers.counter.device()
     }
 
     fn save(&self, path: &Path, progress: &Value) -> Result<()> {
         let parts = TrainerParts {
-            layers: self.lower.iter().chain([&self.dae]).cloned().collect(),
+            layers: self.lower.iter().cloned().chain([self.buffers.dae()?]).collect(),
             training: self.config.clone(),
             preparation: self.preparation.clone(),
             philox: self.philox,

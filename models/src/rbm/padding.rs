@@ -1,25 +1,17 @@
-//! Units that are always 0, beside those of RBMs in training: kernels are fastest on lines of eights.
+//! The layers of RBMs in training, with units that are always 0 beside their own; see
+//! [`padding`](crate::padding).
 //!
-//! A layer of [`LEAST`] units or more whose number is no multiple of 8 gets up to 7 more. Their weights
-//! are 0 and their biases keep them at 0 whatever they see, so that no gradient reaches their
-//! weights, and the other units do not see them. Models and checkpoints do not hold them. The draws of
-//! a row follow from the width in training, on every device alike.
+//! The draws of a row follow from the width in training, on every device alike.
 use super::{HiddenUnit, Rbm, RbmConfig, RbmTrainConfig, VisibleUnit};
+use crate::padding::{OFF, Width, corner, with_biases, with_zeros};
 use candle::{Result, Tensor};
 use chandlery_datasets::Preparation;
-
-/// Units to which the number is rounded up.
-const EIGHT: usize = 8;
-/// Below, launches bind.
-const LEAST: usize = 64;
-/// A bias at which the mean of a binary or a rectified unit is 0, in any sum with it.
-const OFF: f64 = -1e30;
 
 /// The layers of some RBMs, with units for training beside their own.
 #[derive(Debug, Clone)]
 pub(super) struct Padding {
-    /// Units of each layer, the lowest first, and with the others.
-    layers: Vec<(usize, usize)>,
+    /// Units of each layer, the lowest first.
+    layers: Vec<Width>,
     visible: VisibleUnit,
     hidden: HiddenUnit,
 }
@@ -37,33 +29,32 @@ impl Padding {
             VisibleUnit::Gaussian => !has_noise,
             VisibleUnit::GaussianLearned => false,
         };
-        let padded = |n: usize, stay: bool| match stay && is_dense && n >= LEAST {
-            true => (n, n.next_multiple_of(EIGHT)),
-            false => (n, n),
+        let padded = |n: usize, stay: bool| match stay && is_dense {
+            true => Width::padded(n),
+            false => Width::as_it_is(n),
         };
         let below = lower.iter().map(|layer| padded(layer.config().n_visible, true));
         let top = [padded(own.n_visible, visible_stay), padded(own.n_hidden, true)];
         let layers: Vec<_> = below.chain(top).collect();
-        let any = layers.iter().any(|(n, padded)| n < padded);
+        let any = layers.iter().any(|width| width.has_more());
         any.then_some(Self { layers, visible: own.visible, hidden: own.hidden })
     }
 
     /// The RBM above so many others, with the units of both its layers.
     pub(super) fn rbm(&self, place: usize, rbm: &Rbm) -> Result<Rbm> {
-        let ((v, v_all), (h, h_all)) = (self.layers[place], self.layers[place + 1]);
+        let (v, h) = (self.layers[place].all, self.layers[place + 1].all);
         let RbmConfig { visible, hidden, .. } = *rbm.config();
         let config = RbmConfig {
-            n_visible: v_all,
-            n_hidden: h_all,
+            n_visible: v,
+            n_hidden: h,
             preparation: Preparation::default(),
             ..rbm.config().clone()
         };
-        let weight = rbm.weight().pad_with_zeros(0, 0, h_all - h)?.pad_with_zeros(1, 0, v_all - v)?;
         Rbm::from_tensors(
             config,
-            weight,
-            with_biases(rbm.bias(), h_all, hidden_bias(hidden))?,
-            with_biases(rbm.visible_bias(), v_all, visible_bias(visible))?,
+            with_zeros(rbm.weight(), &[h, v])?,
+            with_biases(rbm.bias(), h, hidden_bias(hidden))?,
+            with_biases(rbm.visible_bias(), v, visible_bias(visible))?,
             rbm.log_variance().cloned(),
         )
     }
@@ -75,10 +66,10 @@ impl Padding {
 
     /// The RBM in training without its additional units, `config` as it was.
     pub(super) fn rbm_back(&self, rbm: &Rbm, config: &RbmConfig) -> Result<Rbm> {
-        let [v, h] = self.top().map(|(n, _)| n);
+        let [v, h] = self.top().map(|width| width.own);
         Rbm::from_tensors(
             config.clone(),
-            rbm.weight().narrow(0, 0, h)?.narrow(1, 0, v)?.contiguous()?,
+            corner(rbm.weight(), &[h, v])?.contiguous()?,
             rbm.bias().narrow(0, 0, h)?,
             rbm.visible_bias().narrow(0, 0, v)?,
             rbm.log_variance().cloned(),
@@ -87,7 +78,7 @@ impl Padding {
 
     /// A tensor of the state of a training as checkpoints hold it.
     pub(super) fn state_back(&self, name: &str, t: &Tensor) -> Result<Tensor> {
-        let [(v, _), (h, _)] = self.top();
+        let [v, h] = self.top().map(|width| width.own);
         match sides(name) {
             Some(dims) => {
                 let last = t.rank() - 1;
@@ -104,14 +95,14 @@ impl Padding {
     pub(super) fn state(&self, name: &str, t: &Tensor) -> Result<Tensor> {
         let [v, h] = self.top();
         match name {
-            "hidden_state" => states_with(t, h.1, hidden_bias(self.hidden)),
-            "visible_state" => states_with(t, v.1, visible_bias(self.visible)),
+            "hidden_state" => states_with(t, h.all, hidden_bias(self.hidden)),
+            "visible_state" => states_with(t, v.all, visible_bias(self.visible)),
             _ => {
                 let last = t.rank().saturating_sub(1);
                 let dims = sides(name).unwrap_or_default();
                 dims.iter().try_fold(t.clone(), |t, &(from_last, is_hidden)| {
-                    let (n, padded) = if is_hidden { h } else { v };
-                    t.pad_with_zeros(last - from_last, 0, padded - n)
+                    let Width { own, all } = if is_hidden { h } else { v };
+                    t.pad_with_zeros(last - from_last, 0, all - own)
                 })
             }
         }
@@ -119,16 +110,16 @@ impl Padding {
 
     /// Biases of the visible units with those of the others.
     pub(super) fn visible_biases(&self, bias: &Tensor) -> Result<Tensor> {
-        with_biases(bias, self.top()[0].1, visible_bias(self.visible))
+        with_biases(bias, self.top()[0].all, visible_bias(self.visible))
     }
 
     /// States of hidden units, `[rows, _]`, without the others.
     pub(super) fn hidden_back(&self, states: &Tensor) -> Result<Tensor> {
-        states.narrow(1, 0, self.top()[1].0)
+        states.narrow(1, 0, self.top()[1].own)
     }
 
     /// Both layers of the RBM in training.
-    fn top(&self) -> [(usize, usize); 2] {
+    fn top(&self) -> [Width; 2] {
         let n = self.layers.len();
         [self.layers[n - 2], self.layers[n - 1]]
     }
@@ -155,15 +146,6 @@ fn visible_bias(unit: VisibleUnit) -> f64 {
     match unit {
         VisibleUnit::Bernoulli => OFF,
         VisibleUnit::Gaussian | VisibleUnit::GaussianLearned => 0.,
-    }
-}
-
-/// `bias` and as many times `value` as there are more units.
-fn with_biases(bias: &Tensor, n: usize, value: f64) -> Result<Tensor> {
-    match n.saturating_sub(bias.dim(0)?) {
-        // A GPU fills no empty tensor.
-        0 => Ok(bias.clone()),
-        more => Tensor::cat(&[bias, &Tensor::full(value, more, bias.device())?.to_dtype(bias.dtype())?], 0),
     }
 }
 
@@ -286,10 +268,12 @@ mod tests {
 
     #[test]
     fn layers_of_eights_small_ones_and_noisy_visible_units_stay_as_they_are() -> Result<()> {
-        let of = |visible, sizes: (usize, usize), training: &RbmTrainConfig| -> Result<_> {
+        let of = |visible, sizes: (usize, usize), training: &RbmTrainConfig| -> Result<Option<Vec<_>>> {
             let config = RbmConfig { visible, ..RbmConfig::new(sizes.0, sizes.1) };
             let rbm = Rbm::init(config, Philox::new(1, 0), &Cpu)?;
-            Ok(Padding::of(&[], &rbm, training).map(|padding| padding.layers))
+            let layers =
+                |padding: Padding| padding.layers.iter().map(|width| (width.own, width.all)).collect();
+            Ok(Padding::of(&[], &rbm, training).map(layers))
         };
         let plain = RbmTrainConfig::default();
         let persistent = RbmTrainConfig { persistent: true, ..plain.clone() };

@@ -108,8 +108,8 @@ fn the_serial_update_is_the_difference_of_the_loss() -> Result<()> {
     Ok(())
 }
 
-/// Every form of network that has a gradient everywhere in reach.
-fn forms() -> Vec<DaeConfig> {
+/// Every form of network of this size that has a gradient everywhere in reach.
+fn forms(n_visible: usize, n_hidden: usize) -> Vec<DaeConfig> {
     let mut forms = vec![];
     for tied in [true, false] {
         for hidden in [Activation::Sigmoid, Activation::Tanh, Activation::Relu, Activation::Identity] {
@@ -118,7 +118,7 @@ fn forms() -> Vec<DaeConfig> {
                 (Activation::Sigmoid, ReconstructionLoss::SquaredError),
                 (Activation::Identity, ReconstructionLoss::SquaredError),
             ] {
-                forms.push(DaeConfig { tied, hidden, output, loss, ..DaeConfig::new(37, 19) });
+                forms.push(DaeConfig { tied, hidden, output, loss, ..DaeConfig::new(n_visible, n_hidden) });
             }
         }
     }
@@ -127,11 +127,17 @@ fn forms() -> Vec<DaeConfig> {
 
 #[test]
 fn a_step_goes_down_the_gradient_in_every_form_of_the_network() -> Result<()> {
-    for config in forms() {
-        for batch in [1, 3, 8] {
+    // Steps add units to layers of 64 and more, where they are not one op.
+    for config in [(37, 19), (67, 77)].into_iter().flat_map(|(v, h)| forms(v, h)) {
+        for (batch, momentum) in [(1, 0.), (3, 0.5), (8, 0.)] {
             let dae = awake(config.clone(), 3)?;
-            let x = grey(batch, 37)?;
-            let training = DaeTrainConfig { batch, learning_rate: 0.25.into(), ..DaeTrainConfig::default() };
+            let x = grey(batch, config.n_visible)?;
+            let training = DaeTrainConfig {
+                batch,
+                learning_rate: 0.25.into(),
+                momentum: momentum.into(),
+                ..DaeTrainConfig::default()
+            };
             let draws = Philox { offset: 40, ..Philox::new(8, 1) };
             let corrupted = corrupt(&x, training.corruption, draws)?;
             let want = descent(&dae, &corrupted, &x)?;
@@ -154,8 +160,8 @@ fn a_step_goes_down_the_gradient_in_every_form_of_the_network() -> Result<()> {
 #[test]
 fn momentum_and_decay_are_those_of_the_equations() -> Result<()> {
     let (rate, momentum, decay, batch) = (0.2, 0.7, 0.05, 4);
-    for tied in [true, false] {
-        let dae = awake(DaeConfig { tied, ..DaeConfig::new(11, 6) }, 4)?;
+    for (tied, (v, h)) in [true, false].into_iter().flat_map(|tied| [(11, 6), (69, 66)].map(|n| (tied, n))) {
+        let dae = awake(DaeConfig { tied, ..DaeConfig::new(v, h) }, 4)?;
         let training = DaeTrainConfig {
             batch,
             learning_rate: rate.into(),
@@ -163,13 +169,13 @@ fn momentum_and_decay_are_those_of_the_equations() -> Result<()> {
             weight_decay: decay,
             ..DaeTrainConfig::default()
         };
-        let x = grey(batch, 11)?;
+        let x = grey(batch, v)?;
         let mut trainer = DaeTrainer::new(&dae, training.clone(), Philox::new(6, 0))?;
         let mut velocity: Option<Vec<Vec<f64>>> = None;
         for step in 0..4u64 {
             let before = trainer.model()?;
-            // 44 values use 11 blocks.
-            let draws = Philox { offset: 11 * step, ..Philox::new(6, 0) };
+            // Four rows use as many blocks as a row has values.
+            let draws = Philox { offset: v as u64 * step, ..Philox::new(6, 0) };
             let descent = descent(&before, &corrupt(&x, training.corruption, draws)?, &x)?;
             trainer.step(&x, None)?;
             let after = trainer.model()?;

@@ -14,7 +14,7 @@ const H: usize = 23;
 fn serial<T: Real>(dae: &Dae, rows: &Tensor, batch: usize, steps: usize, rate: f64) -> Result<Serial<T>> {
     let mut serial = Serial::<T>::of(dae)?;
     let rows: Vec<T> = values(rows)?.into_iter().map(T::of).collect();
-    let n = batch * N;
+    let n = batch * dae.config().n_visible;
     for step in 0..steps {
         let from = step * n % rows.len();
         let x = &rows[from..from + n];
@@ -37,9 +37,18 @@ fn trained(dae: &Dae, rows: &Tensor, batch: usize, steps: usize, rate: f64) -> R
 
 #[test]
 fn minibatches_of_any_size_follow_the_serial_program_in_both_precisions() -> Result<()> {
-    let dae = awake(DaeConfig::new(N, H), 1)?;
-    for (batch, steps) in [(1, 200), (2, 100), (7, 60), (8, 60), (33, 20)] {
-        let rows = grey(batch * 5, N)?;
+    let (small, wide) = (DaeConfig::new(N, H), DaeConfig::new(69, 75));
+    for (config, batch, steps) in [
+        (&small, 1, 200),
+        (&small, 2, 100),
+        (&small, 7, 60),
+        (&small, 8, 60),
+        (&small, 33, 20),
+        // Beyond one op for many steps, with units that are added, and rows that end within a block.
+        (&wide, 65, 10),
+    ] {
+        let dae = awake(config.clone(), 1)?;
+        let rows = grey(batch * 5, config.n_visible)?;
         let got = trained(&dae, &rows, batch, steps, 0.1)?;
         let f32s = serial::<f32>(&dae, &rows, batch, steps, 0.1)?.dae(&CPU)?;
         let f64s = serial::<f64>(&dae, &rows, batch, steps, 0.1)?.dae(&CPU)?;

@@ -17,13 +17,17 @@ fn training(batch: usize, corruption: f32) -> DaeTrainConfig {
 
 #[test]
 fn each_layer_learns_from_the_clean_hidden_units_of_the_one_below() -> Result<()> {
-    let rows = grey(40, 12)?;
+    let momentum = |corruption| DaeTrainConfig { momentum: 0.5.into(), ..training(8, corruption) };
+    // One op for all steps; and ops for each, with units beside those of the layers.
+    learns_alone([12, 9, 5], training(8, 0.1), training(8, 0.3))?;
+    learns_alone([70, 67, 77], momentum(0.1), momentum(0.3))
+}
+
+fn learns_alone(sizes: [usize; 3], lower: DaeTrainConfig, upper: DaeTrainConfig) -> Result<()> {
+    let rows = grey(40, sizes[0])?;
     let minibatches = rows.chunk(5, 0)?;
-    let mut trainer = StackedDaeTrainer::new(
-        &stack(&[12, 9, 5])?,
-        vec![training(8, 0.1), training(8, 0.3)],
-        Philox::new(4, 6),
-    )?;
+    let both = vec![lower.clone(), upper.clone()];
+    let mut trainer = StackedDaeTrainer::new(&stack(&sizes)?, both, Philox::new(4, 6))?;
     minibatches.iter().try_for_each(|rows| trainer.step(rows, None))?;
     assert!(trainer.next_layer()?);
     let lowest = trainer.model()?.layers()[0].clone();
@@ -31,8 +35,8 @@ fn each_layer_learns_from_the_clean_hidden_units_of_the_one_below() -> Result<()
     assert!(!trainer.next_layer()?);
     let trained = trainer.model()?;
     // The lowest layer alone, and the upper one on its features.
-    let start = stack(&[12, 9, 5])?;
-    let mut alone = DaeTrainer::new(&start.layers()[0], training(8, 0.1), Philox::new(4, 6))?;
+    let start = stack(&sizes)?;
+    let mut alone = DaeTrainer::new(&start.layers()[0], lower, Philox::new(4, 6))?;
     minibatches.iter().try_for_each(|rows| alone.step(rows, None))?;
     let same = |a: &Dae, b: &Dae| -> Result<f64> {
         let (a, b) = (values(a.weight())?, values(b.weight())?);
@@ -40,7 +44,7 @@ fn each_layer_learns_from_the_clean_hidden_units_of_the_one_below() -> Result<()
     };
     assert_eq!(same(&lowest, &alone.model()?)?, 0.);
     assert_eq!(same(&lowest, &trained.layers()[0])?, 0., "the lower layer went on learning");
-    let mut upper = DaeTrainer::new(&start.layers()[1], training(8, 0.3), Philox::new(4, 7))?;
+    let mut upper = DaeTrainer::new(&start.layers()[1], upper, Philox::new(4, 7))?;
     for rows in &minibatches {
         upper.step(&lowest.forward(rows)?, None)?;
     }

@@ -10,9 +10,13 @@ use chandlery_ops::layers::Corruption;
 /// A width of rows that is no multiple of a block of draws.
 const VISIBLE: usize = 7;
 
+/// Units of layers to which steps add others.
+const WIDE: usize = 69;
+
 #[test]
 fn denoising_autoencoders_of_several_ranks_are_those_of_one() -> Result<()> {
     let papers = DaeConfig::new(VISIBLE, 5);
+    let wide = DaeConfig { n_visible: WIDE, n_hidden: 66, ..papers.clone() };
     let untied = DaeConfig {
         tied: false,
         hidden: Activation::Tanh,
@@ -24,6 +28,8 @@ fn denoising_autoencoders_of_several_ranks_are_those_of_one() -> Result<()> {
         ("the paper's", &papers, Corruption::SaltAndPepper(0.3), 0.),
         ("with momentum", &papers, Corruption::Masking(0.3), 0.5),
         ("untied", &untied, Corruption::Gaussian(0.2), 0.5),
+        ("wide", &wide, Corruption::SaltAndPepper(0.3), 0.),
+        ("wide, with momentum", &wide, Corruption::Flip(0.3), 0.5),
     ] {
         let make = || {
             let training = DaeTrainConfig {
@@ -35,21 +41,23 @@ fn denoising_autoencoders_of_several_ranks_are_those_of_one() -> Result<()> {
             };
             DaeTrainer::new(&Dae::init(config.clone(), Philox::new(1, 0), &CPU)?, training, Philox::new(1, 1))
         };
-        several_are_one(what, &minibatches(VISIBLE)?, 2e-5, make, DaeTrainer::in_group)?;
+        several_are_one(what, &minibatches(config.n_visible)?, 2e-5, make, DaeTrainer::in_group)?;
     }
     Ok(())
 }
 
 #[test]
 fn an_autoencoder_above_others_reads_what_they_make_of_the_ranks_own_rows() -> Result<()> {
-    let below = Dae::init(DaeConfig::new(VISIBLE, 6), Philox::new(1, 0), &CPU)?;
-    let make = || {
-        let training = DaeTrainConfig { batch: BATCH, ..DaeTrainConfig::default() };
-        let top = Dae::init(DaeConfig::new(6, 4), Philox::new(1, 2), &CPU)?;
-        let preparation = &below.config().preparation;
-        DaeTrainer::above(std::slice::from_ref(&below), &top, preparation, training, Philox::new(1, 1))
-    };
-    several_are_one("above another", &minibatches(VISIBLE)?, 2e-5, make, DaeTrainer::in_group)?;
+    for (visible, between, hidden) in [(VISIBLE, 6, 4), (WIDE, 66, 70)] {
+        let below = Dae::init(DaeConfig::new(visible, between), Philox::new(1, 0), &CPU)?;
+        let make = || {
+            let training = DaeTrainConfig { batch: BATCH, ..DaeTrainConfig::default() };
+            let top = Dae::init(DaeConfig::new(between, hidden), Philox::new(1, 2), &CPU)?;
+            let preparation = &below.config().preparation;
+            DaeTrainer::above(std::slice::from_ref(&below), &top, preparation, training, Philox::new(1, 1))
+        };
+        several_are_one("above another", &minibatches(visible)?, 2e-5, make, DaeTrainer::in_group)?;
+    }
     Ok(())
 }
 

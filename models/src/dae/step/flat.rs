@@ -22,6 +22,8 @@ pub(super) struct Flat {
     hidden_activation: Activation,
     loss: OutputLoss,
     philox: Philox,
+    /// Visible units that have noise; others stay at 0.
+    n_visible: usize,
     /// `[3, n]`: values, gradient, velocity. Weights come first, biases after them.
     pub(super) params: Tensor,
     /// Entries of all weights.
@@ -29,7 +31,7 @@ pub(super) struct Flat {
     pub(super) values: Parameters,
     gradient: Parameters,
     /// `x̃`, `[batch, n_visible]`.
-    corrupted: Tensor,
+    pub(super) corrupted: Tensor,
     /// `y`, `[batch, n_hidden]`.
     hidden: Tensor,
     /// The inputs of the outputs, and then `∂J/∂` of them: `−LN/B`, `[batch, n_visible]`.
@@ -71,13 +73,17 @@ impl FlatShared {
 impl Flat {
     /// The same for a share of minibatches of `config.batch` rows, on the same parameters.
     pub(super) fn of_fewer(&self, of: &DaeConfig, config: &DaeTrainConfig, share: Share) -> Result<Self> {
-        let in_one_op = share.group().is_single() && fits_one_op(of, config, self.params.device())?;
+        // One op has noise on all visible units.
+        let may = share.group().is_single() && self.n_visible == of.n_visible;
+        let in_one_op = may && fits_one_op(of, config, self.params.device())?;
         let shared = FlatShared { params: self.params.clone(), scalars: self.scalars.clone() };
-        Self::new(of, config, self.philox, in_one_op, share, shared)
+        Self::new(of, self.n_visible, config, self.philox, in_one_op, share, shared)
     }
 
+    /// `of` is the network as steps train it, of which the first `n_visible` units have noise.
     pub(super) fn new(
         of: &DaeConfig,
+        n_visible: usize,
         config: &DaeTrainConfig,
         philox: Philox,
         in_one_op: bool,
@@ -95,6 +101,7 @@ impl Flat {
                 ReconstructionLoss::SquaredError => OutputLoss::SquaredError(of.output.into()),
             },
             philox,
+            n_visible,
             n_weights,
             values: parameters(of, &params.get(VALUES)?)?,
             gradient: parameters(of, &params.get(GRADIENT)?)?,
@@ -124,9 +131,10 @@ impl Flat {
             let gradient = self.params.get(GRADIENT)?;
             scale_into_(&gradient, &gradient.zeros_like()?, 1.)?;
         } else {
-            let (draws, n_visible) = (Draws::Counter { philox: self.philox, counter }, x.dim(1)?);
-            let first = self.share.rows().start * n_visible;
-            corrupt_(&self.corrupted, x, self.config.corruption, draws, first)?;
+            let draws = Draws::Counter { philox: self.philox, counter };
+            let first = self.share.rows().start * self.n_visible;
+            let (to, from) = (self.corrupted.narrow(1, 0, self.n_visible)?, x.narrow(1, 0, self.n_visible)?);
+            corrupt_(&to, &from, self.config.corruption, draws, first)?;
             self.hidden()?;
             self.reconstruct(x, gathered)?;
             self.visible_bias()?;

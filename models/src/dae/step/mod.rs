@@ -9,6 +9,9 @@
 //! | [`Flat`], in one op | the paper's network in small minibatches, without momentum | a share of one op |
 //! | [`Parts`] | the paper's network where products of numbers in two parts are one kernel | four kernels, and one for several steps |
 //! | [`Flat`] | everything else | an op for each module |
+//!
+//! In the latter two, layers have units that are always 0 beside their own; see
+//! [`padding`](crate::padding). Noise is numbered and drawn as without them.
 mod flat;
 mod parts;
 
@@ -16,19 +19,20 @@ use super::{Dae, DaeConfig, DaeTrainConfig};
 use crate::feedforward::{Activation as UnitActivation, ReconstructionLoss};
 use crate::flat::{Places, view};
 use crate::model::Model;
+use crate::padding::{Width, bias_of_nothing, copy_common_, corner, with_biases, with_zeros};
 use crate::share::Share;
-use candle::{DType, Result, Tensor};
+use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::advance_;
 use chandlery_ops::layers::{Activation, Factors, gemm_, layer_forward_};
 use chandlery_ops::{Group, Philox, Precision};
 use flat::{Flat, FlatShared};
-use parts::Parts;
+use parts::{Kind, Parts};
 
 /// Planes of the flat buffer.
-const VALUES: usize = 0;
-const GRADIENT: usize = 1;
-const VELOCITY: usize = 2;
+pub(super) const VALUES: usize = 0;
+pub(super) const GRADIENT: usize = 1;
+pub(super) const VELOCITY: usize = 2;
 const PLANES: usize = 3;
 
 /// An autoencoder below the one that is trained, and what its hidden units are.
@@ -43,16 +47,18 @@ struct LowerLayer {
 
 /// The parameters of one kind: values, gradients or velocities.
 #[derive(Clone)]
-struct Parameters {
-    weight: Tensor,
-    decoder_weight: Option<Tensor>,
-    bias: Tensor,
-    visible_bias: Tensor,
+pub(super) struct Parameters {
+    pub(super) weight: Tensor,
+    pub(super) decoder_weight: Option<Tensor>,
+    pub(super) bias: Tensor,
+    pub(super) visible_bias: Tensor,
 }
 
 /// All memory of a step, and the views of it that the step uses. Clones share it.
 #[derive(Clone)]
 pub(super) struct Buffers {
+    /// The network, and as steps train it: with units that stay at 0.
+    own: DaeConfig,
     of: DaeConfig,
     precision: Precision,
     lower: Vec<LowerLayer>,
@@ -67,6 +73,35 @@ pub(super) struct Buffers {
     /// Blocks of random draws used so far.
     pub(super) counter: Tensor,
     form: Form,
+}
+
+/// A form of steps, in the order of the table of the [module](self).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    OneOp,
+    Parts(Kind),
+    Flat,
+}
+
+impl Way {
+    /// The fastest for this network, which reads rows or what others make of them.
+    fn of(reads_rows: bool, own: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Result<Self> {
+        let parts_are_faster = reads_rows && parts::faster(own, config, device);
+        if !parts_are_faster && flat::fits_one_op(own, config, device)? {
+            return Ok(Self::OneOp);
+        }
+        Ok(parts::fits(own, config, device).map_or(Self::Flat, Self::Parts))
+    }
+
+    /// Units of a layer of visible units. One op takes any number alike.
+    fn visible(self, n: usize) -> Width {
+        if self == Self::OneOp { Width::as_it_is(n) } else { Width::padded(n) }
+    }
+
+    /// Units of the layer of hidden units that is trained.
+    fn hidden(self, n: usize) -> Width {
+        if let Self::Parts(_) = self { Width::eights(n) } else { self.visible(n) }
+    }
 }
 
 /// Where the parameters are, and how they are stepped.
@@ -95,42 +130,69 @@ impl Form {
 
 impl Buffers {
     pub(super) fn new(lower: &[Dae], dae: &Dae, config: &DaeTrainConfig, philox: Philox) -> Result<Self> {
-        let (of, device, batch) = (dae.config(), dae.weight().device(), config.batch);
-        let share = Share::new(&Group::single(), batch);
-        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device);
+        let way = Way::of(lower.is_empty(), dae.config(), config, dae.weight().device())?;
+        Self::of_way(way, lower, dae, config, philox, Share::new(&Group::single(), config.batch))
+    }
+
+    fn of_way(
+        way: Way,
+        lower: &[Dae],
+        dae: &Dae,
+        config: &DaeTrainConfig,
+        philox: Philox,
+        share: Share,
+    ) -> Result<Self> {
+        let (own, device, rows) = (dae.config(), dae.weight().device(), share.rows().len());
+        let of = DaeConfig {
+            n_visible: way.visible(own.n_visible).all,
+            n_hidden: way.hidden(own.n_hidden).all,
+            ..own.clone()
+        };
+        let zeros = |rows: usize, n: usize| Tensor::zeros((rows, n), DType::F32, device);
         let mut layers = Vec::with_capacity(lower.len());
         for layer in lower {
+            let &DaeConfig { n_visible, n_hidden, hidden, .. } = layer.config();
+            let (n_visible, n_hidden) = (way.visible(n_visible).all, way.visible(n_hidden).all);
+            let bias = with_biases(&copied(layer.bias())?, n_hidden, bias_of_nothing(hidden))?;
             layers.push(LowerLayer {
-                weight: copied(layer.weight())?.copy()?,
-                bias: copied(layer.bias())?.copy()?,
-                activation: layer.config().hidden.into(),
-                hidden: zeros(&[batch, layer.config().n_hidden])?,
+                weight: with_zeros(&copied(layer.weight())?, &[n_hidden, n_visible])?.copy()?,
+                bias: bias.copy()?,
+                activation: hidden.into(),
+                hidden: zeros(rows, n_hidden)?,
             });
         }
-        let in_one_op = flat::fits_one_op(of, config, device)?
-            && !(lower.is_empty() && parts::faster(of, config, device));
         // What is below makes one minibatch at a time.
-        let at_once = if lower.is_empty() { parts::at_once(batch, of.n_visible) } else { 1 };
-        let form = match parts::fits(of, config, device).filter(|_| !in_one_op) {
-            Some(kind) => Form::Parts(Parts::new(of, config, philox, (kind, at_once), device)?),
-            None => {
-                let shared = FlatShared::new(of, device)?;
-                Form::Flat(Flat::new(of, config, philox, in_one_op, share.clone(), shared)?)
+        let at_once = if lower.is_empty() { parts::at_once(config.batch, own.n_visible) } else { 1 };
+        let form = match way {
+            Way::Parts(kind) => {
+                Form::Parts(Parts::new(&of, own.n_visible, config, philox, (kind, at_once), device)?)
+            }
+            Way::OneOp | Way::Flat => {
+                let (in_one_op, shared) = (way == Way::OneOp, FlatShared::new(&of, device)?);
+                let share = share.clone();
+                Form::Flat(Flat::new(&of, own.n_visible, config, philox, in_one_op, share, shared)?)
             }
         };
-        let n_inputs = lower.first().unwrap_or(dae).config().n_visible;
+        let n_inputs = way.visible(lower.first().unwrap_or(dae).config().n_visible).all;
         let buffers = Self {
-            of: of.clone(),
+            own: own.clone(),
+            of,
             precision: config.precision,
             lower: layers,
-            input: zeros(&[form.at_once() * batch, n_inputs])?,
+            input: zeros(form.at_once() * rows, n_inputs)?,
             share,
             gathered: Tensor::zeros((2, form.places()?), DType::F64, device)?,
             counter: Tensor::new(&[0i64], device)?,
             form,
         };
-        for (to, (_, from)) in buffers.values().tensors().into_iter().zip(dae.tensors()) {
-            scale_into_(to, &copied(&from)?, 1.)?;
+        for (to, (name, from)) in buffers.values().tensors().into_iter().zip(dae.tensors()) {
+            let from = copied(&from)?;
+            let from = match &name[..] {
+                "bias" => with_biases(&from, to.dim(0)?, bias_of_nothing(own.hidden))?,
+                "visible_bias" => with_biases(&from, to.dim(0)?, bias_of_nothing(own.output))?,
+                _ => with_zeros(&from, to.dims())?,
+            };
+            scale_into_(to, &from, 1.)?;
         }
         if let Form::Parts(parts) = &buffers.form {
             parts.refresh()?;
@@ -146,21 +208,6 @@ impl Buffers {
             Form::Flat(flat) => Form::Flat(flat.of_fewer(&self.of, config, share.clone())?),
             Form::Parts(parts) => Form::Parts(parts.of_fewer(&self.of, config)?),
         };
-        self.with(form, share)
-    }
-
-    /// Buffers for this rank's share of minibatches of as many rows, on parameters and a counter that
-    /// are those of the first rank: in the form that has a gradient to sum.
-    pub(super) fn in_group(&self, config: &DaeTrainConfig, philox: Philox, group: &Group) -> Result<Self> {
-        let (share, params) = (Share::new(group, self.share.of()), self.params()?);
-        [&params, &self.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
-        let shared = FlatShared::with(params)?;
-        let form = Form::Flat(Flat::new(&self.of, config, philox, false, share.clone(), shared)?);
-        self.with(form, share)
-    }
-
-    /// The same for one minibatch in another form, and its share. What is gathered lies apart.
-    fn with(&self, form: Form, share: Share) -> Result<Self> {
         let rows = share.rows().len();
         let zeros = |like: &Tensor| Tensor::zeros((rows, like.dim(1)?), DType::F32, like.device());
         let hidden = |layer: &LowerLayer| Ok(LowerLayer { hidden: zeros(&layer.hidden)?, ..layer.clone() });
@@ -172,6 +219,24 @@ impl Buffers {
             form,
             ..self.clone()
         })
+    }
+
+    /// Buffers for this rank's share of minibatches of as many rows, above the same others, on
+    /// parameters and a counter that are those of the first rank: in the form that has a gradient to
+    /// sum.
+    pub(super) fn in_group(
+        &self,
+        lower: &[Dae],
+        config: &DaeTrainConfig,
+        philox: Philox,
+        group: &Group,
+    ) -> Result<Self> {
+        let (share, params) = (Share::new(group, self.share.of()), self.params()?);
+        [&params, &self.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
+        let buffers = Self::of_way(Way::Flat, lower, &self.dae()?, config, philox, share)?;
+        // Velocities too; these are the parameters themselves.
+        copy_params_((&buffers.of, &buffers.all_params()?), (&buffers.own, &params))?;
+        Ok(Self { counter: self.counter.clone(), ..buffers })
     }
 
     /// Rows of a minibatch.
@@ -191,10 +256,20 @@ impl Buffers {
         }
     }
 
-    /// The autoencoder whose parameters are these buffers.
-    pub(super) fn dae(&self, config: DaeConfig) -> Result<Dae> {
-        let Parameters { weight, decoder_weight, bias, visible_bias } = self.values().clone();
-        Dae::from_tensors(config, weight, bias, visible_bias, decoder_weight)
+    /// The autoencoder in training. It shares its memory with these buffers, or has a copy of what
+    /// lies apart in them.
+    pub(super) fn dae(&self) -> Result<Dae> {
+        let (v, h) = (self.own.n_visible, self.own.n_hidden);
+        let cut = |t: &Tensor, dims: &[usize]| corner(t, dims)?.contiguous();
+        let Parameters { weight, decoder_weight, bias, visible_bias } = self.values();
+        let decoder_weight = decoder_weight.as_ref().map(|decoder| cut(decoder, &[v, h])).transpose()?;
+        let (weight, bias) = (cut(weight, &[h, v])?, cut(bias, &[h])?);
+        Dae::from_tensors(self.own.clone(), weight, bias, cut(visible_bias, &[v])?, decoder_weight)
+    }
+
+    /// What the autoencoder in training is.
+    pub(super) fn config(&self) -> &DaeConfig {
+        &self.own
     }
 
     /// What steps go by from now on.
@@ -207,7 +282,9 @@ impl Buffers {
 
     /// Loads `scale · rows` of this rank, of one minibatch or several, from minibatch `first` on.
     pub(super) fn load(&self, first: usize, rows: &Tensor, scale: f32) -> Result<()> {
-        scale_into_(&self.input.narrow(0, first * self.share.rows().len(), rows.dim(0)?)?, rows, scale)
+        let to = self.input.narrow(0, first * self.share.rows().len(), rows.dim(0)?)?;
+        // Units beside those that rows have stay as they were made, 0.
+        scale_into_(&to.narrow(1, 0, rows.dim(1)?)?, rows, scale)
     }
 
     /// The rows of so many minibatches.
@@ -222,7 +299,7 @@ impl Buffers {
         match &self.form {
             Form::Flat(flat) => {
                 flat.run(&x, &self.gathered, &self.counter)?;
-                advance_(&self.counter, blocks_of(self.share.of(), x.dim(1)?))
+                advance_(&self.counter, blocks_of(self.share.of(), self.own.n_visible))
             }
             Form::Parts(parts) => parts.run(&x, &self.gathered, &self.counter),
         }
@@ -263,25 +340,74 @@ impl Buffers {
     }
 
     /// Values, gradient and velocity of all parameters as checkpoints hold them, `[3, n]`: the same
-    /// of each form.
+    /// of each form, without units that stay at 0.
     pub(super) fn params(&self) -> Result<Tensor> {
+        let all = self.all_params()?;
+        if !self.has_more() {
+            return Ok(all);
+        }
+        let own = Tensor::zeros(&flat_shape(&self.own).0, DType::F32, all.device())?;
+        copy_params_((&self.own, &own), (&self.of, &all))?;
+        Ok(own)
+    }
+
+    /// Takes over what [`params`](Self::params) gave, after changes.
+    pub(super) fn take(&self, params: &Tensor) -> Result<()> {
+        let all = match self.has_more() {
+            true => self.all_params()?,
+            false => params.clone(),
+        };
+        if self.has_more() {
+            copy_params_((&self.of, &all), (&self.own, params))?;
+        }
+        match &self.form {
+            // They are the parameters themselves.
+            Form::Flat(_) => Ok(()),
+            Form::Parts(parts) => {
+                parts.unflatten(&self.of, &all)?;
+                parts.refresh()
+            }
+        }
+    }
+
+    /// Whether there are units that stay at 0.
+    fn has_more(&self) -> bool {
+        (self.of.n_visible, self.of.n_hidden) != (self.own.n_visible, self.own.n_hidden)
+    }
+
+    /// Values, gradient or velocity, with those of units that stay at 0.
+    #[cfg(test)]
+    pub(super) fn plane(&self, plane: usize) -> Result<Parameters> {
+        parameters(&self.of, &self.all_params()?.get(plane)?)
+    }
+
+    /// `x̃` of the last minibatch, with units that stay at 0.
+    #[cfg(test)]
+    pub(super) fn corrupted(&self) -> Result<Tensor> {
+        match &self.form {
+            Form::Flat(flat) => Ok(flat.corrupted.clone()),
+            Form::Parts(_) => candle::bail!("numbers in parts are for GPUs"),
+        }
+    }
+
+    /// All parameters in a flat buffer.
+    fn all_params(&self) -> Result<Tensor> {
         match &self.form {
             Form::Flat(flat) => Ok(flat.params.clone()),
             Form::Parts(parts) => parts.flattened(&self.of),
         }
     }
+}
 
-    /// Takes over what [`params`](Self::params) gave, after changes.
-    pub(super) fn take(&self, params: &Tensor) -> Result<()> {
-        match &self.form {
-            // They are the parameters themselves.
-            Form::Flat(_) => Ok(()),
-            Form::Parts(parts) => {
-                parts.unflatten(&self.of, params)?;
-                parts.refresh()
-            }
+/// Copies what belongs to the units that both networks have, between flat buffers of theirs.
+fn copy_params_((to_of, to): (&DaeConfig, &Tensor), (from_of, from): (&DaeConfig, &Tensor)) -> Result<()> {
+    for plane in 0..PLANES {
+        let (to, from) = (parameters(to_of, &to.get(plane)?)?, parameters(from_of, &from.get(plane)?)?);
+        for (to, from) in to.tensors().into_iter().zip(from.tensors()) {
+            copy_common_(to, from)?;
         }
     }
+    Ok(())
 }
 
 /// Whether it is the paper's network: tied weights, sigmoid units and the cross-entropy.

@@ -13,6 +13,7 @@
 //! differ.
 use super::{Parameters, VALUES, VELOCITY, blocks_of, flat_shape, is_the_papers, parameters};
 use crate::dae::{DaeConfig, DaeTrainConfig};
+use crate::padding::Width;
 use crate::rbm::F16_WEIGHT_SCALE as WEIGHT_SCALE;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::{scale_into_, split_into_};
@@ -31,11 +32,8 @@ const UNITS: usize = 1;
 const INPUT: usize = 0;
 const ERRORS: usize = 1;
 const PLANES: usize = 2;
-/// Hidden units come in so many, as copies to the tensor cores want them.
+/// Rows of numbers of one part are of so many: of 16 bytes.
 const MULTIPLE: usize = 8;
-/// The bias of the units that make up the number: they are 0 whatever they read, so that nothing of
-/// theirs ever changes.
-const OFF: f32 = -1e4;
 /// Most minibatches, and values of them, whose noise is drawn at once: a launch for each would take
 /// a good part of its step.
 const MINIBATCHES_AT_ONCE: usize = 32;
@@ -46,8 +44,8 @@ const VALUES_AT_ONCE: usize = 2 << 20;
 pub(super) struct Parts {
     config: DaeTrainConfig,
     philox: Philox,
-    /// Hidden units of the network; those of the tensors are a [multiple](MULTIPLE).
-    n_hidden: usize,
+    /// Visible units that have noise; others stay at 0.
+    n_visible: usize,
     /// Minibatches that the memory has room for.
     pub(super) at_once: usize,
     /// Of the numbers that are multiplied.
@@ -81,9 +79,9 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Numbers of one part are for GPUs that multiply them by warpgroups, in rows of so many bytes.
-    fn of(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Option<Self> {
-        let one_part = warpgroups_multiply(device) && of.n_visible.is_multiple_of(MULTIPLE);
+    /// Numbers of one part are for GPUs that multiply them by warpgroups.
+    fn of(n_visible: usize, config: &DaeTrainConfig, device: &Device) -> Option<Self> {
+        let one_part = warpgroups_multiply(device) && n_visible.is_multiple_of(MULTIPLE);
         let two_parts = two_part_products_fuse(device).then_some(Self::TwoParts);
         match config.precision {
             Precision::Bf16 => one_part.then_some(Self::Bf16),
@@ -120,10 +118,12 @@ impl Kind {
     }
 }
 
-/// What is multiplied where all products of this network are kernels on such numbers.
+/// What is multiplied where all products of this network, with units that stay at 0, are kernels on
+/// such numbers.
 pub(super) fn fits(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Option<Kind> {
-    let fuses = cd_update_fuses(device, of.n_hidden.next_multiple_of(MULTIPLE), of.n_visible);
-    Kind::of(of, config, device).filter(|_| is_the_papers(of) && fuses)
+    let (n_visible, n_hidden) = (Width::padded(of.n_visible).all, Width::eights(of.n_hidden).all);
+    let fuses = cd_update_fuses(device, n_hidden, n_visible);
+    Kind::of(n_visible, config, device).filter(|_| is_the_papers(of) && fuses)
 }
 
 /// Whether these kernels are faster than one op for many steps: on an H200 at 784-500, 19 µs a step
@@ -132,21 +132,25 @@ pub(super) fn faster(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -
     config.batch > 24 && warpgroups_multiply(device) && fits(of, config, device).is_some()
 }
 
-/// Minibatches that are best made at once.
+/// Minibatches that are best made at once: each draws from a whole block on.
 pub(super) fn at_once(batch: usize, n_visible: usize) -> usize {
+    if !batch.saturating_mul(n_visible).is_multiple_of(4) {
+        return 1;
+    }
     (VALUES_AT_ONCE / batch.saturating_mul(n_visible).max(1)).clamp(1, MINIBATCHES_AT_ONCE)
 }
 
 impl Parts {
+    /// `of` is the network as steps train it, of which the first `own_visible` units have noise.
     pub(super) fn new(
         of: &DaeConfig,
+        own_visible: usize,
         config: &DaeTrainConfig,
         philox: Philox,
         (kind, at_once): (Kind, usize),
         device: &Device,
     ) -> Result<Self> {
-        let (n_visible, batch) = (of.n_visible, config.batch);
-        let n_hidden = of.n_hidden.next_multiple_of(MULTIPLE);
+        let (n_visible, n_hidden, batch) = (of.n_visible, of.n_hidden, config.batch);
         let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device);
         let (parts, dtype) = (kind.parts(), kind.dtype());
         let velocity = match kind {
@@ -157,18 +161,16 @@ impl Parts {
         let weights = zeros(&[n_planes, n_hidden, n_visible], DType::F32)?;
         let (hidden_state, visible_state) =
             (zeros(&[4, n_hidden], DType::F32)?, zeros(&[4, n_visible], DType::F32)?);
-        let off = Tensor::full(OFF, n_hidden, device)?;
-        scale_into_(&hidden_state.get(0)?, &off, 1.)?;
         let values = Parameters {
-            weight: weights.get(0)?.narrow(0, 0, of.n_hidden)?,
+            weight: weights.get(0)?,
             decoder_weight: None,
-            bias: hidden_state.get(0)?.narrow(0, 0, of.n_hidden)?,
+            bias: hidden_state.get(0)?,
             visible_bias: visible_state.get(0)?,
         };
         Ok(Self {
             config: config.clone(),
             philox,
-            n_hidden: of.n_hidden,
+            n_visible: own_visible,
             at_once,
             kind,
             weights,
@@ -186,7 +188,8 @@ impl Parts {
 
     /// The same for one minibatch of `config.batch` rows, on the same parameters.
     pub(super) fn of_fewer(&self, of: &DaeConfig, config: &DaeTrainConfig) -> Result<Self> {
-        let own = Self::new(of, config, self.philox, (self.kind, 1), self.weights.device())?;
+        let device = self.weights.device();
+        let own = Self::new(of, self.n_visible, config, self.philox, (self.kind, 1), device)?;
         Ok(Self {
             weights: self.weights.clone(),
             velocity: self.velocity.clone(),
@@ -223,12 +226,13 @@ impl Parts {
         let (batch, n_visible) = (self.config.batch, x.dim(1)?);
         let x = x.reshape(((), batch, n_visible))?;
         self.corrupt(&x, counter)?;
+        let blocks = blocks_of(batch, self.n_visible);
         for i in 0..x.dim(0)? {
             let x = x.get(i)?;
             self.hidden(i)?;
             self.reconstruct(i, &x, gathered)?;
             self.deltas(i)?;
-            self.update(i, blocks_of(batch, n_visible), counter)?;
+            self.update(i, blocks, counter)?;
         }
         Ok(())
     }
@@ -239,7 +243,8 @@ impl Parts {
         let (n, batch, n_visible) = x.dims3()?;
         let planes = self.visible.reshape((self.kind.parts(), self.at_once, PLANES, batch, n_visible))?;
         let inputs = planes.narrow(2, INPUT, 1)?.squeeze(2)?.narrow(1, 0, n)?;
-        corrupt_(&inputs, x, self.config.corruption, draws, 0)
+        let (to, from) = (inputs.narrow(3, 0, self.n_visible)?, x.narrow(2, 0, self.n_visible)?);
+        corrupt_(&to, &from, self.config.corruption, draws, 0)
     }
 
     /// `y = sigmoid(x̃ Wᵀ + b)` of a minibatch.
@@ -323,13 +328,11 @@ impl Parts {
 
     /// Values (0) or velocities (1), in the order of [`Parameters::tensors`].
     fn tensors(&self, index: usize) -> Result<[Tensor; 3]> {
-        let of_network = |t: &Tensor| t.narrow(0, 0, self.n_hidden);
         let weights = match &self.velocity {
             Some(velocity) if index == 1 => velocity.clone(),
             _ => self.weights.get(index)?,
         };
-        let bias = self.hidden_state.get(index)?;
-        Ok([of_network(&weights)?, of_network(&bias)?, self.visible_state.get(index)?])
+        Ok([weights, self.hidden_state.get(index)?, self.visible_state.get(index)?])
     }
 
     /// `planes` as `[parts, planes of a part, batch, n]`.

@@ -1,0 +1,78 @@
+//! Units that are always 0, beside those of layers in training: kernels are fastest on lines of eights.
+//!
+//! A layer of [`LEAST`] units or more whose number is no multiple of 8 gets up to 7 more. Their weights
+//! are 0 and their biases keep them at 0 whatever they see, so that no gradient reaches their
+//! weights, and the other units do not see them. Models and checkpoints do not hold them.
+use crate::feedforward::Activation;
+use candle::{Result, Tensor};
+use chandlery_ops::arrays::scale_into_;
+
+/// Units to which the number is rounded up.
+const EIGHT: usize = 8;
+/// Below, launches bind.
+const LEAST: usize = 64;
+/// A bias at which the mean of a binary or a rectified unit is 0, in any sum with it.
+pub(crate) const OFF: f64 = -1e30;
+
+/// Units of a layer, and with those that are added in training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Width {
+    pub own: usize,
+    pub all: usize,
+}
+
+impl Width {
+    /// With so many more that the number is a multiple of 8, in a layer that is not small.
+    pub fn padded(own: usize) -> Self {
+        if own < LEAST { Self::as_it_is(own) } else { Self::eights(own) }
+    }
+
+    /// The same in a layer of any size.
+    pub fn eights(own: usize) -> Self {
+        Self { own, all: own.next_multiple_of(EIGHT) }
+    }
+
+    /// Without others.
+    pub fn as_it_is(own: usize) -> Self {
+        Self { own, all: own }
+    }
+
+    /// Whether there are others.
+    pub fn has_more(self) -> bool {
+        self.all > self.own
+    }
+}
+
+/// A bias at which a unit that sees nothing is 0.
+pub(crate) fn bias_of_nothing(activation: Activation) -> f64 {
+    match activation {
+        Activation::Sigmoid => OFF,
+        Activation::Tanh | Activation::Relu | Activation::Identity => 0.,
+    }
+}
+
+/// Weights with lines and columns of 0 up to a shape.
+pub(crate) fn with_zeros(weight: &Tensor, dims: &[usize]) -> Result<Tensor> {
+    let pad = |t: Tensor, (dim, &n): (usize, &usize)| t.pad_with_zeros(dim, 0, n.saturating_sub(t.dim(dim)?));
+    dims.iter().enumerate().try_fold(weight.clone(), pad)?.contiguous()
+}
+
+/// `bias` and as many times `value` as there are more units.
+pub(crate) fn with_biases(bias: &Tensor, n: usize, value: f64) -> Result<Tensor> {
+    match n.saturating_sub(bias.dim(0)?) {
+        // A GPU fills no empty tensor.
+        0 => Ok(bias.clone()),
+        more => Tensor::cat(&[bias, &Tensor::full(value, more, bias.device())?.to_dtype(bias.dtype())?], 0),
+    }
+}
+
+/// The entries of the units that come first.
+pub(crate) fn corner(t: &Tensor, dims: &[usize]) -> Result<Tensor> {
+    dims.iter().enumerate().try_fold(t.clone(), |t, (dim, &n)| t.narrow(dim, 0, n))
+}
+
+/// Copies the entries of the units that both have, f32.
+pub(crate) fn copy_common_(to: &Tensor, from: &Tensor) -> Result<()> {
+    let dims: Vec<usize> = to.dims().iter().zip(from.dims()).map(|(a, b)| *a.min(b)).collect();
+    scale_into_(&corner(to, &dims)?, &corner(from, &dims)?.contiguous()?, 1.)
+}
