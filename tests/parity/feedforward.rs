@@ -338,6 +338,9 @@ fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
     let dropout = vec![0.2, 0.5, 0.5];
     let (wide_classifier, wide_autoencoder) =
         (FeedforwardConfig::classifier(&[40, 24, 16, 3]), FeedforwardConfig::autoencoder(&[40, 24, 8]));
+    // Steps add units to these.
+    let (odd_classifier, odd_autoencoder) =
+        (FeedforwardConfig::classifier(&[77, 69, 65, 3]), FeedforwardConfig::autoencoder(&[77, 69, 65]));
     let in_bf16 = FeedforwardTrainConfig { precision: Precision::Bf16, ..base.clone() };
     let [patches, maps] = stacks_of_windows()?;
     let of_windows = [
@@ -366,9 +369,21 @@ fn thirty_steps_are_the_same_on_every_device_recorded_or_not() -> Result<()> {
         (
             "classifier in bf16, dropout, max-norm",
             &wide_classifier,
-            FeedforwardTrainConfig { dropout, max_norm: Some(2.), ..in_bf16.clone() },
+            FeedforwardTrainConfig { dropout: dropout.clone(), max_norm: Some(2.), ..in_bf16.clone() },
         ),
         ("autoencoder in bf16", &wide_autoencoder, in_bf16.clone()),
+        (
+            "classifier of odd widths, dropout, max-norm",
+            &odd_classifier,
+            FeedforwardTrainConfig { dropout: dropout.clone(), max_norm: Some(2.), ..base.clone() },
+        ),
+        ("classifier of odd widths in bf16", &odd_classifier, in_bf16.clone()),
+        ("autoencoder of odd widths in bf16", &odd_autoencoder, in_bf16.clone()),
+        (
+            "autoencoder of odd widths, bits",
+            &odd_autoencoder,
+            FeedforwardTrainConfig { loss: ReconstructionLoss::CrossEntropy, ..base.clone() },
+        ),
         ("autoencoder, squares", &autoencoder, base.clone()),
         (
             "autoencoder, bits",

@@ -162,7 +162,7 @@ fn epochs<B: Base>(session: &mut Session<FineTune<B>>, rows: &Rows, feed: &mut F
         label: &|epoch| format!("epoch {}/{n}", epoch + 1),
     };
     session.epochs(epochs, |trainer, metrics, pace, place| {
-        let model = trainer.network();
+        let model = &trainer.network()?;
         let measure =
             |(rows, labels): &(Tensor, Option<Tensor>)| Measured::error(model, rows, labels.as_ref());
         let line = EpochReport {

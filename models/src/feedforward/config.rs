@@ -254,9 +254,9 @@ pub struct FeedforwardTrainConfig {
     /// cross-entropy of its labels. Default squared error.
     pub loss: ReconstructionLoss,
     /// Of the matrix products of dense layers. Those of patches and filters are as exact as f32
-    /// products are. In bf16 on CUDA, networks of dense layers that read multiples of 8 values keep
-    /// outputs, derivatives and a copy of the weights in bf16; weights, gradient and what the
-    /// optimiser remembers stay f32.
+    /// products are. In bf16 on CUDA, networks of dense layers that read at least 64 values, or
+    /// multiples of 8, keep outputs, derivatives and a copy of the weights in bf16; weights, gradient
+    /// and what the optimiser remembers stay f32.
     #[serde(with = "precision_name")]
     pub precision: Precision,
 }

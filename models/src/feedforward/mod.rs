@@ -53,6 +53,7 @@ mod config;
 mod connections;
 mod from_stack;
 mod layer_step;
+mod places;
 mod step;
 #[cfg(test)]
 mod tests;

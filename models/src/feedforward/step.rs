@@ -3,15 +3,21 @@
 //! Everything is allocated in [`Buffers::new`]; [`Buffers::run`] is a fixed sequence of ops on that
 //! memory, so that it can be recorded as a CUDA graph. For the equations see
 //! [`train`](super::train).
+//!
+//! Between dense layers there are units that are always 0 beside those of the network; see
+//! [`padding`](crate::padding).
 use super::layer_step::{LayerStep, Parameters};
+use super::places::{copy_params_, places, with_units};
 use super::{
-    Connections, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Optimizer, ReconstructionLoss, Task,
+    Connections, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, LayerConfig, Optimizer,
+    ReconstructionLoss, Task,
 };
 use crate::conv_rbm::ConvGrid;
-use crate::flat::{self, Places};
+use crate::flat;
 use crate::model::Model;
+use crate::padding::{bias_of_nothing, corner, with_biases, with_zeros};
 use crate::share::Share;
-use candle::{D, DType, Result, Tensor};
+use candle::{D, DType, Device, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::{Draws, advance_};
 use chandlery_ops::layers::{
@@ -27,13 +33,6 @@ const GRADIENT: usize = 1;
 /// before the first one is there: 4 MB.
 const BUCKET: usize = 1 << 20;
 
-/// Where a layer's parameters lie in the flat buffer.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    weight: usize,
-    bias: usize,
-}
-
 /// A layer, and what dropout leaves out of what it reads.
 #[derive(Clone)]
 struct LayerBuffers {
@@ -48,11 +47,14 @@ struct LayerBuffers {
 #[derive(Clone)]
 pub(super) struct Buffers {
     config: FeedforwardTrainConfig,
+    /// The network, and its layers as steps train them: with units that stay at 0.
+    own: FeedforwardConfig,
+    of: Vec<LayerConfig>,
     share: Share,
     loss: Option<OutputLoss>,
     /// `[planes, n]`: values, gradient, and what the optimiser remembers. Weights come first,
-    /// biases after them.
-    pub(super) params: Tensor,
+    /// biases after them. Those of units that stay at 0 are among them.
+    pub(super) all_params: Tensor,
     /// Entries of all weights, which come first.
     n_weights: usize,
     /// `[n_weights]` bf16, where products read such numbers.
@@ -90,12 +92,15 @@ struct Shared {
 }
 
 impl Buffers {
+    /// `own` is what the network is.
     pub(super) fn new(
         network: &Feedforward,
+        own: FeedforwardConfig,
         config: &FeedforwardTrainConfig,
         philox: Philox,
     ) -> Result<Self> {
-        let (_, n_weights, n) = places(network.config());
+        let of = with_units(&own);
+        let (_, n_weights, n) = places(&of);
         let planes = match config.optimizer {
             Optimizer::Adam => 4,
             Optimizer::Sgd => 3,
@@ -104,16 +109,17 @@ impl Buffers {
         let params = Tensor::zeros((planes, n), DType::F32, device)?;
         let scalars = Tensor::zeros(2, DType::F32, device)?;
         let zero = || Tensor::new(&[0i64], device);
-        let rounds = config.precision == Precision::Bf16 && device.is_cuda() && rounds(network.config());
+        let rounds = config.precision == Precision::Bf16 && device.is_cuda() && rounds(&of);
         let rounded = rounds.then(|| Tensor::zeros(n_weights, DType::BF16, device)).transpose()?;
         let shared = Shared { params, rounded, scalars, steps: zero()?, counter: zero()? };
         let share = Share::new(&Group::single(), config.batch);
-        let buffers = Self::on(network, config, philox, share, shared)?;
-        for (layer, (weight, bias)) in buffers.layers.iter().zip(network.layers()) {
-            let own = &layer.step.params;
-            for (to, from) in [(&own.weight, weight), (&own.bias, bias)] {
-                scale_into_(to, &from.to_dtype(DType::F32)?.contiguous()?, 1.)?;
-            }
+        let buffers = Self::on((own, of), config, philox, share, shared)?;
+        for ((layer, of), (weight, bias)) in buffers.layers.iter().zip(&buffers.of).zip(network.layers()) {
+            let to = &layer.step.params;
+            let plain = |t: &Tensor| t.to_dtype(DType::F32)?.contiguous();
+            let nothing = bias_of_nothing(of.activation);
+            scale_into_(&to.weight, &with_zeros(&plain(weight)?, to.weight.dims())?, 1.)?;
+            scale_into_(&to.bias, &with_biases(&plain(bias)?, to.bias.dim(0)?, nothing)?, 1.)?;
         }
         buffers.refresh()?;
         Ok(buffers)
@@ -122,40 +128,59 @@ impl Buffers {
     /// Rounds the weights anew for the products that read them so, after a change from outside.
     pub(super) fn refresh(&self) -> Result<()> {
         let Some(rounded) = &self.rounded else { return Ok(()) };
-        scale_into_(rounded, &self.params.get(VALUES)?.narrow(0, 0, self.n_weights)?, 1.)
+        scale_into_(rounded, &self.all_params.get(VALUES)?.narrow(0, 0, self.n_weights)?, 1.)
+    }
+
+    /// All planes as checkpoints hold them, without units that stay at 0.
+    pub(super) fn params(&self) -> Result<Tensor> {
+        if self.of == self.own.layers {
+            return Ok(self.all_params.clone());
+        }
+        let (_, _, n) = places(&self.own.layers);
+        let own = Tensor::zeros((self.all_params.dim(0)?, n), DType::F32, self.device())?;
+        copy_params_((&self.own.layers, &own), (&self.of, &self.all_params))?;
+        Ok(own)
+    }
+
+    /// Takes over what [`params`](Self::params) gave, after changes.
+    pub(super) fn take(&self, params: &Tensor) -> Result<()> {
+        if self.of != self.own.layers {
+            copy_params_((&self.of, &self.all_params), (&self.own.layers, params))?;
+        }
+        self.refresh()
     }
 
     /// Buffers for minibatches of `rows`, fewer than these have, on the same parameters and
-    /// counters; `network` is the one that they are for.
-    pub(super) fn of_fewer(&self, network: &Feedforward, philox: Philox, rows: usize) -> Result<Self> {
-        self.for_share(network, philox, Share::new(self.share.group(), rows))
+    /// counters.
+    pub(super) fn of_fewer(&self, philox: Philox, rows: usize) -> Result<Self> {
+        self.for_share(philox, Share::new(self.share.group(), rows))
     }
 
     /// The same for this rank's rows of minibatches of as many, in a group.
-    pub(super) fn in_group(&self, network: &Feedforward, philox: Philox, group: &Group) -> Result<Self> {
-        self.for_share(network, philox, Share::new(group, self.share.of()))
+    pub(super) fn in_group(&self, philox: Philox, group: &Group) -> Result<Self> {
+        self.for_share(philox, Share::new(group, self.share.of()))
     }
 
-    fn for_share(&self, network: &Feedforward, philox: Philox, share: Share) -> Result<Self> {
-        let Self { params, rounded, scalars, steps, counter, .. } = self.clone();
+    fn for_share(&self, philox: Philox, share: Share) -> Result<Self> {
+        let Self { all_params: params, rounded, scalars, steps, counter, own, of, .. } = self.clone();
         let shared = Shared { params, rounded, scalars, steps, counter };
-        Self::on(network, &self.config, philox, share, shared)
+        Self::on((own, of), &self.config, philox, share, shared)
     }
 
     fn on(
-        network: &Feedforward,
+        (own, of): (FeedforwardConfig, Vec<LayerConfig>),
         config: &FeedforwardTrainConfig,
         philox: Philox,
         share: Share,
         shared: Shared,
     ) -> Result<Self> {
         let Shared { params, rounded, scalars, steps, counter } = shared;
-        let (batch, device) = (share.rows().len(), network.device());
-        let (places, n_weights, _) = places(network.config());
+        let (batch, device) = (share.rows().len(), params.device());
+        let (places, n_weights, _) = places(&of);
         let rate = |layer: usize| config.dropout.get(layer).copied().filter(|&rate| rate > 0.);
         let mut at = philox;
         let mut layers = Vec::with_capacity(places.len());
-        for (i, (layer, place)) in network.config().layers.iter().zip(&places).enumerate() {
+        for (i, (layer, place)) in of.iter().zip(&places).enumerate() {
             let view =
                 |plane: usize, start: usize, shape: &[usize]| flat::view(&params.get(plane)?, start, shape);
             let (shape, n_biases) = (layer.weight_shape(), layer.n_biases());
@@ -177,12 +202,12 @@ impl Buffers {
         let outputs = layers.last().map_or(Activation::Identity, |layer| layer.step.activation);
         let shared = layers.last().filter(|top| top.step.shares_biases());
         let no_bias = shared.map(|top| top.step.output.get(0)?.zeros_like()).transpose()?;
-        let (loss, labels) = match (network.config().task, config.loss) {
+        let (loss, labels) = match (own.task, config.loss) {
             (Task::Classify, _) => (None, Some(Tensor::zeros(batch, DType::U32, device)?)),
             (_, ReconstructionLoss::SquaredError) => (Some(OutputLoss::SquaredError(outputs)), None),
             (_, ReconstructionLoss::CrossEntropy) => (Some(OutputLoss::CrossEntropy), None),
         };
-        let n_inputs = network.config().layers[0].n_inputs;
+        let n_inputs = of[0].n_inputs;
         let zeros = |dtype| Tensor::zeros((batch, n_inputs), dtype, device);
         let of_products = if rounded.is_some() { DType::BF16 } else { DType::F32 };
         let drops = rate(0).is_some();
@@ -192,12 +217,12 @@ impl Buffers {
             config: config.clone(),
             share,
             loss,
-            params,
+            all_params: params.clone(),
             n_weights,
             rounded,
             layers,
             rows,
-            lowest: match network.config().layers[0].connections {
+            lowest: match of[0].connections {
                 Connections::Filters(grid) => Some(grid),
                 _ => None,
             },
@@ -209,21 +234,70 @@ impl Buffers {
             steps,
             counter,
             blocks: at.offset.wrapping_sub(philox.offset) as i64,
+            own,
+            of,
         })
     }
 
-    /// The network whose parameters are these buffers.
-    pub(super) fn network(&self, config: FeedforwardConfig) -> Result<Feedforward> {
-        let of = |layer: &LayerBuffers| (layer.step.params.weight.clone(), layer.step.params.bias.clone());
-        let layers = self.layers.iter().map(of);
-        Feedforward::from_tensors(config, layers.collect())
+    /// The network in training. It shares its memory with these buffers, or has a copy of what lies
+    /// apart in them.
+    pub(super) fn network(&self) -> Result<Feedforward> {
+        let parts = |params: &Parameters| (params.weight.clone(), params.bias.clone());
+        Feedforward::from_tensors(self.own.clone(), self.of_each(parts)?)
+    }
+
+    /// What the network in training is.
+    pub(super) fn own(&self) -> &FeedforwardConfig {
+        &self.own
+    }
+
+    /// Where everything lies.
+    pub(super) fn device(&self) -> &Device {
+        self.all_params.device()
+    }
+
+    /// Parts of each layer without units that stay at 0: of the shapes of its weight and its bias.
+    fn of_each(&self, parts: impl Fn(&Parameters) -> (Tensor, Tensor)) -> Result<Vec<(Tensor, Tensor)>> {
+        let cut = |t: &Tensor, dims: &[usize]| corner(t, dims)?.contiguous();
+        let layers = self.layers.iter().zip(&self.own.layers).map(|(layer, own)| {
+            let (weight, bias) = parts(&layer.step.params);
+            Ok((cut(&weight, &own.weight_shape())?, cut(&bias, &[own.n_biases()])?))
+        });
+        layers.collect()
     }
 
     /// The gradient of the last step for each layer: of its weight, and of its bias.
     #[cfg(test)]
-    pub(super) fn gradients(&self) -> Vec<(Tensor, Tensor)> {
-        let of = |layer: &LayerBuffers| layer.step.params.clone();
-        self.layers.iter().map(of).map(|params| (params.weight_gradient, params.bias_gradient)).collect()
+    pub(super) fn gradients(&self) -> Result<Vec<(Tensor, Tensor)>> {
+        self.of_each(|params| (params.weight_gradient.clone(), params.bias_gradient.clone()))
+    }
+
+    /// What belongs to units that stay at 0, of all planes but for the biases themselves, and what
+    /// they read and make.
+    #[cfg(test)]
+    pub(super) fn of_nothing(&self) -> Result<Vec<Tensor>> {
+        let (places, ..) = places(&self.of);
+        let mut found = vec![];
+        let beyond = |t: &Tensor, dim: usize, n: usize| t.narrow(dim, n, t.dim(dim)? - n);
+        for (own, (of, place)) in self.own.layers.iter().zip(self.of.iter().zip(places)) {
+            for plane in 0..self.all_params.dim(0)? {
+                let plane_of = self.all_params.get(plane)?;
+                let weight = flat::view(&plane_of, place.weight, &of.weight_shape())?;
+                if of != own {
+                    found.push(beyond(&weight, 0, own.n_outputs)?);
+                    found.push(beyond(&weight, 1, own.n_inputs)?);
+                }
+                if plane != VALUES {
+                    let bias = flat::view(&plane_of, place.bias, &[of.n_biases()])?;
+                    found.push(beyond(&bias, 0, own.n_biases())?);
+                }
+            }
+        }
+        found.push(beyond(&self.input, 1, self.own.layers[0].n_inputs)?);
+        for (layer, own) in self.layers.iter().zip(&self.own.layers) {
+            found.push(beyond(&layer.step.output, 1, own.n_outputs)?);
+        }
+        Ok(found)
     }
 
     /// Rows of a minibatch, those of all ranks.
@@ -265,13 +339,14 @@ impl Buffers {
     pub(super) fn load(&self, rows: &Tensor, scale: f32) -> Result<()> {
         match &self.lowest {
             Some(grid) => scale_into_(&self.rows, &grid.channels_last(rows)?, scale),
-            None => scale_into_(&self.rows, rows, scale),
+            // Units beside those that rows have stay as they were made, 0.
+            None => scale_into_(&self.rows.narrow(1, 0, rows.dim(1)?)?, rows, scale),
         }
     }
 
     /// One step from what was loaded to `rows` and `labels`.
     pub(super) fn run(&self) -> Result<()> {
-        let gradient = self.params.get(GRADIENT)?;
+        let gradient = self.all_params.get(GRADIENT)?;
         if self.share.rows().is_empty() {
             scale_into_(&gradient, &gradient.zeros_like()?, 1.)?;
         } else {
@@ -365,11 +440,11 @@ impl Buffers {
             Optimizer::Adam => {
                 let step = AdamStep { weight_decay, ..AdamStep::default() };
                 let copy = self.rounded.as_ref();
-                adam_step_(&self.params, &self.scalars, &self.steps, step, self.n_weights, copy)?;
+                adam_step_(&self.all_params, &self.scalars, &self.steps, step, self.n_weights, copy)?;
             }
             Optimizer::Sgd => {
                 let step = SgdStep { weight_decay };
-                sgd_step_(&self.params, &self.scalars, step, self.n_weights, self.rounded.as_ref())?;
+                sgd_step_(&self.all_params, &self.scalars, step, self.n_weights, self.rounded.as_ref())?;
             }
         }
         if let (Some(max_norm), [hidden @ .., _]) = (self.config.max_norm, &self.layers[..]) {
@@ -391,20 +466,6 @@ impl Buffers {
 
 /// Whether products in bf16 are faster from numbers that are rounded once: those of dense layers
 /// whose rows begin on 16 bytes. The outputs may be few.
-fn rounds(network: &FeedforwardConfig) -> bool {
-    let dense = |layer: &super::LayerConfig| {
-        matches!(layer.connections, Connections::Dense) && layer.n_inputs.is_multiple_of(8)
-    };
-    network.layers.iter().all(dense)
-}
-
-/// Where each layer's parameters lie, the entries of all weights, and those of everything.
-fn places(network: &FeedforwardConfig) -> (Vec<Place>, usize, usize) {
-    let mut at = Places::default();
-    let weights: Vec<usize> = network.layers.iter().map(|layer| at.take(layer.n_weights())).collect();
-    let n_weights = at.len();
-    let place =
-        |(layer, weight): (&super::LayerConfig, usize)| Place { weight, bias: at.take(layer.n_biases()) };
-    let places = network.layers.iter().zip(weights).map(place).collect();
-    (places, n_weights, at.len())
+fn rounds(layers: &[LayerConfig]) -> bool {
+    layers.iter().all(|layer| layer.connections.is_dense() && layer.n_inputs.is_multiple_of(8))
 }

@@ -48,8 +48,8 @@ fn worst(got: &Tensor, want: &Tensor) -> f64 {
 #[test]
 fn gradients_are_those_of_automatic_differentiation_in_f64() -> Result<()> {
     use Activation::{Identity, Relu, Sigmoid, Tanh};
-    let deep = |activations: [Activation; 3], task| {
-        let sizes = [7, 5, 4, if task == Task::Classify { 3 } else { 7 }];
+    let deep = |sizes: [usize; 3], activations: [Activation; 3], task| {
+        let sizes = [sizes[0], sizes[1], sizes[2], if task == Task::Classify { 3 } else { sizes[0] }];
         let layers = activations.into_iter().zip(sizes.windows(2));
         let layers = layers.map(|(activation, n)| LayerConfig {
             n_inputs: n[0],
@@ -61,16 +61,19 @@ fn gradients_are_those_of_automatic_differentiation_in_f64() -> Result<()> {
     };
     let autoencode = Task::Autoencode { encoder_layers: 2 };
     let (squares, bits) = (ReconstructionLoss::SquaredError, ReconstructionLoss::CrossEntropy);
-    for (config, loss_kind) in [
-        (deep([Sigmoid, Tanh, Identity], Task::Classify), squares),
-        (deep([Relu, Sigmoid, Identity], Task::Classify), squares),
-        (deep([Sigmoid, Identity, Sigmoid], autoencode), squares),
-        (deep([Tanh, Relu, Sigmoid], autoencode), bits),
-        (deep([Sigmoid, Sigmoid, Identity], autoencode), squares),
-        (deep([Relu, Tanh, Relu], autoencode), squares),
-        (deep([Relu, Tanh, Tanh], autoencode), squares),
+    for (activations, task, loss_kind) in [
+        ([Sigmoid, Tanh, Identity], Task::Classify, squares),
+        ([Relu, Sigmoid, Identity], Task::Classify, squares),
+        ([Sigmoid, Identity, Sigmoid], autoencode, squares),
+        ([Tanh, Relu, Sigmoid], autoencode, bits),
+        ([Sigmoid, Sigmoid, Identity], autoencode, squares),
+        ([Relu, Tanh, Relu], autoencode, squares),
+        ([Relu, Tanh, Tanh], autoencode, squares),
     ] {
-        assert_gradients(&config, loss_kind)?;
+        // Steps add units to layers of 64 and more.
+        for sizes in [[7, 5, 4], [70, 67, 77]] {
+            assert_gradients(&deep(sizes, activations, task), loss_kind)?;
+        }
     }
     Ok(())
 }
@@ -145,7 +148,7 @@ fn gradients_are_those_of_a_dense_network_with_the_same_matrix() -> Result<()> {
             let training = FeedforwardTrainConfig { batch: 6, ..FeedforwardTrainConfig::default() };
             let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(15, 2))?;
             trainer.step(&x, Some(&y))?;
-            Ok(trainer.buffers().gradients()[0].clone())
+            Ok(trainer.buffers().gradients()?[0].clone())
         };
         let ((got, got_bias), (want, want_bias)) = (gradient(&dbn)?, gradient(&dense)?);
         // A matrix in which weight i is 1 and all others are 0 says where the weight stands.
@@ -212,11 +215,12 @@ fn assert_gradients(config: &FeedforwardConfig, loss_kind: ReconstructionLoss) -
         .collect::<Result<_>>()?;
     let value = loss(config, &training, &vars, &x.to_dtype(DType::F64)?, &y)?;
     let want = value.backward()?;
-    for (i, ((w, b), (got_w, got_b))) in vars.iter().zip(trainer.buffers().gradients()).enumerate() {
+    for (i, ((w, b), (got_w, got_b))) in vars.iter().zip(trainer.buffers().gradients()?).enumerate() {
         for (name, got, var) in [("weight", got_w, w), ("bias", got_b, b)] {
-            // Sums of a few dozen f32 products of numbers below 1.
+            // Sums of a few dozen f32 products of numbers below 1, or of some hundreds.
             let off = worst(&got, want.get(var).unwrap());
-            assert!(off < 1e-6, "{config:?}, layer {i}, {name}: off by {off:e}");
+            let tolerance = if config.n_inputs() < 64 { 1e-6 } else { 1e-5 };
+            assert!(off < tolerance, "{config:?}, layer {i}, {name}: off by {off:e}");
         }
     }
     let metrics = trainer.metrics()?;
@@ -250,7 +254,7 @@ fn dropout_gradients_are_those_of_the_network_that_was_left() -> Result<()> {
     let h = (candle_nn::ops::sigmoid(&x.matmul(&lower.t()?)?)? * &masks[1])?;
     let log_p = candle_nn::ops::log_softmax(&h.matmul(&upper.t()?)?, D::Minus1)?;
     let want = log_p.gather(&y.unsqueeze(1)?, 1)?.mean_all()?.neg()?.backward()?;
-    for (var, (got, _)) in [lower, upper].iter().zip(trainer.buffers().gradients()) {
+    for (var, (got, _)) in [lower, upper].iter().zip(trainer.buffers().gradients()?) {
         let off = worst(&got, want.get(var).unwrap());
         assert!(off < 1e-6, "off by {off:e}");
     }
@@ -270,7 +274,7 @@ fn a_recorded_step_is_an_unrecorded_one() -> Result<()> {
         for _ in 0..7 {
             trainer.step(&x, Some(&y))?;
         }
-        trainer.buffers().params.to_vec2()
+        trainer.buffers().all_params.to_vec2()
     };
     assert!(run(true)? == run(false)?);
     Ok(())
@@ -337,11 +341,131 @@ fn faster_precisions_stay_near_the_exact_gradient() -> Result<()> {
         let training = FeedforwardTrainConfig { batch: 10, precision, ..FeedforwardTrainConfig::default() };
         let mut trainer = FeedforwardTrainer::new(&network, training, Philox::new(8, 2))?;
         trainer.step(&x, None)?;
-        trainer.buffers().params.get(1)
+        trainer.buffers().all_params.get(1)
     };
     let exact = gradient(Precision::F32)?;
     let size = exact.abs()?.max_all()?.to_scalar::<f32>()?;
     let off = worst(&gradient(Precision::Bf16)?, &exact) / f64::from(size);
     assert!(off > 1e-5 && off < 0.05, "bf16 gradient off by {off} of the largest entry");
+    Ok(())
+}
+
+/// A network of these widths to which steps add units, and rows and labels for it.
+fn odd(task: Task, activations: [Activation; 3]) -> Result<(Feedforward, Tensor, Tensor)> {
+    let sizes = [70, 67, 77, if task == Task::Classify { 3 } else { 70 }];
+    let layers = activations.into_iter().zip(sizes.windows(2)).map(|(activation, n)| LayerConfig {
+        n_inputs: n[0],
+        n_outputs: n[1],
+        activation,
+        connections: Connections::Dense,
+    });
+    let config =
+        FeedforwardConfig { task, layers: layers.collect(), ..FeedforwardConfig::classifier(&[1, 2]) };
+    let rows = uniform((6, 70), &Cpu, Philox::new(17, 1))?;
+    let labels = Tensor::new(&[0u32, 1, 2, 2, 0, 1], &Cpu)?;
+    Ok((Feedforward::init(config, Philox::new(17, 0), &Cpu)?, rows, labels))
+}
+
+fn largest(tensors: &[Tensor]) -> Result<f32> {
+    let numbers = tensors.iter().map(|t| t.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>());
+    let numbers = numbers.collect::<Result<Vec<_>>>()?.concat();
+    assert!(!numbers.is_empty() && numbers.iter().all(|x| x.is_finite()));
+    Ok(numbers.iter().fold(0f32, |a, b| a.max(b.abs())))
+}
+
+#[test]
+fn no_gradient_reaches_units_beside_those_of_the_network() -> Result<()> {
+    use Activation::{Identity, Relu, Sigmoid, Tanh};
+    let autoencode = Task::Autoencode { encoder_layers: 2 };
+    let (squares, bits) = (ReconstructionLoss::SquaredError, ReconstructionLoss::CrossEntropy);
+    for (task, activations, loss) in [
+        (Task::Classify, [Sigmoid, Tanh, Identity], squares),
+        (Task::Classify, [Relu, Identity, Identity], squares),
+        (autoencode, [Sigmoid, Relu, Sigmoid], bits),
+        (autoencode, [Tanh, Sigmoid, Sigmoid], squares),
+        (autoencode, [Relu, Identity, Tanh], squares),
+        (autoencode, [Identity, Sigmoid, Relu], squares),
+        (autoencode, [Sigmoid, Tanh, Identity], squares),
+    ] {
+        let base = FeedforwardTrainConfig {
+            batch: 6,
+            loss,
+            dropout: vec![0.2, 0.5, 0.5],
+            weight_decay: 0.1,
+            max_norm: Some(0.9),
+            learning_rate: 0.01.into(),
+            ..FeedforwardTrainConfig::default()
+        };
+        let sgd = FeedforwardTrainConfig { optimizer: Optimizer::Sgd, momentum: 0.5.into(), ..base.clone() };
+        let bf16 = FeedforwardTrainConfig { precision: Precision::Bf16, ..base.clone() };
+        for training in [base, sgd, bf16] {
+            let (network, rows, labels) = odd(task, activations)?;
+            let mut trainer = FeedforwardTrainer::new(&network, training.clone(), Philox::new(17, 2))?;
+            for n in [6, 6, 5, 6] {
+                trainer.step(&rows.narrow(0, 0, n)?, Some(&labels.narrow(0, 0, n)?))?;
+            }
+            trainer.check()?;
+            assert_eq!(largest(&trainer.buffers().of_nothing()?)?, 0., "{activations:?} {training:?}");
+            let learned = trainer.model()?;
+            assert_eq!(learned.config(), network.config());
+            for ((name, learned), (_, first)) in learned.tensors().iter().zip(network.tensors()) {
+                let moved = largest(&[(learned - first)?])?;
+                assert!(moved > 1e-6, "{activations:?} {training:?} {name}: {moved}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn checkpoints_hold_the_units_of_the_network_and_go_on_with_others_beside_them() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("state.safetensors");
+    for (optimizer, planes) in [(Optimizer::Adam, 4), (Optimizer::Sgd, 3)] {
+        let (network, rows, labels) =
+            odd(Task::Classify, [Activation::Sigmoid, Activation::Tanh, Activation::Identity])?;
+        let training = FeedforwardTrainConfig {
+            batch: 6,
+            optimizer,
+            momentum: 0.9.into(),
+            dropout: vec![0.2, 0.5, 0.5],
+            ..FeedforwardTrainConfig::default()
+        };
+        let mut first = FeedforwardTrainer::new(&network, training, Philox::new(17, 2))?;
+        first.step(&rows, Some(&labels))?;
+        first.save(&path, &serde_json::Value::Null)?;
+        // Weights of 67 x 70, 77 x 67 and 3 x 77 numbers and the biases, each from a multiple of 64 on.
+        let stored = candle::safetensors::load(&path, &Cpu)?;
+        assert_eq!(stored["trainer.params"].dims(), [planes, 4736 + 5184 + 256 + 128 + 128 + 64]);
+        let (mut second, _) = FeedforwardTrainer::load(&path, &Cpu)?;
+        for trainer in [&mut first, &mut second] {
+            trainer.step(&rows, Some(&labels))?;
+        }
+        for ((name, a), (_, b)) in first.model()?.tensors().into_iter().zip(second.model()?.tensors()) {
+            assert_eq!(a.flatten_all()?.to_vec1::<f32>()?, b.flatten_all()?.to_vec1::<f32>()?, "{name}");
+        }
+        assert_eq!(largest(&second.buffers().of_nothing()?)?, 0.);
+    }
+    Ok(())
+}
+
+#[test]
+fn units_stand_beside_those_between_dense_layers_alone() -> Result<()> {
+    let widths = |config: &FeedforwardConfig| -> Vec<(usize, usize)> {
+        super::places::with_units(config).iter().map(|layer| (layer.n_inputs, layer.n_outputs)).collect()
+    };
+    // Neither classes nor small layers.
+    let classifier = FeedforwardConfig::classifier(&[785, 501, 63, 66, 101]);
+    assert_eq!(widths(&classifier), [(792, 504), (504, 63), (63, 72), (72, 101)]);
+    let autoencoder = FeedforwardConfig::autoencoder(&[785, 501, 30]);
+    assert_eq!(widths(&autoencoder), [(792, 504), (504, 30), (30, 504), (504, 792)]);
+    // Nor what patches read or make.
+    let grid = crate::patch_rbm::PatchGrid::of_image([9, 9, 1], 3, 3);
+    let patches = RbmConfig::patches(grid, 9)?;
+    let dense = RbmConfig::new(patches.n_hidden, 70);
+    let dbn = of_windows(vec![patches, dense])?;
+    assert_eq!(widths(Feedforward::from_dbn(&dbn, 3)?.config()), [(81, 81), (81, 72), (72, 3)]);
+    let down = [(81, 81), (81, 72), (72, 81), (81, 81)];
+    assert_eq!(widths(Feedforward::unroll(&dbn)?.config()), down);
     Ok(())
 }

@@ -19,7 +19,8 @@
 //! A step is a load and then, on CUDA, one recorded graph: three products a layer (two for the
 //! lowest), one pass for each activation either way, one for the loss, one for each bias, and one
 //! for all parameters, which lie in one flat buffer with their gradients. Everything is allocated
-//! in [`FeedforwardTrainer::new`]. Cost: `6 · batch` FLOP a weight, and for filters as often as
+//! in [`FeedforwardTrainer::new`]. Between dense layers, 64 units or more have up to 7 beside them, which
+//! stay at 0, as kernels are fastest on lines of eights; draws of dropout are numbered with them. Cost: `6 · batch` FLOP a weight, and for filters as often as
 //! they have places.
 use super::step::Buffers;
 use super::{Activation, Feedforward, FeedforwardConfig, FeedforwardTrainConfig, Task};
@@ -63,8 +64,6 @@ pub struct Metrics {
 /// its steps and in the random sequence.
 pub struct FeedforwardTrainer {
     config: FeedforwardTrainConfig,
-    /// Shares its memory with `buffers`.
-    model: Feedforward,
     stopping: EarlyStopping<Feedforward>,
     buffers: Buffers,
     replay: Replay,
@@ -121,10 +120,9 @@ impl FeedforwardTrainer {
         {
             other_place("FeedforwardTrainer", philox, weight, |n| layer.first_weights(n, philox))?;
         }
-        let buffers = Buffers::new(network, &config, philox)?;
-        let mut of_model = network.config().clone();
-        of_model.preparation = of_model.preparation.to_device(network.device()).map_err(Error::wrap)?;
-        let model = buffers.network(of_model)?;
+        let mut own = network.config().clone();
+        own.preparation = own.preparation.to_device(network.device()).map_err(Error::wrap)?;
+        let buffers = Buffers::new(network, own, &config, philox)?;
         let (device, replay) = (network.device(), replay(network.device(), &buffers, record));
         let stopping = EarlyStopping::new(usize::MAX);
         let losses = LossSums::new(&buffers.gathered);
@@ -138,7 +136,6 @@ impl FeedforwardTrainer {
         let labels = buffers.labels.as_ref().map(|_| LabelsSeen::new(n_classes, device)).transpose()?;
         let mut trainer = Self {
             config,
-            model,
             stopping,
             buffers,
             replay,
@@ -163,13 +160,16 @@ impl FeedforwardTrainer {
 
     /// What the network is.
     pub fn model_config(&self) -> &FeedforwardConfig {
-        self.model.config()
+        self.buffers.own()
     }
 
-    /// The network itself, which the next step changes: to measure it, without the copy that
-    /// [`model`](Trainer::model) makes.
-    pub fn network(&self) -> &Feedforward {
-        &self.model
+    /// The network as it is until the next step, to measure it: without the copy that
+    /// [`model`](Trainer::model) makes, but for layers that steps train with more units.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn network(&self) -> Result<Feedforward> {
+        self.buffers.network()
     }
 
     /// Trains until the error of `held_out` rows was no better for `patience` epochs in a row, or
@@ -227,15 +227,15 @@ impl FeedforwardTrainer {
 
     /// The share of rows of a wrong class, or the mean squared error of a row.
     fn error_of(&self, feed: &mut Feed) -> Result<f64> {
-        let mut sum = 0.;
+        let (mut sum, network) = (0., self.network()?);
         feed.start_epoch(0, 0).map_err(Error::wrap)?;
         while let Some(Minibatch { rows, labels }) = feed.next().map_err(Error::wrap)? {
-            sum += match (self.model.config().task, labels) {
-                (Task::Classify, Some(labels)) => self.model.errors(&rows, &labels)? as f64,
+            sum += match (network.config().task, labels) {
+                (Task::Classify, Some(labels)) => network.errors(&rows, &labels)? as f64,
                 (Task::Classify, None) => {
                     candle::bail!("FeedforwardTrainer::fit_until: held_out must have labels, got none")
                 }
-                _ => self.model.reconstruction_error(&rows)? * rows.dim(0)? as f64,
+                _ => network.reconstruction_error(&rows)? * rows.dim(0)? as f64,
             };
         }
         Ok(sum / feed.n_rows() as f64)
@@ -254,8 +254,8 @@ impl FeedforwardTrainer {
     /// # Errors
     /// When memory is short.
     pub fn observe(&mut self, epoch: usize, figure: f64) -> Result<bool> {
-        let Self { stopping, model, .. } = self;
-        stopping.observe(epoch, figure, || model.to(DType::F32, model.device()))
+        let Self { stopping, buffers, .. } = self;
+        stopping.observe(epoch, figure, || buffers.network()?.to(DType::F32, buffers.device()))
     }
 
     /// The best epoch so far.
@@ -269,7 +269,7 @@ impl FeedforwardTrainer {
     /// # Errors
     /// When `config` is out of range or does not fit the network.
     pub fn set_schedules(&mut self, config: &FeedforwardTrainConfig) -> Result<()> {
-        config.validate(self.model.config())?;
+        config.validate(self.model_config())?;
         self.config.learning_rate = config.learning_rate.clone();
         self.config.momentum = config.momentum.clone();
         Ok(())
@@ -288,10 +288,10 @@ impl FeedforwardTrainer {
     /// Puts back the state of a trainer of the same sizes and configuration that has made no step
     /// yet.
     fn restore(&mut self, stored: &Checkpoint<'_>) -> Result<()> {
-        let b = &self.buffers;
-        let state = [("params", &b.params), ("steps", &b.steps), ("counter", &b.counter)];
+        let (b, params) = (&self.buffers, self.buffers.params()?);
+        let state = [("params", &params), ("steps", &b.steps), ("counter", &b.counter)];
         checkpoint::put_back("FeedforwardTrainer", state, |name| stored.of_trainer(name))?;
-        self.buffers.refresh()?;
+        b.take(&params)?;
         self.steps = self.losses.restore(stored)?;
         Ok(())
     }
@@ -313,14 +313,14 @@ impl Trainer for FeedforwardTrainer {
 
     fn check(&mut self) -> Result<()> {
         self.since_report()?;
-        all_finite("FeedforwardTrainer", self.steps, [("params", &self.buffers.params)])
+        all_finite("FeedforwardTrainer", self.steps, [("params", &self.buffers.all_params)])
     }
 
     fn metrics(&mut self) -> Result<Metrics> {
         let since = self.since_report()?;
         at_least_one("FeedforwardTrainer::metrics", "steps since the last call", since.steps as usize)?;
         self.losses.report(&since);
-        let classify = self.model.config().task == Task::Classify;
+        let classify = self.model_config().task == Task::Classify;
         Ok(Metrics {
             steps: since.steps,
             loss: since.loss,
@@ -344,13 +344,13 @@ impl Trainer for FeedforwardTrainer {
     /// When the minibatch has too few rows to give each rank some, memory is short, or a rank is gone.
     fn in_group(mut self, group: &Group) -> Result<Self> {
         Share::check("FeedforwardTrainer", group, "batch", self.config.batch)?;
-        self.buffers = self.buffers.in_group(&self.model, self.philox, group)?;
-        self.replay = replay(self.model.device(), &self.buffers, self.record);
+        self.buffers = self.buffers.in_group(self.philox, group)?;
+        self.replay = replay(self.device(), &self.buffers, self.record);
         self.partial = None;
         self.losses.in_group(group, &self.buffers.gathered)?;
         self.range.iter_mut().for_each(|range| range.in_group(group));
         let b = &self.buffers;
-        [&b.params, &b.steps, &b.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
+        [&b.all_params, &b.steps, &b.counter].into_iter().try_for_each(|state| group.broadcast_(state, 0))?;
         b.refresh()?;
         Ok(self)
     }
@@ -360,25 +360,24 @@ impl Trainer for FeedforwardTrainer {
     }
 
     fn model(&self) -> Result<Feedforward> {
-        self.model.to(DType::F32, self.device())
+        self.network()?.to(DType::F32, self.device())
     }
 
     fn device(&self) -> &Device {
-        self.model.device()
+        self.buffers.device()
     }
 
     /// The best network so far is stored too.
     fn save(&self, path: &Path, progress: &Value) -> Result<()> {
         let b = &self.buffers;
-        let state =
-            [("params", b.params.clone()), ("steps", b.steps.clone()), ("counter", b.counter.clone())];
+        let state = [("params", b.params()?), ("steps", b.steps.clone()), ("counter", b.counter.clone())];
         let state = state.into_iter().chain(self.losses.stored(self.steps)?);
         let state = state.map(|(name, t)| (format!("trainer.{name}"), t));
-        let model = self.model.tensors();
+        let model = self.network()?.tensors();
         let best = self.stopping.best().map(|best| best.tensors()).unwrap_or_default();
         let best = best.into_iter().map(|(name, t)| (format!("best.{name}"), t));
         let notes = Notes {
-            network: self.model.config().clone(),
+            network: self.model_config().clone(),
             training: self.config.clone(),
             stopping: self.stopping.clone(),
             philox: self.philox,
@@ -401,11 +400,11 @@ impl MinibatchTrainer for FeedforwardTrainer {
     /// class.
     fn step(&mut self, rows: &Tensor, labels: Option<&Tensor>) -> Result<()> {
         let n =
-            check_minibatch("FeedforwardTrainer", rows, self.config.batch, self.model.config().n_inputs())?;
+            check_minibatch("FeedforwardTrainer", rows, self.config.batch, self.model_config().n_inputs())?;
         let full = n == self.config.batch;
         if !full && self.partial.as_ref().is_none_or(|(buffers, _)| buffers.batch() != n) {
-            let buffers = self.buffers.of_fewer(&self.model, self.philox, n)?;
-            let replay = replay(self.model.device(), &buffers, false);
+            let buffers = self.buffers.of_fewer(self.philox, n)?;
+            let replay = replay(self.device(), &buffers, false);
             self.partial = Some((buffers, replay));
         }
         let (buffers, replay) = match &mut self.partial {
@@ -419,7 +418,7 @@ impl MinibatchTrainer for FeedforwardTrainer {
         let share = buffers.share();
         if !share.rows().is_empty() {
             let rows = share.own(rows)?;
-            let (rows, scale) = to_load("FeedforwardTrainer", &self.model.config().preparation, &rows)?;
+            let (rows, scale) = to_load("FeedforwardTrainer", &buffers.own().preparation, &rows)?;
             self.range.as_mut().map_or(Ok(()), |range| range.see(&rows, scale))?;
             buffers.load(&rows, scale)?;
         }

@@ -47,6 +47,17 @@ fn cases() -> Result<Vec<Case>> {
             training: FeedforwardTrainConfig { loss: ReconstructionLoss::CrossEntropy, ..training.clone() },
             classes: None,
         },
+        // Steps add units to these.
+        Case {
+            network: init(FeedforwardConfig::classifier(&[67, 77, 4]))?,
+            training: FeedforwardTrainConfig {
+                dropout: vec![0.2, 0.5],
+                optimizer: Optimizer::Sgd,
+                momentum: 0.5.into(),
+                ..training.clone()
+            },
+            classes: Some(4),
+        },
         Case { network: Feedforward::from_dbn(&of_filters, 3)?, training, classes: Some(3) },
     ])
 }
