@@ -66,12 +66,7 @@ pub fn neighbours(args: &NeighboursArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn search(
-    config: &TsneConfig,
-    read: &Tensor,
-    device: &Device,
-    seed: u64,
-) -> Result<(Neighbours, Recall)> {
+fn search(config: &TsneConfig, read: &Tensor, device: &Device, seed: u64) -> Result<(Neighbours, Recall)> {
     let (n, k, metric) = (read.dim(0)?, config.neighbours_of(read.dim(0)?), config.metric);
     let (recall, philox) =
         (if config.is_approximate(n) { config.recall } else { 1. }, Philox::new(seed, streams::START));
