@@ -37,11 +37,12 @@ pub struct StreamedSearch {
 }
 
 /// The nearest other rows of each of `rows`, f32 `[n, n_features]` in host memory, found by `device`,
-/// which has the result; see the [module](self). For rows that do not fit there, see
-/// [`knn_approximate`] and [`knn`](super::knn) for those that do.
+/// which has the result: for rows that do not fit there, see [`knn_approximate`] and
+/// [`knn`](super::knn) for those that do. Rows are cut into stretches of which `bytes` hold two with
+/// what their search takes, and each pair of stretches is searched as if it were all there is.
 ///
-/// Cost: that of [`knn_of_approximate`] for each pair of stretches, and `COPIES n² n_features² 4² /
-/// bytes` bytes to the device.
+/// Cost: that of [`knn_of_approximate`] for each pair of stretches, and `128 n² n_features² / bytes`
+/// bytes to the device.
 ///
 /// # Errors
 /// As [`knn_approximate`], when rows are not in host memory, or `bytes` are too few for a stretch of
