@@ -53,9 +53,7 @@ impl Rows {
         centre: Option<&Centre>,
         device: &Device,
     ) -> Result<Self> {
-        let mut args = args.clone();
-        args.read.centre = centre.cloned();
-        Self::of(args.open()?, splits, centre, device)
+        Self::of(opened(args, centre)?, splits, centre, device)
     }
 
     /// The same for a run with `config`, to which rows are copied if the device has room for them; if
@@ -67,9 +65,7 @@ impl Rows {
         centre: Option<&Centre>,
         device: &Device,
     ) -> Result<Self> {
-        let mut args = args.clone();
-        args.read.centre = centre.cloned();
-        let dataset = args.open()?;
+        let dataset = opened(args, centre)?;
         let (train, test) = (Some(&dataset.train), dataset.test.as_ref());
         let taken = match splits {
             SplitsArg::Train => [train, None],
@@ -178,6 +174,13 @@ impl Rows {
     pub fn words(&self) -> String {
         format!("{} of {}", count(self.n(), "row"), self.n_inputs())
     }
+}
+
+/// A data set without the means of columns that f32 does not hold.
+fn opened(args: &DataArgs, centre: Option<&Centre>) -> Result<Dataset> {
+    let mut args = args.clone();
+    args.read.centre = centre.cloned();
+    args.open()
 }
 
 /// Prepared rows of a split of sparse rows, which must have room.
