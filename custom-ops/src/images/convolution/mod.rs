@@ -53,6 +53,7 @@ mod fft;
 mod plan;
 mod reference;
 mod shape;
+mod tiles;
 
 pub use differentiable::{convolution, convolution_transposed};
 pub use fft::convolution_by_fft_;
