@@ -4,7 +4,7 @@
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{Draws, advance_, uniform};
-use chandlery_ops::layers::{Corruption, corrupt, corrupt_, corrupt_reference};
+use chandlery_ops::layers::{Corruption, corrupt, corrupt_, corrupt_minibatches_, corrupt_reference};
 
 const CPU: Device = Device::Cpu;
 const PLACE: Philox = Philox { seed: 31, stream: 6, offset: u64::MAX - 3 };
@@ -89,6 +89,28 @@ fn columns_of_wider_rows_are_corrupted_as_by_themselves() -> Result<()> {
                 assert!(values_of(&all.narrow(2, 0, 1)?)?.iter().all(|x| *x == 9.), "{what}: another plane");
                 let beside = values_of(&all.narrow(4, width, wide - width)?)?;
                 assert!(beside.iter().all(|x| *x == 9.), "{what}: other columns");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn each_of_some_minibatches_has_the_draws_of_a_step_of_its_own() -> Result<()> {
+    // Of 35 values, 9 blocks each, and of 32 in 8.
+    for (n, rows, width, wide) in [(3, 7, 5, 5), (3, 7, 5, 8), (2, 4, 8, 8)] {
+        let x = uniform((n, rows, wide), &CPU, PLACE.advanced(1))?;
+        let own = x.narrow(2, 0, width)?;
+        for law in LAWS {
+            let out = Tensor::zeros((n, rows, wide), DType::F32, &CPU)?;
+            corrupt_minibatches_(&out.narrow(2, 0, width)?, &own, law, Draws::At(PLACE))?;
+            let mut place = PLACE;
+            for i in 0..n {
+                let want = corrupt(&own.get(i)?.contiguous()?, law, place)?;
+                let got = out.get(i)?.narrow(1, 0, width)?;
+                let what = format!("{law}, minibatch {i} of {n}×{rows}×{width} of {wide}");
+                assert_eq!(values(&got)?, values(&want)?, "{what}");
+                place = place.advanced(rows * width);
             }
         }
     }

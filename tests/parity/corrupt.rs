@@ -3,7 +3,7 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::split_into_;
 use chandlery_ops::core::{Draws, advance_, uniform};
-use chandlery_ops::layers::{Corruption, corrupt, corrupt_};
+use chandlery_ops::layers::{Corruption, corrupt, corrupt_, corrupt_minibatches_};
 use chandlery_tests::{assert_same_bits, devices};
 
 const PLACE: Philox = Philox { seed: 0x1234_5678_9abc_def0, stream: u64::MAX, offset: u64::MAX - 2 };
@@ -157,4 +157,72 @@ fn minibatches_are_corrupted_beside_other_planes_as_in_one_piece() -> Result<()>
         }
     }
     Ok(())
+}
+
+#[test]
+fn minibatches_of_any_size_are_corrupted_at_once_as_one_after_the_other() -> Result<()> {
+    // Below, at and above the 31 fours of a warp; lines of which the last four are one to four
+    // columns; minibatches that end at each word of a block of Philox.
+    let sizes = [
+        (1, 3, 5, 5),
+        (3, 3, 5, 5),
+        (3, 7, 5, 8),
+        (4, 5, 8, 8),
+        (2, 1, 123, 124),
+        (3, 2, 125, 128),
+        (2, 3, 126, 128),
+        (3, 1, 1, 8),
+        (5, 33, 101, 104),
+        (3, 193, 785, 792),
+    ];
+    for device in devices()? {
+        for (n, rows, width, wide) in sizes {
+            let x = uniform((n, rows, wide), &Device::Cpu, PLACE)?;
+            let kinds = || KINDS.into_iter().chain([(0, DType::F32)]);
+            for (law, (parts, dtype)) in LAWS.into_iter().flat_map(|law| kinds().map(move |kind| (law, kind)))
+            {
+                // Beside other planes, where there are parts.
+                let all = match parts {
+                    0 => Tensor::full(9f32, (n, rows, wide), &device)?,
+                    _ => Tensor::full(9f32, (parts, n, 2, rows, wide), &device)?.to_dtype(dtype)?,
+                };
+                let out = match parts {
+                    0 => all.narrow(2, 0, width)?,
+                    _ => all.narrow(2, 1, 1)?.squeeze(2)?.narrow(3, 0, width)?,
+                };
+                let own = x.to_device(&device)?.narrow(2, 0, width)?;
+                corrupt_minibatches_(&out, &own, law, Draws::At(PLACE))?;
+                let mut want = Vec::with_capacity(n);
+                for i in 0..n {
+                    let offset = PLACE.offset.wrapping_add((i * (rows * width).div_ceil(4)) as u64);
+                    let own = x.get(i)?.narrow(1, 0, width)?.contiguous()?;
+                    let noisy = corrupt(&own, law, Philox { offset, ..PLACE })?;
+                    let noisy = if parts == 0 { noisy } else { in_parts(&noisy, parts, dtype)? };
+                    want.push(with_nines(&noisy, wide)?);
+                }
+                let dim = if parts == 0 { 0 } else { 1 };
+                let want = Tensor::stack(&want, dim)?;
+                let want = match parts {
+                    0 => want,
+                    _ => Tensor::stack(&[&(want.ones_like()? * 9.)?, &want], 2)?,
+                };
+                let what = format!("{law} {n}×{rows}×{width} of {wide} {dtype:?} on {:?}", device.location());
+                assert_same_bits(&what, &all, &want)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `x` with columns of 9 up to so many.
+fn with_nines(x: &Tensor, wide: usize) -> Result<Tensor> {
+    let last = x.rank() - 1;
+    let mut shape = x.dims().to_vec();
+    match wide - shape[last] {
+        0 => Ok(x.clone()),
+        more => {
+            shape[last] = more;
+            Tensor::cat(&[x, &Tensor::full(9f32, shape, x.device())?.to_dtype(x.dtype())?], last)
+        }
+    }
 }

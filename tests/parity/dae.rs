@@ -52,6 +52,8 @@ fn cases() -> Vec<Case> {
         ("more units, TF32", paper(785, 501), tf32(train(128, 0.5, 0.01)), of_tf32),
         ("more units, bf16", paper(785, 501), bf16(train(128, 0.5, 0.01)), rounded),
         ("more units, bf16 in many small minibatches", paper(101, 67), bf16(train(20, 0., 0.)), rounded),
+        ("more units, bf16, rows that end within a block", paper(101, 67), bf16(train(33, 0., 0.)), rounded),
+        ("more units, TF32, rows that end within a block", paper(77, 65), tf32(train(33, 0.5, 0.)), of_tf32),
         ("bf16", paper(784, 504), bf16(train(128, 0.5, 0.01)), rounded),
         ("bf16 in many small minibatches", paper(104, 60), bf16(train(20, 0., 0.)), rounded),
     ];

@@ -18,8 +18,8 @@
 //! takes the two words of its pair of elements. A row of width `n` begins at element `row · n`, so
 //! rows `r` and above of a minibatch are corrupted alone, with the same bits, when they are given
 //! `first = r · n`. `n_elements` values use `⌈n_elements / 4⌉` blocks, so that step `t` of a
-//! training loop with minibatches of that size begins at block `offset + t · ⌈n_elements / 4⌉`. The
-//! bits are the same on CPU and CUDA.
+//! training loop with minibatches of that size begins at block `offset + t · ⌈n_elements / 4⌉`, also
+//! where [`corrupt_minibatches_`] takes several at once. The bits are the same on CPU and CUDA.
 //!
 //! Sources: Vincent, Larochelle, Bengio and Manzagol, "Extracting and composing robust features
 //! with denoising autoencoders", ICML 2008 (masking); Vincent et al., "Stacked denoising
@@ -227,6 +227,28 @@ pub fn corrupt_(
     draws: Draws<'_>,
     first: usize,
 ) -> Result<()> {
+    let (lines, to) = lines_of(out, rows)?;
+    run(out, rows, corruption, draws, first, (lines, to))
+}
+
+/// [`corrupt_`] of minibatches, the entries of the first dimension of `rows`: each has the draws that
+/// it would have alone, and the next one begins at the next whole block. Minibatch `i` of `n` values
+/// each begins `i · ⌈n / 4⌉` blocks after `draws`, where a step of its own would be.
+///
+/// # Errors
+/// As [`corrupt_`].
+pub fn corrupt_minibatches_(
+    out: &Tensor,
+    rows: &Tensor,
+    corruption: Corruption,
+    draws: Draws<'_>,
+) -> Result<()> {
+    let (lines, to) = lines_of(out, rows)?;
+    run(out, rows, corruption, draws, 0, (lines.by_minibatch(rows.dim(0)?), to))
+}
+
+/// Where rows and the result lie, and what it is.
+fn lines_of(out: &Tensor, rows: &Tensor) -> Result<(Lines, To)> {
     let to = match (out.dtype(), out.dims()) {
         (DType::BF16, _) => To::Bf16,
         (DType::F16, [2, ..]) => To::Parts(out.stride()[0]),
@@ -245,11 +267,22 @@ pub fn corrupt_(
             Lines::of_parts(out, rows)?
         }
     };
-    corruption.validate()?;
+    Ok((lines, to))
+}
+
+fn run(
+    out: &Tensor,
+    rows: &Tensor,
+    law: Corruption,
+    draws: Draws<'_>,
+    first: usize,
+    (lines, to): (Lines, To),
+) -> Result<()> {
+    law.validate()?;
     let Some(place) = draws.place(OP, out.device())? else {
         candle::bail!("{OP}: draws must be At or Counter, got Mode, which draws nothing")
     };
-    let op = Corrupt { law: corruption, place, first, lines, to };
+    let op = Corrupt { law, place, first, lines, to };
     operands(OP).write("out", out).read("rows", rows).maybe("counter", place.counter).run(&op)
 }
 
@@ -356,7 +389,8 @@ impl Kernel for Corrupt<'_> {
         let (n_lines, philox) = (runs * self.lines.of_run(), self.place.philox);
         let rows = &rows.all::<f32>()?[rows.layout()?.start_offset()..];
         let corrupt_line = |i: usize, out: &mut [f32]| {
-            corrupt_tiles(self.law, philox, self.first + i * width, out, &rows[i * line..][..width]);
+            let first = self.first + self.lines.element(i);
+            corrupt_tiles(self.law, philox, first, out, &rows[i * line..][..width]);
         };
         let corrupted = || {
             let mut corrupted = vec![0.; n_lines * width];
@@ -377,7 +411,7 @@ impl Kernel for Corrupt<'_> {
                 }
                 Ok(())
             }
-            To::F32 if width == line => {
+            To::F32 if runs == 1 && width == line => {
                 let out = out.elements::<f32>()?;
                 if out.len() <= CHUNK {
                     corrupt_tiles(self.law, philox, self.first, out, &rows[..width]);
@@ -445,20 +479,23 @@ impl Corrupt<'_> {
         mut out: candle::cuda::cudarc::driver::CudaViewMut<'_, T>,
         counter: In<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        let Lines { runs, len, apart, width, line } = self.lines;
-        let of_rows = Lines { apart: self.lines.of_run() * line, ..self.lines };
+        let Lines { runs, apart, width, line, numbers, .. } = self.lines;
+        let of_run = self.lines.of_run();
+        let of_rows = Lines { apart: of_run * line, ..self.lines };
         let (rows, counter) = (rows.span::<f32>(of_rows.span())?, counter.maybe()?);
         let (name, number) = self.law.parts();
         let kernel = format!("corrupt_{to}{}", name.replace('-', "_"));
         let launch = gpu.launch(OP, "corrupt", &kernel)?.read(&rows).write(&mut out);
-        let launch = launch.num(part).num(apart).num(len).num(width).num(line).num(self.first).num(number);
-        // A thread for each block of Philox that the entries of a run meet.
-        let across = (self.first % 4 + len).div_ceil(4).div_ceil(THREADS as usize).clamp(1, 4096);
-        let launch = launch.draws(self.place.philox, &counter).grid([across, runs, 1], (THREADS, 1, 1));
-        // SAFETY: (const float*, float*, bf16* or half*, 6 × size_t, float, 3 × unsigned long long, const
-        // long long*); rows hold `runs` runs of `len` floats in lines, and so does out, or one part or
-        // two of as many, `part` and `apart` entries apart, which `corrupt_` checked; the counter is
-        // one i64, checked by `Draws::place`, or null.
+        let launch = launch.num(part).num(apart).num(runs).num(of_run).num(width).num(line);
+        let launch = launch.num(self.first).num(numbers).num(number).draws(self.place.philox, &counter);
+        // A thread for each four entries of a line, and one lane of a warp that may only draw.
+        let warps = (of_run * width.div_ceil(4)).div_ceil(31);
+        let across = warps.div_ceil(THREADS as usize / 32).clamp(1, 4096);
+        let launch = launch.grid([across, runs.min(65_535), 1], (THREADS, 1, 1));
+        // SAFETY: (const float*, float*, bf16* or half*, 8 × size_t, float, 3 × unsigned long long, const
+        // long long*); rows hold `runs` runs of `of_run` lines of `width` floats, and so does out, or one
+        // part or two of as many, `part` and `apart` entries apart, which `corrupt_` checked; the counter
+        // is one i64, checked by `Draws::place`, or null.
         unsafe { launch.overlapped().go() }
     }
 }

@@ -30,7 +30,7 @@ pub use cd_update::{
     BiasGradients, CdOperands, CdUpdate, cd_update_, cd_update_fuses, cd_update_reference,
     cd_update_takes_halves,
 };
-pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_reference};
+pub use corrupt::{Corruption, corrupt, corrupt_, corrupt_minibatches_, corrupt_reference};
 pub use denoising_steps::{
     DENOISING_FIGURES, DenoisingParams, DenoisingSteps, denoising_steps_, denoising_steps_fit,
     denoising_steps_reference,

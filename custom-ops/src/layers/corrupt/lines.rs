@@ -4,6 +4,9 @@ use crate::arrays::scale::{check_parts, expect_apart};
 use crate::core::check::{expect, expect_dtype};
 use candle::{DType, Result, Tensor};
 
+/// Elements that a block of Philox has draws for.
+const ELEMENTS: usize = 4;
+
 /// Where rows and each part of the result lie: in runs, of lines that may have gaps between them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lines {
@@ -14,12 +17,28 @@ pub(super) struct Lines {
     /// Entries of a line, and how far on the next one begins.
     pub(super) width: usize,
     pub(super) line: usize,
+    /// How far on the numbers of the next run's elements begin.
+    pub(super) numbers: usize,
 }
 
 impl Lines {
     /// All in one.
     pub(super) fn whole(len: usize) -> Self {
-        Self { runs: 1, len, apart: len, width: len, line: len }
+        Self { runs: 1, len, apart: len, width: len, line: len, numbers: len }
+    }
+
+    /// The same with a run for each of `n` minibatches, which has draws of whole blocks.
+    pub(super) fn by_minibatch(self, n: usize) -> Self {
+        if self.runs * self.len == 0 {
+            return self;
+        }
+        let len = self.runs * self.len / n;
+        let split = match self {
+            Self { runs, .. } if runs == n => self,
+            Self { width, line, .. } if width == line => Self { runs: n, ..Self::whole(len) },
+            Self { width, line, .. } => Self { runs: n, len, apart: len / width * line, ..self },
+        };
+        Self { numbers: len.next_multiple_of(ELEMENTS), ..split }
     }
 
     /// The runs of each part of `out`, `[1, ..rows]` or `[2, ..rows]`: the whole part, or one for each
@@ -49,7 +68,8 @@ impl Lines {
             return Ok(None);
         }
         expect_dtype(OP, "rows", rows, &[DType::F32])?;
-        let lines = Self { runs: 1, len: rows.elem_count(), apart: 0, width, line };
+        let len = rows.elem_count();
+        let lines = Self { runs: 1, len, apart: 0, width, line, numbers: len };
         let found = match (out.dtype(), out.dims(), out.stride()) {
             (DType::F32, of, by) => (of == dims && has_lines(of, by, line)).then_some(lines),
             (DType::F16, &[parts, ref of @ ..], [_, by @ ..]) if of == dims && (1..=2).contains(&parts) => {
@@ -78,7 +98,8 @@ impl Lines {
             return Some(self);
         }
         let (&[runs, ref of @ ..], &[apart, ref by @ ..]) = (dims, stride) else { return None };
-        let lines = Self { runs, len: of.iter().product(), apart, ..self };
+        let len = of.iter().product();
+        let lines = Self { runs, len, apart, numbers: len, ..self };
         let one = Self { runs: 1, ..lines };
         (of.len() > 1 && has_lines(of, by, self.line) && apart >= one.span()).then_some(lines)
     }
@@ -91,6 +112,11 @@ impl Lines {
     /// Entries from the first of a part of the result to the last.
     pub(super) fn span(self) -> usize {
         (self.runs - 1) * self.apart + (self.of_run().max(1) - 1) * self.line + self.width
+    }
+
+    /// The number of the first element of line `i`, counted from that of line 0.
+    pub(super) fn element(self, i: usize) -> usize {
+        i / self.of_run() * self.numbers + i % self.of_run() * self.width
     }
 
     /// Where line `i` of a part of the result begins.

@@ -19,9 +19,9 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::arrays::{scale_into_, split_into_};
 use chandlery_ops::core::{Draws, set_scalars_};
 use chandlery_ops::layers::{
-    BiasGradients, CdOperands, CdUpdate, Unit, UnitPlanes, WeightStep, cd_update_, cd_update_fuses, corrupt_,
-    deltas_of_product_, error_places, errors_of_product_, two_part_products_fuse, units_of_product_,
-    warpgroups_multiply,
+    BiasGradients, CdOperands, CdUpdate, Unit, UnitPlanes, WeightStep, cd_update_, cd_update_fuses,
+    corrupt_minibatches_, deltas_of_product_, error_places, errors_of_product_, two_part_products_fuse,
+    units_of_product_, warpgroups_multiply,
 };
 use chandlery_ops::{Philox, Precision};
 
@@ -132,11 +132,8 @@ pub(super) fn faster(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -
     config.batch > 24 && warpgroups_multiply(device) && fits(of, config, device).is_some()
 }
 
-/// Minibatches that are best made at once: each draws from a whole block on.
+/// Minibatches that are best made at once.
 pub(super) fn at_once(batch: usize, n_visible: usize) -> usize {
-    if !batch.saturating_mul(n_visible).is_multiple_of(4) {
-        return 1;
-    }
     (VALUES_AT_ONCE / batch.saturating_mul(n_visible).max(1)).clamp(1, MINIBATCHES_AT_ONCE)
 }
 
@@ -244,7 +241,7 @@ impl Parts {
         let planes = self.visible.reshape((self.kind.parts(), self.at_once, PLANES, batch, n_visible))?;
         let inputs = planes.narrow(2, INPUT, 1)?.squeeze(2)?.narrow(1, 0, n)?;
         let (to, from) = (inputs.narrow(3, 0, self.n_visible)?, x.narrow(2, 0, self.n_visible)?);
-        corrupt_(&to, &from, self.config.corruption, draws, 0)
+        corrupt_minibatches_(&to, &from, self.config.corruption, draws)
     }
 
     /// `y = sigmoid(x̃ Wᵀ + b)` of a minibatch.
