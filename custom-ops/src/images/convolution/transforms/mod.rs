@@ -3,19 +3,18 @@ use super::ConvolutionShape;
 use super::cpu::at_least;
 use super::tiles::Tiles;
 use crate::core::vector::is_widest;
-use products::{Factors, Lanes, Products, ROWS, filtered, summed};
+use products::{Filters, Room, filter_column, sum_column};
 use rayon::prelude::*;
-use squares::{Columns, Piece, inverse, transform};
+use squares::{Column, Piece, Place, Results, columns_of, lines_of, transform_columns, transform_lines};
 use std::ops::Range;
 
 mod fourier;
 mod products;
 mod squares;
 
-/// Squares or channels in a group of those that are summed over.
-const TERMS: usize = 16;
-/// Numbers of the spectra that are made at once.
+/// Complex numbers of the squares that are worked on at once, and of a column of a group of them.
 const CHUNK: usize = 1 << 20;
+const GROUP: usize = 1 << 15;
 
 /// Images or maps under tiles.
 #[derive(Clone, Copy)]
@@ -75,70 +74,85 @@ impl Squares<'_> {
         self.sheet.piece(image, corner, self.side, self.turned, lanes)
     }
 
-    /// Writes the spectra of squares `at` in groups.
-    fn factors<const L: usize, const T: usize>(&self, to: &mut Factors, at: Range<usize>) {
-        let (channels, of_group, group) = (to.channels, to.of_group(), to.group);
-        let mut values = std::mem::take(&mut to.values);
-        let groups = values.par_chunks_mut(of_group).take(at.len().div_ceil(group)).enumerate();
-        let room = || (Columns::<L, T>::new(), vec![]);
-        groups.for_each_init(room, |(columns, pieces), (i, values)| {
-            let first = at.start + i * group;
-            let numbers = group.min(at.end - first) * channels;
-            for start in (0..numbers).step_by(L) {
-                let (mut number, end) = (start, numbers.min(start + L));
-                pieces.clear();
-                while number < end {
-                    let (square, channel) = (number / channels, number % channels);
-                    let n = (channels - channel).min(end - number);
-                    let lanes = number - start..number - start + n;
-                    pieces.push(self.piece(first + square, (lanes, channel)));
-                    number += n;
-                }
-                transform::<L, T>(columns, self.sheet.values, pieces, values, to.place(start));
-            }
-        });
-        to.values = values;
-    }
-
-    /// Writes those of squares `at` in vectors of lanes.
-    fn lanes<const L: usize, const T: usize>(&self, to: &mut Lanes<L>, at: Range<usize>) {
+    /// Transforms the lines of squares `at`, in groups of `group`: `[group, block, T/2 + 1]`, a
+    /// block for `L` numbers of a group.
+    fn in_numbers<const L: usize, const T: usize>(
+        &self,
+        to: &mut [Column<L, T>],
+        at: Range<usize>,
+        group: usize,
+    ) {
         let channels = self.sheet.channels;
-        spectra::<L, T>(to, self.sheet.values, |square, v| {
+        let of_group = (group * channels).div_ceil(L);
+        let blocks = to.par_chunks_mut(T / 2 + 1).take(at.len().div_ceil(group) * of_group).enumerate();
+        blocks.with_min_len(at_least(of_square(T) * L)).for_each_init(Vec::new, |pieces, (i, to)| {
+            let first = at.start + i / of_group * group;
+            let numbers = group.min(at.end - first) * channels;
+            let start = i % of_group * L;
+            let (mut number, end) = (start, numbers.min(start + L));
+            pieces.clear();
+            while number < end {
+                let (square, channel) = (number / channels, number % channels);
+                let n = (channels - channel).min(end - number);
+                let lanes = number - start..number - start + n;
+                pieces.push(self.piece(first + square, (lanes, channel)));
+                number += n;
+            }
+            transform_lines::<L, T>(self.sheet.values, pieces, to);
+        });
+    }
+
+    /// The same, a block for each vector of lanes of a square: `[square, vector, T/2 + 1]`.
+    fn in_lanes<const L: usize, const T: usize>(&self, to: &mut [Column<L, T>], at: Range<usize>) {
+        let channels = self.sheet.channels;
+        let vectors = channels.div_ceil(L);
+        let blocks = to.par_chunks_mut(T / 2 + 1).take(at.len() * vectors).enumerate();
+        blocks.with_min_len(at_least(of_square(T) * L)).for_each(|(i, to)| {
+            let (square, v) = (i / vectors, i % vectors);
             let lanes = 0..L.min(channels - v * L);
-            self.piece(at.start + square, (lanes, v * L))
+            let pieces = [self.piece(at.start + square, (lanes, v * L))];
+            transform_lines::<L, T>(self.sheet.values, &pieces, to);
         });
     }
 }
 
-/// Writes spectra in vectors of lanes; `piece` gives that of a square and a vector.
-fn spectra<const L: usize, const T: usize>(
-    to: &mut Lanes<L>,
-    values: &[f32],
-    piece: impl Fn(usize, usize) -> Piece + Sync,
-) {
-    let (of_vector, vectors) = (to.of_vector(), to.vectors);
-    let mut all = std::mem::take(&mut to.values);
-    let chunks = all.par_chunks_mut(of_vector).enumerate().take(to.squares.div_ceil(to.group) * vectors);
-    chunks.for_each_init(Columns::<L, T>::new, |columns, (i, spectrum)| {
-        let (group, v) = (i / vectors, i % vectors);
-        for square in 0..to.in_group(group) {
-            let pieces = [piece(group * to.group + square, v)];
-            let spectrum = spectrum.as_flattened_mut().as_flattened_mut();
-            transform::<L, T>(columns, values, &pieces, spectrum, to.place(square));
-        }
-    });
-    to.values = all;
+/// FLOP of the transform of a square, about.
+fn of_square(side: usize) -> usize {
+    5 * side * side * side.ilog2() as usize
 }
 
-/// Filters of `size` lines that are laid over images.
-struct Filters<'a> {
+/// Columns that are not yet set.
+fn columns<const L: usize, const T: usize>(n: usize) -> Vec<Column<L, T>> {
+    vec![[[[0f32; L]; T]; 2]; n]
+}
+
+/// Filters that are laid over images.
+struct Bank<'a> {
     values: &'a [f32],
     shape: ConvolutionShape,
     /// Whether sums are over filters, and lanes are channels; filters are not turned then.
     transposed: bool,
 }
 
-impl Filters<'_> {
+impl Bank<'_> {
+    /// The spectra of all, `[term, vector of results]`.
+    fn spectra<const L: usize, const T: usize>(&self, terms: usize, vectors: usize) -> Filters<L> {
+        let mut filters = Filters::<L>::new(terms, vectors, T * (T / 2 + 1));
+        let mut values = std::mem::take(&mut filters.values);
+        let each = values.par_chunks_mut(filters.of_vector()).enumerate();
+        each.for_each_init(|| columns::<L, T>(T / 2 + 1), |columns, (i, to)| {
+            let (group, v) = (i / vectors, i % vectors);
+            let to = to.as_flattened_mut().as_flattened_mut();
+            for term in 0..filters.in_group(group) {
+                let piece = self.piece::<L>(group * Filters::<L>::GROUP + term, v);
+                transform_lines(self.values, &[piece], columns);
+                transform_columns(columns, to, Filters::<L>::place(term));
+            }
+        });
+        filters.values = values;
+        filters
+    }
+
     /// Vector `v` of the results that channel `k` of the images has a part in.
     fn piece<const L: usize>(&self, k: usize, v: usize) -> Piece {
         let ConvolutionShape { size, channels, n_filters, .. } = self.shape;
@@ -160,45 +174,47 @@ fn correlate<const L: usize, const T: usize>(
     out: &mut [f32],
     [height, width, channels]: [usize; 3],
     squares: Squares<'_>,
-    filters: &Filters<'_>,
+    bank: &Bank<'_>,
 ) {
-    let (frequencies, depth) = (squares.tiles.frequencies(), squares.sheet.channels);
-    let (vectors, offset) = (channels.div_ceil(L), filters.shape.size - 1);
-    let mut w = Lanes::<L>::new(depth, TERMS, vectors, frequencies);
-    spectra::<L, T>(&mut w, filters.values, |k, v| filters.piece::<L>(k, v));
-    let w = w;
-    let mut results = in_tiles(out, [height, width, channels], squares.tiles);
-    let count = results.len();
-    let most = (CHUNK / (frequencies * (depth + vectors * L))).max(ROWS);
-    let most = count.div_ceil(count.div_ceil(most)).next_multiple_of(ROWS).min(count);
-    let mut products = Products::<L>::new(most, vectors, frequencies);
-    let scale = 1. / (4 * T * T) as f32;
-    let group = most.div_ceil(most.div_ceil(ROWS));
-    let mut spectra = Factors::new(most, group, depth, frequencies);
-    for (start, results) in (0..).step_by(most).zip(results.chunks_mut(most)) {
-        let n = results.len();
-        squares.factors::<L, T>(&mut spectra, start..start + n);
-        let pitch = products.of_frequency();
-        let each = products.values.par_chunks_mut(pitch).enumerate();
-        let each = each.with_min_len(at_least(8 * n * depth * vectors * L));
-        each.for_each(|(f, to)| filtered(to, n, f, &spectra, &w));
-        let values = products.values.as_flattened().as_flattened();
-        let products = &products;
-        results.par_iter_mut().enumerate().for_each_init(Columns::<L, T>::new, |columns, (row, to)| {
+    let (depth, vectors, of_square) = (squares.sheet.channels, channels.div_ceil(L), T / 2 + 1);
+    let w = bank.spectra::<L, T>(depth, vectors);
+    let mut tiles = in_tiles(out, [height, width, channels], squares.tiles);
+    let [most, group] = shares(tiles.len(), T, depth + vectors * L);
+    let (of_group, groups) = ((group * depth).div_ceil(L) * of_square, most.div_ceil(group));
+    let mut lines = columns::<L, T>(groups * of_group);
+    // `[column, square, vector]`
+    let mut results = columns::<L, T>(of_square * groups * group * vectors);
+    let (scale, offset) = (1. / (4 * T * T) as f32, bank.shape.size - 1);
+    for (start, tiles) in (0..).step_by(most).zip(tiles.chunks_mut(most)) {
+        let n = tiles.len();
+        squares.in_numbers(&mut lines, start..start + n, group);
+        let each = results.par_chunks_mut(group * vectors).enumerate();
+        let each = each.with_min_len(at_least(8 * T * group * depth * vectors * L));
+        each.for_each_init(Room::default, |room, (i, to)| {
+            let (k, i) = (i / groups, i % groups);
+            let squares = group.min(n.saturating_sub(i * group));
+            if squares > 0 {
+                filter_column(room, (k, squares), &lines[i * of_group..][..of_group], &w, to);
+            }
+        });
+        let each = tiles.par_iter_mut().enumerate().with_min_len(at_least(self::of_square(T) * vectors * L));
+        each.for_each(|(square, to)| {
             for v in 0..vectors {
+                let column = |k: usize| &results[(k * groups * group + square) * vectors + v];
                 let lanes = v * L..channels.min((v + 1) * L);
-                let lines = offset..offset + to.len();
-                inverse(columns, values, products.place_of(n, row, v), lines, &mut |y, from: &[[f32; L]; T]| {
-                    let pixels = to[y - offset].chunks_exact_mut(channels);
-                    for (to, from) in pixels.zip(&from[offset..]) {
-                        for (to, from) in to[lanes.clone()].iter_mut().zip(from) {
-                            *to = scale * from;
-                        }
-                    }
-                });
+                let first = [offset, offset];
+                lines_of(&column, Results { lines: to, pixel: channels, lanes, first, scale });
             }
         });
     }
+}
+
+/// Squares that are worked on at once, of so many, and those of a group whose columns lie in the
+/// cache of a thread, for `numbers` of a square.
+fn shares(squares: usize, side: usize, numbers: usize) -> [usize; 2] {
+    let even = |n: usize, most: usize| n.div_ceil(n.div_ceil(most.clamp(1, n)));
+    let most = even(squares, CHUNK / (side * (side / 2 + 1) * numbers));
+    [most, even(most, GROUP / (side * numbers))]
 }
 
 /// The lines of each tile of the results.
@@ -226,33 +242,41 @@ fn gradient<const L: usize, const T: usize>(
     count: usize,
 ) {
     let ConvolutionShape { n_filters, channels, size, .. } = shape;
-    let (frequencies, vectors) = (x.tiles.frequencies(), n_filters.div_ceil(L));
-    let most = (CHUNK / (frequencies * (channels + vectors * L))).max(TERMS);
-    let most = count.div_ceil(count.div_ceil(most)).next_multiple_of(TERMS).min(count);
-    let mut sums = Products::<L>::new(channels, vectors, frequencies);
-    let pitch = sums.of_frequency();
-    let group = TERMS.min(most);
-    let mut of_x = Factors::new(most, group, channels, frequencies);
-    let mut of_hidden = Lanes::<L>::new(most, group, vectors, frequencies);
+    let (vectors, of_square) = (n_filters.div_ceil(L), T / 2 + 1);
+    let [most, group] = shares(count, T, channels + vectors * L);
+    let (of_group, groups) = ((group * channels).div_ceil(L) * of_square, most.div_ceil(group));
+    let mut of_x = columns::<L, T>(groups * of_group);
+    let mut of_hidden = columns::<L, T>(most * vectors * of_square);
+    // `[frequency, vector, channel]`, and one more to keep frequencies apart.
+    let of_frequency = vectors * channels | 1;
+    let mut sums = vec![[[0f32; L]; 2]; T * of_square * of_frequency];
     for start in (0..count).step_by(most) {
         let at = start..count.min(start + most);
-        of_hidden.squares = at.len();
-        x.factors::<L, T>(&mut of_x, at.clone());
-        hidden.lanes::<L, T>(&mut of_hidden, at.clone());
-        let each = sums.values.par_chunks_mut(pitch).enumerate();
-        let each = each.with_min_len(at_least(8 * at.len() * channels * vectors * L));
-        each.for_each(|(f, to)| summed(to, f, &of_x, &of_hidden));
+        x.in_numbers(&mut of_x, at.clone(), group);
+        hidden.in_lanes(&mut of_hidden, at.clone());
+        let each = sums.par_chunks_mut(T * of_frequency).enumerate();
+        let each = each.with_min_len(at_least(8 * T * at.len() * channels * vectors * L));
+        each.for_each_init(Room::default, |room, (k, to)| {
+            for (i, first) in (0..at.len()).step_by(group).enumerate() {
+                let squares = group.min(at.len() - first);
+                let h = &of_hidden[first * vectors * of_square..];
+                sum_column(room, (k, squares, channels, vectors), &of_x[i * of_group..][..of_group], h, to);
+            }
+        });
     }
-    let values = sums.values.as_flattened().as_flattened();
+    let values = sums.as_flattened().as_flattened();
     let offset = x.tiles.step - 1;
     let scale = 1. / (4 * T * T) as f32;
     let mut filters = vec![[0f32; L]; vectors * channels * size * size];
-    let each = filters.par_chunks_mut(size * size).enumerate();
-    each.for_each_init(Columns::<L, T>::new, |columns, (i, to)| {
-        let place = sums.place_of(channels, i % channels, i / channels);
-        inverse(columns, values, place, offset..offset + size, &mut |y, from: &[[f32; L]; T]| {
-            to[(y - offset) * size..][..size].copy_from_slice(&from[offset..][..size]);
-        });
+    let each = filters.par_chunks_mut(size * size).enumerate().with_min_len(at_least(self::of_square(T) * L));
+    each.for_each_init(|| columns::<L, T>(of_square), |columns, (i, to)| {
+        columns_of(values, Place { at: 2 * L * i, imaginary: L, pitch: 2 * L * of_frequency }, columns);
+        let mut lines: Vec<&mut [f32]> = to.as_flattened_mut().chunks_exact_mut(size * L).collect();
+        let first = [offset, offset];
+        lines_of(
+            &|k: usize| &columns[k],
+            Results { lines: &mut lines, pixel: L, lanes: 0..L, first, scale },
+        );
     });
     // `[vector, channel, place]` of lanes to `[filter, place, channel]`.
     let depth = shape.filter_len();
@@ -260,7 +284,7 @@ fn gradient<const L: usize, const T: usize>(
         let from = &filters[o / L * depth..][..depth];
         for (place, to) in to.chunks_exact_mut(channels).enumerate() {
             for (c, to) in to.iter_mut().enumerate() {
-                *to = scale * from[c * size * size + place][o % L];
+                *to = from[c * size * size + place][o % L];
             }
         }
     });
@@ -271,8 +295,8 @@ pub(super) fn forward_with<const L: usize, const T: usize>(shape: ConvolutionSha
     let Some(tiles) = Tiles::of_maps(shape, T) else { return };
     let sheet = Sheet { values: x, height, width, channels };
     let squares = Squares { sheet, tiles, before: shape.pad(), side: T, turned: false };
-    let filters = Filters { values: w, shape, transposed: false };
-    correlate::<L, T>(maps, [shape.out_height(), shape.out_width(), n_filters], squares, &filters);
+    let bank = Bank { values: w, shape, transposed: false };
+    correlate::<L, T>(maps, [shape.out_height(), shape.out_width(), n_filters], squares, &bank);
 }
 
 pub(super) fn input_with<const L: usize, const T: usize>(shape: ConvolutionShape, images: &mut [f32], hidden: &[f32], w: &[f32]) {
@@ -280,8 +304,8 @@ pub(super) fn input_with<const L: usize, const T: usize>(shape: ConvolutionShape
     let Some(tiles) = Tiles::of_images(shape, T) else { return };
     let sheet = Sheet { values: hidden, height: shape.out_height(), width: shape.out_width(), channels: n_filters };
     let squares = Squares { sheet, tiles, before: size - 1 - shape.pad(), side: T, turned: false };
-    let filters = Filters { values: w, shape, transposed: true };
-    correlate::<L, T>(images, [height, width, channels], squares, &filters);
+    let bank = Bank { values: w, shape, transposed: true };
+    correlate::<L, T>(images, [height, width, channels], squares, &bank);
 }
 
 pub(super) fn weights_with<const L: usize, const T: usize>(shape: ConvolutionShape, out: &mut [f32], x: &[f32], hidden: &[f32]) {

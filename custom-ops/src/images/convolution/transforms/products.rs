@@ -1,198 +1,200 @@
-//! Spectra of many squares, and their products: one of matrices of complex numbers for each
-//! frequency.
+//! Products of spectra: one of matrices of complex numbers for each frequency, a column of them at
+//! a time.
 //!
 //! ```text
-//! y[m, lanes] = Σ_k a[m, k] · b[k, lanes]        ROWS rows m and one or two vectors of lanes in registers
+//! y[m, lanes] = Σ_k a[m, k] · b[k, lanes]        up to ROWS rows m and one or two vectors of lanes in registers
 //! ```
-use super::squares::Place;
+use super::squares::{Column, Place, column_of, transform_column};
 use crate::core::fused::{fma, fused};
+use super::super::cpu::share_of;
 use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 
 /// Rows of a product that are made at once.
-pub(super) const ROWS: usize = 6;
+const ROWS: usize = 6;
 /// f32 numbers of a line of the cache.
 const LINE: usize = 16;
 
 /// Real parts of some lanes, and imaginary parts.
 pub(super) type Complex<const L: usize> = [[f32; L]; 2];
 
-/// Lines of the cache for so many numbers, an odd count: those of neighbouring frequencies are then
-/// not all kept in one place of the cache.
-fn odd_lines(numbers: usize) -> usize {
-    (numbers.div_ceil(LINE) | 1) * LINE
+/// So many vectors, and one more where that makes an odd number of lines of the cache: numbers of
+/// neighbouring frequencies are then not all kept in one place of it.
+fn odd(vectors: usize) -> usize {
+    vectors | 1
 }
 
-/// Spectra of squares whose numbers are factors of lanes, in groups of squares: `[group, frequency,
-/// 2, squares · channels]`.
-pub(super) struct Factors {
-    pub values: Vec<f32>,
-    /// Squares of a group.
-    pub group: usize,
-    pub channels: usize,
-    imaginary: usize,
-    pitch: usize,
-    frequencies: usize,
-}
-
-impl Factors {
-    pub(super) fn new(squares: usize, group: usize, channels: usize, frequencies: usize) -> Self {
-        let imaginary = (group * channels).next_multiple_of(LINE);
-        let pitch = odd_lines(2 * imaginary);
-        let values = vec![0.; squares.div_ceil(group) * frequencies * pitch];
-        Self { values, group, channels, imaginary, pitch, frequencies }
-    }
-
-    /// Numbers of a group.
-    pub(super) fn of_group(&self) -> usize {
-        self.frequencies * self.pitch
-    }
-
-    /// Where lanes from `number` on of a group lie.
-    pub(super) fn place(&self, number: usize) -> Place {
-        Place { at: number, imaginary: self.imaginary, pitch: self.pitch }
-    }
-
-    /// Real and imaginary parts of a frequency, from `number` on.
-    fn of(&self, group: usize, f: usize, number: usize) -> [&[f32]; 2] {
-        let at = group * self.of_group() + f * self.pitch + number;
-        [0, self.imaginary].map(|part| &self.values[at + part..][..self.imaginary - number])
-    }
-}
-
-/// Spectra of squares in vectors of lanes, in groups of squares: `[group, vector, frequency,
-/// square]`.
-pub(super) struct Lanes<const L: usize> {
+/// Spectra of filters in vectors of lanes, in groups of terms: `[group, vector, frequency, term]`.
+pub(super) struct Filters<const L: usize> {
     pub values: Vec<Complex<L>>,
-    /// Squares, and those of a group.
-    pub squares: usize,
-    pub group: usize,
+    pub terms: usize,
     pub vectors: usize,
-    pitch: usize,
     frequencies: usize,
 }
 
-impl<const L: usize> Lanes<L> {
-    pub(super) fn new(squares: usize, group: usize, vectors: usize, frequencies: usize) -> Self {
-        let pitch = odd_lines(2 * L * group) / (2 * L).min(LINE);
-        let pitch = if 2 * L > LINE { pitch.div_ceil(2 * L / LINE) } else { pitch };
-        let values = vec![[[0.; L]; 2]; squares.div_ceil(group) * vectors * frequencies * pitch];
-        Self { values, squares, group, vectors, pitch, frequencies }
+impl<const L: usize> Filters<L> {
+    /// Terms of a group.
+    pub(super) const GROUP: usize = 16;
+
+    pub(super) fn new(terms: usize, vectors: usize, frequencies: usize) -> Self {
+        let n = terms.div_ceil(Self::GROUP) * vectors * frequencies * (Self::GROUP + 1);
+        Self { values: vec![[[0.; L]; 2]; n], terms, vectors, frequencies }
     }
 
-    /// Vectors of numbers of a group and vector of lanes.
+    /// What a group has of a vector.
     pub(super) fn of_vector(&self) -> usize {
-        self.frequencies * self.pitch
+        self.frequencies * (Self::GROUP + 1)
     }
 
-    /// Where the lanes of a square of a group lie.
-    pub(super) fn place(&self, square: usize) -> Place {
-        Place { at: 2 * L * square, imaginary: L, pitch: 2 * L * self.pitch }
+    /// Where a term of a group lies in that.
+    pub(super) fn place(term: usize) -> Place {
+        Place { at: 2 * L * term, imaginary: L, pitch: 2 * L * (Self::GROUP + 1) }
     }
 
-    /// Squares of group `group`.
+    /// Terms of a group.
     pub(super) fn in_group(&self, group: usize) -> usize {
-        self.group.min(self.squares - group * self.group)
+        Self::GROUP.min(self.terms - group * Self::GROUP)
     }
 
     fn of(&self, group: usize, f: usize, v: usize) -> &[Complex<L>] {
-        let at = (group * self.vectors + v) * self.of_vector() + f * self.pitch;
+        let at = (group * self.vectors + v) * self.of_vector() + f * (Self::GROUP + 1);
         &self.values[at..][..self.in_group(group)]
     }
+}
 
-    fn groups(&self) -> usize {
-        self.squares.div_ceil(self.group)
+/// What a thread needs for the transforms of the same column of some squares.
+#[derive(Default)]
+pub(super) struct Room<const L: usize> {
+    /// Numbers that are factors of lanes, `[frequency, 2, square · channel]`.
+    factors: Vec<f32>,
+    /// Vectors of lanes, `[frequency, vector, square]`.
+    lanes: Vec<Complex<L>>,
+}
+
+impl<const L: usize> Room<L> {
+    /// Memory for `numbers` factors and as many vectors of each of `T` frequencies, which is kept.
+    fn resize(&mut self, frequencies: usize, numbers: usize, vectors: usize) -> [Place; 2] {
+        let imaginary = numbers.next_multiple_of(LINE);
+        let (of_factors, of_lanes) = (odd(2 * imaginary / LINE) * LINE, odd(vectors));
+        self.factors.resize(frequencies * of_factors, 0.);
+        self.lanes.resize(frequencies * of_lanes, [[0.; L]; 2]);
+        let factors = Place { at: 0, imaginary, pitch: of_factors };
+        [factors, Place { at: 0, imaginary: L, pitch: 2 * L * of_lanes }]
     }
 }
 
-/// Spectra that are made: `[frequency, vector, row]`.
-pub(super) struct Products<const L: usize> {
-    pub values: Vec<Complex<L>>,
-    pitch: usize,
-}
-
-impl<const L: usize> Products<L> {
-    pub(super) fn new(rows: usize, vectors: usize, frequencies: usize) -> Self {
-        let pitch = (rows * vectors) | 1;
-        Self { values: vec![[[0.; L]; 2]; frequencies * pitch], pitch }
-    }
-
-    /// Vectors of numbers of a frequency.
-    pub(super) fn of_frequency(&self) -> usize {
-        self.pitch
-    }
-
-    pub(super) fn place_of(&self, rows: usize, row: usize, v: usize) -> Place {
-        Place { at: 2 * L * (v * rows + row), imaginary: L, pitch: 2 * L * self.pitch }
-    }
-}
-
-/// Writes the products of frequency `f` of so many squares `a` with filters `b`: rows are squares,
-/// and the sums are over channels.
+/// Writes column `k` of the results, `[square, vector]`, of so many squares with filters `w`: those
+/// of which `x` has the columns, `[block, T/2 + 1]` in blocks of `L` numbers.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-pub(super) fn filtered<const L: usize>(
-    to: &mut [Complex<L>],
-    squares: usize,
-    f: usize,
-    a: &Factors,
-    b: &Lanes<L>,
+pub(super) fn filter_column<const L: usize, const T: usize>(
+    room: &mut Room<L>,
+    (k, squares): (usize, usize),
+    x: &[Column<L, T>],
+    w: &Filters<L>,
+    to: &mut [Column<L, T>],
 ) {
     const FUSED: bool = fused!();
     const TWO: bool = target_cfg_f!(target_feature = "avx512f");
-    let mut v = 0;
-    while v < b.vectors {
-        for start in (0..squares).step_by(a.group) {
-            let rows = a.group.min(squares - start);
-            let numbers = |i: usize| a.of(start / a.group, f, i * b.group);
-            let steps = [1, a.channels];
-            if TWO && v + 1 < b.vectors {
-                let (one, two) = to[v * squares..].split_at_mut(squares);
-                let each = (0..b.groups()).map(|i| (numbers(i), [b.of(i, f, v), b.of(i, f, v + 1)]));
-                some_rows::<L, 2, FUSED, false>([&mut one[start..], &mut two[start..]], rows, steps, each);
-            } else {
-                let each = (0..b.groups()).map(|i| (numbers(i), [b.of(i, f, v)]));
-                let to = [&mut to[v * squares + start..]];
-                some_rows::<L, 1, FUSED, false>(to, rows, steps, each);
+    let (channels, vectors) = (w.terms, w.vectors);
+    let [factors, lanes] = room.resize(T, (squares * channels).next_multiple_of(L), squares * vectors);
+    let each = x.chunks_exact(T / 2 + 1).take((squares * channels).div_ceil(L));
+    for (i, columns) in each.enumerate() {
+        let place = Place { at: i * L, ..factors };
+        transform_column::<L, T, FUSED>(&columns[k], &mut room.factors, place);
+    }
+    let groups = channels.div_ceil(Filters::<L>::GROUP);
+    let parts = squares.div_ceil(ROWS);
+    for f in 0..T {
+        let [re, im] = [0, factors.imaginary].map(|part| &room.factors[f * factors.pitch + part..]);
+        let to = &mut room.lanes[f * (lanes.pitch / (2 * L))..];
+        let mut v = 0;
+        while v < vectors {
+            let two = TWO && v + 1 < vectors;
+            let (one, other) = to[v * squares..].split_at_mut(squares);
+            for part in 0..parts {
+                let rows = share_of(squares, part, parts);
+                let numbers = |i: usize| {
+                    let at = rows.start * channels + i * Filters::<L>::GROUP;
+                    [&re[at..], &im[at..]]
+                };
+                let of = |i: usize, v: usize| w.of(i, k * T + f, v);
+                let (steps, one) = ([1, channels], &mut one[rows.clone()]);
+                if two {
+                    let to = [one, &mut other[rows.clone()]];
+                    let each = (0..groups).map(|i| (numbers(i), [of(i, v), of(i, v + 1)]));
+                    some_rows::<L, 2, FUSED, false>(to, steps, each);
+                } else {
+                    let each = (0..groups).map(|i| (numbers(i), [of(i, v)]));
+                    some_rows::<L, 1, FUSED, false>([one], steps, each);
+                }
             }
+            v += if two { 2 } else { 1 };
         }
-        v += if TWO { 2 } else { 1 };
+    }
+    let from = room.lanes.as_flattened().as_flattened();
+    for (i, to) in to[..squares * vectors].iter_mut().enumerate() {
+        let at = 2 * L * (i % vectors * squares + i / vectors);
+        column_of::<L, T, FUSED>(from, Place { at, ..lanes }, to);
     }
 }
 
-/// Adds the products of frequency `f` of squares `a` and `b`: rows are channels, and the sums are
-/// over squares, in equal groups.
+/// Adds the products of column `k` of squares of `channels` numbers, the columns of which `x` has,
+/// with those of as many squares of vectors of lanes, `h`, to `to`, `[frequency, vector, channel]`.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-pub(super) fn summed<const L: usize>(to: &mut [Complex<L>], f: usize, a: &Factors, b: &Lanes<L>) {
+pub(super) fn sum_column<const L: usize, const T: usize>(
+    room: &mut Room<L>,
+    (k, squares, channels, vectors): (usize, usize, usize, usize),
+    x: &[Column<L, T>],
+    h: &[Column<L, T>],
+    to: &mut [Complex<L>],
+) {
     const FUSED: bool = fused!();
     const TWO: bool = target_cfg_f!(target_feature = "avx512f");
-    let channels = a.channels;
-    let mut v = 0;
-    while v < b.vectors {
-        for start in (0..channels).step_by(ROWS) {
-            let rows = ROWS.min(channels - start);
-            let steps = [channels, 1];
-            if TWO && v + 1 < b.vectors {
-                let (one, two) = to[v * channels..].split_at_mut(channels);
-                let each = (0..b.groups()).map(|i| (a.of(i, f, start), [b.of(i, f, v), b.of(i, f, v + 1)]));
-                some_rows::<L, 2, FUSED, true>([&mut one[start..], &mut two[start..]], rows, steps, each);
-            } else {
-                let each = (0..b.groups()).map(|i| (a.of(i, f, start), [b.of(i, f, v)]));
-                some_rows::<L, 1, FUSED, true>([&mut to[v * channels + start..]], rows, steps, each);
+    let [factors, lanes] = room.resize(T, (squares * channels).next_multiple_of(L), squares * vectors);
+    let each = x.chunks_exact(T / 2 + 1).take((squares * channels).div_ceil(L));
+    for (i, columns) in each.enumerate() {
+        let place = Place { at: i * L, ..factors };
+        transform_column::<L, T, FUSED>(&columns[k], &mut room.factors, place);
+    }
+    for (i, columns) in h.chunks_exact(T / 2 + 1).take(squares * vectors).enumerate() {
+        let at = 2 * L * (i % vectors * squares + i / vectors);
+        let to = room.lanes.as_flattened_mut().as_flattened_mut();
+        transform_column::<L, T, FUSED>(&columns[k], to, Place { at, ..lanes });
+    }
+    let (parts, of_frequency) = (channels.div_ceil(ROWS), to.len() / T);
+    for (f, to) in to.chunks_exact_mut(of_frequency).enumerate() {
+        let [re, im] = [0, factors.imaginary].map(|part| &room.factors[f * factors.pitch + part..]);
+        let of = |v: usize| &room.lanes[f * (lanes.pitch / (2 * L)) + v * squares..][..squares];
+        let mut v = 0;
+        while v < vectors {
+            let two = TWO && v + 1 < vectors;
+            let (one, other) = to[v * channels..].split_at_mut(channels);
+            for part in 0..parts {
+                let rows = share_of(channels, part, parts);
+                let numbers = [&re[rows.start..], &im[rows.start..]];
+                let (steps, one) = ([channels, 1], &mut one[rows.clone()]);
+                if two {
+                    let to = [one, &mut other[rows]];
+                    let each = std::iter::once((numbers, [of(v), of(v + 1)]));
+                    some_rows::<L, 2, FUSED, true>(to, steps, each);
+                } else {
+                    let each = std::iter::once((numbers, [of(v)]));
+                    some_rows::<L, 1, FUSED, true>([one], steps, each);
+                }
             }
+            v += if two { 2 } else { 1 };
         }
-        v += if TWO { 2 } else { 1 };
     }
 }
 
-/// [`some`] rows of 1 to [`ROWS`].
+/// [`add_products`] of 1 to [`ROWS`] rows, all of `to`.
 #[inline(always)]
 fn some_rows<'a, const L: usize, const N: usize, const FUSED: bool, const ADD: bool>(
     to: [&mut [Complex<L>]; N],
-    rows: usize,
     steps: [usize; 2],
     each: impl Iterator<Item = ([&'a [f32]; 2], [&'a [Complex<L>]; N])>,
 ) {
-    match rows {
+    match to[0].len() {
         1 => add_products::<L, 1, N, FUSED, ADD>(to, steps, each),
         2 => add_products::<L, 2, N, FUSED, ADD>(to, steps, each),
         3 => add_products::<L, 3, N, FUSED, ADD>(to, steps, each),

@@ -1,4 +1,5 @@
-//! Transforms of squares of `T · T` real numbers, one in each lane, and back.
+//! Transforms of squares of `T · T` real numbers, one in each lane, and back: first of lines, then
+//! of columns.
 //!
 //! Two lines are one complex transform, `x₁ + i x₂`, and are taken apart by symmetry:
 //!
@@ -6,12 +7,15 @@
 //! 2 X₁(k) = Z(k) + conj Z(−k)        2 X₂(k) = −i (Z(k) − conj Z(−k))
 //! ```
 //!
-//! then each of the columns `0..=T/2` is one. The halves are left out: spectra are twice what they
-//! should be. Number `T · column + place` of a spectrum is at the place of [`Order`].
+//! so that columns `0..=T/2` are what there is. The halves are left out: spectra are twice what
+//! they should be. The numbers of a column are at the places of [`Order`].
 use super::fourier::{Order, Part, backward, forward, roots};
 use crate::core::fused::fused;
 use multiversion::multiversion;
 use std::ops::Range;
+
+/// Real and imaginary parts of a column.
+pub(super) type Column<const L: usize, const T: usize> = [Part<L, T>; 2];
 
 /// Neighbouring lanes of a square, and what they hold within some lines and columns; zeros beside
 /// it. Number `(y, x)` of lane `l` is `values[origin + y · line + x · pixel + l · lane]`.
@@ -30,13 +34,15 @@ impl Piece {
     /// Writes line `y` of these lanes.
     #[inline(always)]
     fn fill<const L: usize, const T: usize>(&self, values: &[f32], y: usize, to: &mut Part<L, T>) {
+        /// Fewer numbers are not worth a call that copies.
+        const FEW: usize = 4;
         let Self { line, pixel, lane, .. } = *self;
         let mut at = self.origin + y as isize * line + self.columns.start as isize * pixel;
         let (first, n) = (self.lanes.start, self.lanes.len());
         for to in &mut to[self.columns.clone()] {
             if lane == 1 && n == L {
                 to.copy_from_slice(&values[at as usize..][..L]);
-            } else if lane == 1 {
+            } else if lane == 1 && n >= FEW {
                 to[first..first + n].copy_from_slice(&values[at as usize..][..n]);
             } else {
                 for (l, to) in to[first..first + n].iter_mut().enumerate() {
@@ -48,40 +54,30 @@ impl Piece {
     }
 }
 
-/// Where the lanes of a square lie in memory: number `f` at `at + f · pitch`, its imaginary part
-/// `imaginary` behind.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    pub at: usize,
-    pub imaginary: usize,
-    pub pitch: usize,
+#[inline(always)]
+fn sum<const L: usize>(a: [f32; L], b: [f32; L]) -> [f32; L] {
+    std::array::from_fn(|l| a[l] + b[l])
 }
 
-/// Columns of a square, real and imaginary parts.
-pub(super) struct Columns<const L: usize, const T: usize>([Vec<Part<L, T>>; 2]);
-
-impl<const L: usize, const T: usize> Columns<L, T> {
-    pub(super) fn new() -> Self {
-        Self([0, 1].map(|_| vec![[[0f32; L]; T]; T / 2 + 1]))
-    }
+#[inline(always)]
+fn difference<const L: usize>(a: [f32; L], b: [f32; L]) -> [f32; L] {
+    std::array::from_fn(|l| a[l] - b[l])
 }
 
-/// Writes twice the spectrum of pieces of `values`.
+/// Writes twice the transforms of the lines of a square, column by column.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-pub(super) fn transform<const L: usize, const T: usize>(
-    Columns([of_re, of_im]): &mut Columns<L, T>,
+pub(super) fn transform_lines<const L: usize, const T: usize>(
     values: &[f32],
     pieces: &[Piece],
-    spectrum: &mut [f32],
-    place: Place,
+    to: &mut [Column<L, T>],
 ) {
     const FUSED: bool = fused!();
-    let roots = roots();
+    let (to, roots) = (&mut to[..T / 2 + 1], roots());
     let start = pieces.iter().map(|piece| piece.lines.start).min().unwrap_or(0) & !1;
     let end = pieces.iter().map(|piece| piece.lines.end).max().unwrap_or(0).next_multiple_of(2);
-    for column in of_re.iter_mut().chain(&mut *of_im) {
-        column[..start.min(end)].fill([0.; L]);
-        column[end..].fill([0.; L]);
+    for part in to.as_flattened_mut() {
+        part[..start.min(end)].fill([0.; L]);
+        part[end..].fill([0.; L]);
     }
     let whole = matches!(pieces, [piece] if piece.lanes.len() == L && piece.columns == (0..T));
     let mut line = [[[0f32; L]; T]; 2];
@@ -96,71 +92,123 @@ pub(super) fn transform<const L: usize, const T: usize>(
             }
         }
         forward::<L, T, FUSED>(re, im, roots);
-        for k in 0..=T / 2 {
+        for (k, [to_re, to_im]) in to.iter_mut().enumerate() {
             let (a, b) = (Order::<T>::PLACES[k], Order::<T>::PLACES[(T - k) % T]);
             let (r, i, back_r, back_i) = (re[a], im[a], re[b], im[b]);
-            let (to_re, to_im) = (&mut of_re[k], &mut of_im[k]);
-            for l in 0..L {
-                to_re[y][l] = r[l] + back_r[l];
-                to_im[y][l] = i[l] - back_i[l];
-                to_re[y + 1][l] = i[l] + back_i[l];
-                to_im[y + 1][l] = back_r[l] - r[l];
-            }
-        }
-    }
-    let Place { mut at, imaginary, pitch } = place;
-    for (re, im) in of_re.iter_mut().zip(of_im) {
-        forward::<L, T, FUSED>(re, im, roots);
-        for (re, im) in re.iter().zip(&*im) {
-            spectrum[at..][..L].copy_from_slice(re);
-            spectrum[at + imaginary..][..L].copy_from_slice(im);
-            at += pitch;
+            (to_re[y], to_im[y]) = (sum(r, back_r), difference(i, back_i));
+            (to_re[y + 1], to_im[y + 1]) = (sum(i, back_i), difference(back_r, r));
         }
     }
 }
 
-/// Gives `write` the lines `lines` of the square of a spectrum, `T²` times.
+/// Where results of a square go: its number `(first[0] + y, first[1] + x)` of lane `l`, times
+/// `scale`, to number `x · pixel + lanes.start + l` of line `y`.
+pub(super) struct Results<'a, 'b> {
+    pub lines: &'a mut [&'b mut [f32]],
+    pub pixel: usize,
+    pub lanes: Range<usize>,
+    pub first: [usize; 2],
+    pub scale: f32,
+}
+
+/// Writes results of a square of which there are the columns.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
-pub(super) fn inverse<const L: usize, const T: usize, W: FnMut(usize, &Part<L, T>)>(
-    Columns([of_re, of_im]): &mut Columns<L, T>,
-    spectrum: &[f32],
-    place: Place,
-    lines: Range<usize>,
-    write: &mut W,
+pub(super) fn lines_of<'a, const L: usize, const T: usize, C: Fn(usize) -> &'a Column<L, T>>(
+    column: &C,
+    to: Results<'_, '_>,
 ) {
     const FUSED: bool = fused!();
     let roots = roots();
-    let Place { mut at, imaginary, pitch } = place;
-    for (re, im) in of_re.iter_mut().zip(&mut *of_im) {
-        for (re, im) in re.iter_mut().zip(&mut *im) {
-            re.copy_from_slice(&spectrum[at..][..L]);
-            im.copy_from_slice(&spectrum[at + imaginary..][..L]);
-            at += pitch;
-        }
-        backward::<L, T, FUSED>(re, im, roots);
-    }
     let mut line = [[[0f32; L]; T]; 2];
     let [re, im] = &mut line;
-    for y in lines.clone().step_by(2) {
+    let Results { lines, pixel, lanes, first: [top, left], scale } = to;
+    for (y, lines) in (top..).step_by(2).zip(lines.chunks_mut(2)) {
         let below = (y + 1).min(T - 1);
         for k in 0..=T / 2 {
-            let (r, i) = (of_re[k][y], of_im[k][y]);
-            let (below_r, below_i) = (of_re[k][below], of_im[k][below]);
+            let [of_re, of_im] = column(k);
+            let (r, i, below_r, below_i) = (of_re[y], of_im[y], of_re[below], of_im[below]);
             let (a, b) = (Order::<T>::PLACES[k], Order::<T>::PLACES[(T - k) % T]);
             // First the number at −k, which for k = 0 and T/2 is the same.
-            for l in 0..L {
-                re[b][l] = r[l] + below_i[l];
-                im[b][l] = below_r[l] - i[l];
-            }
-            for l in 0..L {
-                re[a][l] = r[l] - below_i[l];
-                im[a][l] = i[l] + below_r[l];
-            }
+            (re[b], im[b]) = (sum(r, below_i), difference(below_r, i));
+            (re[a], im[a]) = (difference(r, below_i), sum(i, below_r));
         }
         backward::<L, T, FUSED>(re, im, roots);
-        write(y, re);
-        if y + 1 < lines.end {
-            write(y + 1, im);
+        for (to, from) in lines.iter_mut().zip([&*re, &*im]) {
+            for (to, from) in to.chunks_exact_mut(pixel).zip(&from[left..]) {
+                let (to, from) = (&mut to[lanes.clone()], from.map(|from| scale * from));
+                match to.first_chunk_mut::<L>() {
+                    Some(to) => *to = from,
+                    None => to.iter_mut().zip(from).for_each(|(to, from)| *to = from),
+                }
+            }
         }
+    }
+}
+
+/// Where the lanes of a column lie among others: number `f` at `at + f · pitch`, its imaginary part
+/// `imaginary` behind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub at: usize,
+    pub imaginary: usize,
+    pub pitch: usize,
+}
+
+/// Writes the transform of a column.
+#[inline(always)]
+pub(super) fn transform_column<const L: usize, const T: usize, const FUSED: bool>(
+    [re, im]: &Column<L, T>,
+    to: &mut [f32],
+    Place { at, imaginary, pitch }: Place,
+) {
+    let (mut re, mut im) = (*re, *im);
+    forward::<L, T, FUSED>(&mut re, &mut im, roots());
+    for (f, (re, im)) in re.iter().zip(&im).enumerate() {
+        let at = at + f * pitch;
+        to[at..at + L].copy_from_slice(re);
+        to[at + imaginary..at + imaginary + L].copy_from_slice(im);
+    }
+}
+
+/// Writes the column of a transform, `T` times.
+#[inline(always)]
+pub(super) fn column_of<const L: usize, const T: usize, const FUSED: bool>(
+    from: &[f32],
+    Place { at, imaginary, pitch }: Place,
+    [re, im]: &mut Column<L, T>,
+) {
+    for (f, (re, im)) in re.iter_mut().zip(&mut *im).enumerate() {
+        let at = at + f * pitch;
+        re.copy_from_slice(&from[at..at + L]);
+        im.copy_from_slice(&from[at + imaginary..at + imaginary + L]);
+    }
+    backward::<L, T, FUSED>(re, im, roots());
+}
+
+/// Writes the transforms of all columns of a square, one behind the other.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+pub(super) fn transform_columns<const L: usize, const T: usize>(
+    columns: &[Column<L, T>],
+    to: &mut [f32],
+    place: Place,
+) {
+    const FUSED: bool = fused!();
+    for (k, column) in columns.iter().enumerate() {
+        let place = Place { at: place.at + k * T * place.pitch, ..place };
+        transform_column::<L, T, FUSED>(column, to, place);
+    }
+}
+
+/// Writes all columns of transforms that lie one behind the other.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl+fma", "x86_64+avx2+fma"))]
+pub(super) fn columns_of<const L: usize, const T: usize>(
+    from: &[f32],
+    place: Place,
+    columns: &mut [Column<L, T>],
+) {
+    const FUSED: bool = fused!();
+    for (k, column) in columns.iter_mut().enumerate() {
+        let place = Place { at: place.at + k * T * place.pitch, ..place };
+        column_of::<L, T, FUSED>(from, place, column);
     }
 }
