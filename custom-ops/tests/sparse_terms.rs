@@ -5,9 +5,9 @@ use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{
-    Activation, Factors, LEAST_ACTIVATION, Precision, RoundedParameters, SparseCost, SparseParts, gemm_,
-    layer_backward_biased_, sparse_begin_, sparse_begin_rounded_, sparse_figures, sparse_figures_of_products,
-    sparsity_pull_, square_parts,
+    Activation, Factors, LEAST_ACTIVATION, Precision, SparseCost, SparseParameters, SparseParts, gemm_,
+    layer_backward_biased_, sparse_begin_, sparse_figures, sparse_figures_of_lines,
+    sparse_figures_of_products, sparsity_pull_, square_parts,
 };
 
 const RHO: f64 = 0.05;
@@ -113,55 +113,50 @@ fn a_nan_stays_with_its_feature_and_shows_in_the_divergence() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn passes_begin_with_a_copy_the_squares_of_weights_alone_and_nothing_gathered() -> Result<()> {
-    for (v, h) in SIZES {
-        let (cost, n) = (cost(v, h), 2 * v * h + v + h);
-        let theta: Tensor = normal(n, &Cpu, Philox::new(6, 1))?;
-        let (copy, squares) = (zeros(n, DType::F32)?, Tensor::full(f64::NAN, square_parts(cost), &Cpu)?);
-        let gathered = Tensor::full(f64::NAN, (2, 9), &Cpu)?;
-        sparse_begin_(&copy, &squares, &gathered, &theta, cost)?;
-        let values = theta.to_vec1::<f32>()?;
-        assert_eq!(copy.to_vec1::<f32>()?, values);
-        assert_eq!(gathered.flatten_all()?.to_vec1::<f64>()?, [0.; 18]);
-        let want: f64 = values[..2 * v * h].iter().map(|&w| f64::from(w) * f64::from(w)).sum();
-        let got: f64 = squares.to_vec1::<f64>()?.iter().sum();
-        assert!((got - want).abs() <= 1e-13 * want, "{v}-{h}: {got}, want {want}");
-    }
-    Ok(())
-}
-
 /// Weights within lines of which all else is NaN, and biases.
-fn rounded(v: usize, h: usize, beside: usize) -> Result<RoundedParameters> {
-    let lines = |rows: usize, n: usize| {
-        Tensor::full(f32::NAN, (rows, n + beside), &Cpu)?.to_dtype(DType::BF16)?.narrow(1, 0, n)
-    };
-    let biases = Tensor::full(f32::NAN, h + v, &Cpu)?;
-    Ok(RoundedParameters { weight: lines(h, v)?, decoder_weight: lines(v, h)?, biases })
+fn parameters(v: usize, h: usize, beside: usize, dtype: DType) -> Result<SparseParameters> {
+    let nans = |shape: &[usize]| Tensor::full(f32::NAN, shape, &Cpu);
+    let lines = |rows: usize, n: usize| nans(&[rows, n + beside])?.to_dtype(dtype)?.narrow(1, 0, n);
+    Ok(SparseParameters {
+        weight: lines(h, v)?,
+        decoder_weight: lines(v, h)?,
+        bias: nans(&[h])?,
+        visible_bias: nans(&[v])?,
+    })
+}
+
+/// One after the other.
+fn in_one(of: &SparseParameters) -> Result<Vec<f32>> {
+    let SparseParameters { weight, decoder_weight, bias, visible_bias } = of;
+    let all = [weight, decoder_weight, bias, visible_bias]
+        .map(|t| t.flatten_all()?.to_dtype(DType::F32)?.to_vec1::<f32>());
+    all.into_iter().collect::<Result<Vec<_>>>().map(|all| all.concat())
 }
 
 #[test]
-fn rounded_parameters_are_the_nearest_of_bf16_with_the_squares_of_those_of_f32() -> Result<()> {
+fn passes_begin_with_the_parameters_the_squares_of_weights_alone_and_nothing_gathered() -> Result<()> {
     // The last has more parameters than one thread takes.
     for (v, h) in SIZES.into_iter().chain([(401, 333)]) {
-        for beside in [0, 3] {
+        for (beside, dtype) in [(0, DType::F32), (3, DType::F32), (0, DType::BF16), (3, DType::BF16)] {
             let (cost, n) = (cost(v, h), 2 * v * h + v + h);
             let theta: Tensor = normal(n, &Cpu, Philox::new(6, 2))?;
-            let new = || Tensor::full(f64::NAN, square_parts(cost), &Cpu);
-            let (squares, want_squares) = (new()?, new()?);
+            let squares = Tensor::full(f64::NAN, square_parts(cost), &Cpu)?;
             let gathered = Tensor::full(f64::NAN, (2, 9), &Cpu)?;
-            let copy = rounded(v, h, beside)?;
-            sparse_begin_rounded_(&copy, &squares, &gathered, &theta, cost)?;
-            sparse_begin_(&zeros(n, DType::F32)?, &want_squares, &gathered.copy()?, &theta, cost)?;
-            assert_eq!(squares.to_vec1::<f64>()?, want_squares.to_vec1::<f64>()?, "{v}-{h}");
+            let copy = parameters(v, h, beside, dtype)?;
+            sparse_begin_(&copy, &squares, &gathered, &theta, cost)?;
             assert_eq!(gathered.flatten_all()?.to_vec1::<f64>()?, [0.; 18]);
             let values = theta.to_vec1::<f32>()?;
-            let of = |t: &Tensor| t.flatten_all()?.to_dtype(DType::F32)?.to_vec1::<f32>();
-            let got = [of(&copy.weight)?, of(&copy.decoder_weight)?].concat();
-            for (i, (got, want)) in got.iter().zip(&values).enumerate() {
-                assert_eq!(*got, half::bf16::from_f32(*want).to_f32(), "{v}-{h}, weight {i}");
+            // Of weights before they are rounded; in parts, since one long sum is off by more.
+            let square = |w: &f32| f64::from(*w) * f64::from(*w);
+            let part = |weights: &[f32]| weights.iter().map(square).sum::<f64>();
+            let want: f64 = values[..2 * v * h].chunks(256).map(part).sum();
+            let got: f64 = squares.to_vec1::<f64>()?.iter().sum();
+            assert!((got - want).abs() <= 1e-13 * want, "{v}-{h}: {got}, want {want}");
+            for (i, (got, value)) in in_one(&copy)?.into_iter().zip(values).enumerate() {
+                let rounds = dtype == DType::BF16 && i < 2 * v * h;
+                let want = if rounds { half::bf16::from_f32(value).to_f32() } else { value };
+                assert_eq!(got, want, "{v}-{h} {dtype:?}, parameter {i}");
             }
-            assert_eq!(copy.biases.to_vec1::<f32>()?, values[2 * v * h..], "{v}-{h}");
         }
     }
     Ok(())
@@ -195,6 +190,33 @@ fn figures_and_gradient_are_those_of_the_formula() -> Result<()> {
                 let want = if dtype == DType::F32 { f64::from(want as f32) } else { want };
                 assert_eq!(got, want, "{v}-{h} {dtype:?}, entry {i}");
             }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn figures_of_lines_are_those_of_the_same_numbers_in_one() -> Result<()> {
+    // The last has more parameters than one thread takes.
+    for (v, h) in SIZES.into_iter().chain([(401, 333)]) {
+        for beside in [0, 3] {
+            let (cost, m) = (cost(v, h), 19);
+            let of_rows = parameters(v, h, beside, DType::F32)?;
+            let numbers = normal(2 * v * h + v + h, &Cpu, Philox::new(10, 0))?;
+            let (squares, gathered) = (zeros(square_parts(cost), DType::F64)?, zeros(1, DType::F64)?);
+            sparse_begin_(&of_rows, &squares, &gathered, &numbers, cost)?;
+            let theta = normal(2 * v * h + v + h, &Cpu, Philox::new(10, 1))?;
+            let sums = uniform(m, &Cpu, Philox::new(10, 2))?.to_dtype(DType::F64)?;
+            let divergence = Tensor::new(&[0.25], &Cpu)?;
+            let parts = SparseParts { losses: sums.clone(), squares: sums, divergence };
+            let (figures, gradient) = sparse_figures_of_lines(&parts, &theta, &of_rows, cost, m)?;
+            let (want, want_gradient) = sparse_figures(&parts, &theta, &numbers, cost, m)?;
+            assert_eq!(figures.to_vec1::<f64>()?, want.to_vec1::<f64>()?, "{v}-{h}");
+            assert_eq!(
+                gradient.to_vec1::<f32>()?,
+                want_gradient.to_vec1::<f32>()?,
+                "{v}-{h}, {beside} beside"
+            );
         }
     }
     Ok(())
@@ -261,6 +283,7 @@ fn what_does_not_fit_is_said() -> Result<()> {
     let (cost, theta) = (cost(4, 3), zeros(31, DType::F32)?);
     let (one, three, wide) = (zeros(1, DType::F64)?, zeros(3, DType::F32)?, zeros(3, DType::F64)?);
     let parts = SparseParts { losses: wide.clone(), squares: wide.clone(), divergence: one.clone() };
+    let copy = parameters(4, 3, 0, DType::F32)?;
     let cases = [
         (
             sparsity_pull_(&three, &one, &three.copy()?, cost, 0),
@@ -275,26 +298,34 @@ fn what_does_not_fit_is_said() -> Result<()> {
             "sparsity_pull_: divergence must be f64, got F32",
         ),
         (
-            sparse_begin_(&theta.copy()?, &zeros(2, DType::F64)?, &wide, &theta, cost),
+            sparse_begin_(&copy, &zeros(2, DType::F64)?, &wide, &theta, cost),
             "sparse_begin_: squares must have shape [1], got [2]",
         ),
         (
-            sparse_begin_(&theta.copy()?, &one, &wide, &zeros(30, DType::F32)?, cost),
+            sparse_begin_(&copy, &one, &wide, &zeros(30, DType::F32)?, cost),
             "sparse_begin_: theta must have shape [31], got [30]",
         ),
         (
-            sparse_begin_rounded_(&rounded(3, 4, 0)?, &one, &wide, &theta, cost),
-            "sparse_begin_rounded_: copy.weight must have shape [3, 4], got [4, 3]",
+            sparse_begin_(&parameters(3, 4, 0, DType::F32)?, &one, &wide, &theta, cost),
+            "sparse_begin_: copy.weight must have shape [3, 4], got [4, 3]",
         ),
         (
-            sparse_begin_rounded_(
-                &RoundedParameters { biases: theta.narrow(0, 0, 7)?, ..rounded(4, 3, 1)? },
-                &zeros(2, DType::F64)?,
+            sparse_begin_(
+                &SparseParameters { bias: theta.narrow(0, 0, 7)?, ..parameters(4, 3, 1, DType::BF16)? },
+                &one,
                 &wide,
                 &theta,
                 cost,
             ),
-            "sparse_begin_rounded_: squares must have shape [1], got [2]",
+            "sparse_begin_: copy.bias must have shape [3], got [7]",
+        ),
+        (
+            sparse_begin_(&parameters(4, 3, 0, DType::F64)?, &one, &wide, &theta, cost),
+            "sparse_begin_: copy.weight must be f32, got F64",
+        ),
+        (
+            sparse_figures_of_lines(&parts, &theta, &parameters(4, 3, 0, DType::BF16)?, cost, 5).map(drop),
+            "sparse_figures: of_rows.weight must be f32, got BF16",
         ),
         (
             sparse_figures(&parts, &theta, &theta.to_dtype(DType::F64)?, cost, 5).map(drop),

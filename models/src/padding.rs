@@ -7,8 +7,9 @@ use crate::feedforward::Activation;
 use candle::{Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 
-/// Units to which the number is rounded up.
+/// Units to which the number is rounded up: 16 bytes of 16-bit and of f32 numbers.
 const EIGHT: usize = 8;
+const FOUR: usize = 4;
 /// Below, launches bind.
 const LEAST: usize = 64;
 /// A bias at which the mean of a binary or a rectified unit is 0, in any sum with it.
@@ -30,6 +31,11 @@ impl Width {
     /// The same in a layer of any size.
     pub fn eights(own: usize) -> Self {
         Self { own, all: own.next_multiple_of(EIGHT) }
+    }
+
+    /// With so many more that lines of f32 numbers begin on 16 bytes.
+    pub fn fours(own: usize) -> Self {
+        Self { own, all: own.next_multiple_of(FOUR) }
     }
 
     /// Without others.

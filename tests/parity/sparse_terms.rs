@@ -4,8 +4,8 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{
-    Activation, RoundedParameters, SparseCost, SparseParts, layer_backward_biased_, sparse_begin_,
-    sparse_begin_rounded_, sparse_figures, sparse_figures_of_products, sparsity_pull_, square_parts,
+    Activation, SparseCost, SparseParameters, SparseParts, layer_backward_biased_, sparse_begin_,
+    sparse_figures, sparse_figures_of_lines, sparse_figures_of_products, sparsity_pull_, square_parts,
 };
 use chandlery_tests::{assert_close, assert_same_bits, devices};
 
@@ -29,22 +29,53 @@ fn bits(t: &Tensor) -> Result<Vec<u64>> {
     Ok(t.to_vec1::<f64>()?.into_iter().map(f64::to_bits).collect())
 }
 
+/// Distances of lines for their widths: as they are, those of whole 16 bytes, and others.
+const DISTANCES: [fn(usize) -> usize; 3] = [|n| n, |n| n.next_multiple_of(8), |n| n + 3];
+
+/// Weights in lines so far apart in matrices, of which all is NaN, and biases.
+fn parameters(
+    (v, h): (usize, usize),
+    line: fn(usize) -> usize,
+    dtype: DType,
+    device: &Device,
+) -> Result<([Tensor; 2], SparseParameters)> {
+    let nans = |shape: &[usize]| Tensor::full(f32::NAN, shape, device);
+    let all = [nans(&[h, line(v)])?.to_dtype(dtype)?, nans(&[v, line(h)])?.to_dtype(dtype)?];
+    let own = SparseParameters {
+        weight: all[0].narrow(1, 0, v)?,
+        decoder_weight: all[1].narrow(1, 0, h)?,
+        bias: nans(&[h])?,
+        visible_bias: nans(&[v])?,
+    };
+    Ok((all, own))
+}
+
 #[test]
 fn passes_begin_with_the_bits_of_the_cpu() -> Result<()> {
     for device in devices()? {
         for (v, h) in SIZES {
             let (cost, n) = (cost(v, h), 2 * v * h + v + h);
             // At an offset, as parameters beside others are.
-            let theta = normal(n + 1, &CPU, Philox::new(40, 0))?;
-            let made = |device: &Device| -> Result<[Tensor; 3]> {
-                let copy = Tensor::full(f32::NAN, n, device)?;
-                let squares = Tensor::full(f64::NAN, square_parts(cost), device)?;
-                let gathered = Tensor::full(f64::NAN, (2, 1001), device)?;
-                sparse_begin_(&copy, &squares, &gathered, &theta.to_device(device)?.narrow(0, 1, n)?, cost)?;
-                Ok([copy, squares, gathered])
-            };
-            for (got, want) in made(&device)?.iter().zip(&made(&CPU)?) {
-                assert_eq!(bits(got)?, bits(want)?, "{v}-{h} on {:?}", device.location());
+            let theta = normal(n + 1, &CPU, Philox::new(40, 1))?;
+            for (line, dtype) in
+                DISTANCES.into_iter().flat_map(|line| [(line, DType::F32), (line, DType::BF16)])
+            {
+                let made = |device: &Device| -> Result<[Tensor; 6]> {
+                    // What lies beside the weights must stay.
+                    let ([weight, decoder], copy) = parameters((v, h), line, dtype, device)?;
+                    let squares = Tensor::full(f64::NAN, square_parts(cost), device)?;
+                    let gathered = Tensor::full(f64::NAN, (2, 1001), device)?;
+                    let theta = theta.to_device(device)?.narrow(0, 1, n)?;
+                    sparse_begin_(&copy, &squares, &gathered, &theta, cost)?;
+                    Ok([weight, decoder, copy.bias, copy.visible_bias, squares, gathered])
+                };
+                for (got, want) in made(&device)?.iter().zip(&made(&CPU)?) {
+                    let what = format!("{v}-{h} {dtype:?} on {:?}", device.location());
+                    match got.dtype() {
+                        DType::F64 => assert_eq!(bits(got)?, bits(want)?, "{what}"),
+                        _ => assert_same_bits(&what, &got.to_device(&CPU)?, want)?,
+                    }
+                }
             }
         }
     }
@@ -52,35 +83,29 @@ fn passes_begin_with_the_bits_of_the_cpu() -> Result<()> {
 }
 
 #[test]
-fn passes_in_bf16_begin_with_the_bits_of_the_cpu() -> Result<()> {
+fn figures_of_lines_are_the_bits_of_the_cpu() -> Result<()> {
     for device in devices()? {
         for (v, h) in SIZES {
-            let (cost, n) = (cost(v, h), 2 * v * h + v + h);
-            let theta = normal(n + 1, &CPU, Philox::new(40, 1))?;
-            for line in [|n: usize| n, |n: usize| n.next_multiple_of(8), |n: usize| n + 3] {
-                let made = |device: &Device| -> Result<[Tensor; 5]> {
-                    // What lies beside the weights must stay.
-                    let nans =
-                        |rows, n| Tensor::full(f32::NAN, (rows, line(n)), device)?.to_dtype(DType::BF16);
-                    let (weight, decoder) = (nans(h, v)?, nans(v, h)?);
-                    let copy = RoundedParameters {
-                        weight: weight.narrow(1, 0, v)?,
-                        decoder_weight: decoder.narrow(1, 0, h)?,
-                        biases: Tensor::full(f32::NAN, h + v, device)?,
-                    };
-                    let squares = Tensor::full(f64::NAN, square_parts(cost), device)?;
-                    let gathered = Tensor::full(f64::NAN, (2, 1001), device)?;
+            let (cost, n, m) = (cost(v, h), 2 * v * h + v + h, 193);
+            let (theta, numbers) =
+                (normal(n + 1, &CPU, Philox::new(45, 0))?, normal(n, &CPU, Philox::new(45, 1))?);
+            let sums = uniform(m, &CPU, Philox::new(45, 2))?.to_dtype(DType::F64)?;
+            for line in DISTANCES {
+                let made = |device: &Device| -> Result<(Tensor, Tensor)> {
+                    let (_, of_rows) = parameters((v, h), line, DType::F32, device)?;
+                    let f64s = |n: usize| Tensor::zeros(n, DType::F64, device);
+                    let (squares, gathered) = (f64s(square_parts(cost))?, f64s(1)?);
+                    sparse_begin_(&of_rows, &squares, &gathered, &numbers.to_device(device)?, cost)?;
+                    let sums = sums.to_device(device)?;
+                    let divergence = Tensor::new(&[0.25], device)?;
+                    let parts = SparseParts { losses: sums.clone(), squares: sums, divergence };
                     let theta = theta.to_device(device)?.narrow(0, 1, n)?;
-                    sparse_begin_rounded_(&copy, &squares, &gathered, &theta, cost)?;
-                    Ok([weight, decoder, copy.biases, squares, gathered])
+                    sparse_figures_of_lines(&parts, &theta, &of_rows, cost, m)
                 };
-                for (got, want) in made(&device)?.iter().zip(&made(&CPU)?) {
-                    let what = format!("{v}-{h} on {:?}", device.location());
-                    match got.dtype() {
-                        DType::F64 => assert_eq!(bits(got)?, bits(want)?, "{what}"),
-                        _ => assert_same_bits(&what, &got.to_device(&CPU)?, want)?,
-                    }
-                }
+                let ((figures, gradient), (want, want_gradient)) = (made(&device)?, made(&CPU)?);
+                let what = format!("{v}-{h} on {:?}", device.location());
+                assert_eq!(bits(&figures)?, bits(&want)?, "{what}");
+                assert_same_bits(&what, &gradient.to_device(&CPU)?, &want_gradient)?;
             }
         }
     }

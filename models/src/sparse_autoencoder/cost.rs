@@ -23,7 +23,8 @@
 //! [`Precision::F32`] that are so large that they are made of numbers in two parts
 //! ([`gemm_split_makes_tensors`](chandlery_ops::layers::gemm_split_makes_tensors)) are launched one
 //! by one. This way keeps 8 bytes a parameter, and 8 bytes for each feature and 4 for each value of
-//! every row.
+//! every row. Where products take a GPU longer than launches, matrices are kept in lines that begin on
+//! 16 bytes; rows of odd widths are copied to such lines, which takes 4 bytes more for each value.
 //!
 //! With [`Precision::Bf16`] each number that products read is rounded once: parameters as they are
 //! copied, rows when they are put, features and deltas where they are made; all else stays f32, and
@@ -35,6 +36,7 @@
 //! where there are no others. Costs are summed in f64. Nothing waits for the device.
 //!
 //! Cost: `10 m n_visible n_hidden` FLOP with one chunk, and 12 with more.
+use super::lines::widths;
 use super::pass::{AllRows, Pass, RecordedPass, column_sums, views};
 use super::rounded_pass::RoundedPass;
 use super::rows::Rows;
@@ -316,9 +318,11 @@ impl Cost {
 
     /// Both passes over all rows.
     fn all_rows(&self, rows: &Tensor) -> Result<Box<dyn AllRows>> {
-        Ok(match self.config.precision {
-            Precision::Bf16 => Box::new(RoundedPass::new(&self.model, self.terms, rows)?),
-            _ => Box::new(RecordedPass::new(&self.model, self.pass_of(rows)?, rows)?),
+        let (terms, precision) = (self.terms, self.config.precision);
+        let widths = widths(terms, precision, rows.dim(0)?, rows.device().is_cuda());
+        Ok(match precision {
+            Precision::Bf16 => Box::new(RoundedPass::new(&self.model, terms, widths, rows)?),
+            _ => Box::new(RecordedPass::new(terms, precision, widths, rows)?),
         })
     }
 

@@ -63,6 +63,7 @@
 mod config;
 pub mod cost;
 pub mod fit;
+mod lines;
 mod pass;
 mod rounded_pass;
 mod rows;

@@ -1,15 +1,18 @@
 //! The passes of the [cost](super::Cost) over rows that are on the device: their products, in memory
 //! that is kept, and both passes over all rows at once as a step that is recorded on a GPU.
 use super::SparseAutoencoderConfig;
+use super::lines::{Lines, Parameters};
+use crate::padding::Width;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::elementwise::add;
 use chandlery_ops::arrays::{column_sums_, scale_into_};
 use chandlery_ops::core::Replay;
 use chandlery_ops::layers::{
-    Activation, Factors, OutputLoss, SparseCost, SparseParts, gemm_, gemm_split_, gemm_split_makes_tensors,
-    layer_backward_biased_, layer_backward_reference, layer_forward_, layer_forward_reference, output_loss_,
-    sparse_begin_, sparse_figures, sparsity_pull_, square_parts,
+    Activation, Factors, OutputLoss, SparseCost, SparseParameters, SparseParts, gemm_, gemm_split_,
+    gemm_split_makes_tensors, layer_backward_biased_, layer_backward_reference, layer_forward_,
+    layer_forward_reference, output_loss_, sparse_begin_, sparse_figures_of_lines, sparsity_pull_,
+    square_parts,
 };
 
 /// `[weight, decoder_weight, bias, visible_bias]` of one vector of all parameters, as views.
@@ -179,60 +182,133 @@ pub(super) trait AllRows: Send {
 }
 
 /// Both passes over all rows at once, f32, with products of f32 numbers.
+///
+/// Where lines are longer than what is in them, the units beside the own ones are 0 for every row:
+/// their weights are 0, and their biases keep them there. So all goes over whole lines, and no
+/// derivative reaches them; their mean activations have no part in the divergence.
 pub(super) struct RecordedPass {
     replay: Replay,
     terms: SparseCost,
     n_samples: usize,
-    /// What the step reads: a copy of the parameters, and the rows.
-    theta: Tensor,
+    /// What the step reads: the parameters, and the rows, which are copied where their lines are longer.
+    copy: SparseParameters,
     rows: Tensor,
+    in_lines: Option<Tensor>,
     /// `[2, m]` f64: to the first line the step adds half the squared error of each row.
     gathered: Tensor,
     /// What the step writes: the gradient of all but the decay, and sums.
-    of_rows: Tensor,
+    of_rows: SparseParameters,
     parts: SparseParts,
 }
 
 impl RecordedPass {
-    /// Over `rows`, which it reads in place.
-    pub fn new(model: &SparseAutoencoderConfig, pass: Pass, rows: &Tensor) -> Result<Self> {
-        let (device, terms, n_samples) = (rows.device(), pass.terms, pass.n_samples);
+    /// Over `rows`, which it reads in place where `widths` have no other units.
+    pub fn new(
+        terms: SparseCost,
+        precision: Precision,
+        widths @ [visible, hidden]: [Width; 2],
+        rows: &Tensor,
+    ) -> Result<Self> {
+        let (device, n_samples) = (rows.device(), rows.dim(0)?);
         let zeros = |n: usize, dtype| Tensor::zeros(n, dtype, device);
-        let theta = zeros(model.n_parameters(), DType::F32)?;
-        let of_rows = theta.zeros_like()?;
-        let (parameters, gradient) = (views(model, &theta)?, views(model, &of_rows)?);
-        let (sums, pull) = (zeros(terms.n_hidden, DType::F32)?, zeros(terms.n_hidden, DType::F32)?);
+        let x = match visible.has_more() {
+            true => Lines::new(Width::as_it_is(n_samples), visible, DType::F32, device)?,
+            false => Lines { whole: rows.clone(), own: rows.clone() },
+        };
+        let whole = SparseCost { n_visible: visible.all, n_hidden: hidden.all, ..terms };
+        let pass = Pass::new(whole, precision, n_samples, &x.whole)?;
+        let copy = Parameters::new(widths, terms.decoder, DType::F32, device)?;
+        let of_rows = Parameters::new(widths, Activation::Identity, DType::F32, device)?;
+        let (sums, pull) = (zeros(hidden.all, DType::F32)?, zeros(hidden.all, DType::F32)?);
         let gathered = Tensor::zeros((2, n_samples), DType::F64, device)?;
         let parts = SparseParts {
             losses: gathered.narrow(0, 0, 1)?,
             squares: zeros(square_parts(terms), DType::F64)?,
             divergence: zeros(1, DType::F64)?,
         };
-        let records = !pass.makes_tensors(rows, &parameters, &gradient)?;
-        let (x, losses, divergence) = (rows.clone(), gathered.clone(), parts.divergence.clone());
+        let (parameters, gradient) = (copy.whole, of_rows.whole);
+        let records = !pass.makes_tensors(&x.whole, &parameters, &gradient)?;
+        let (all_rows, losses, divergence) = (x.whole, gathered.clone(), parts.divergence.clone());
         let step = move || {
-            let a = pass.features(&x, &parameters)?;
+            let a = pass.features(&all_rows, &parameters)?;
             column_sums_(&sums, &a)?;
-            sparsity_pull_(&pull, &divergence, &sums, terms, n_samples)?;
-            let delta = pass.output_delta(&x, &a, &parameters, &losses)?;
-            pass.gradient(&x, (&a, &delta, &pull), &parameters[1], &gradient, 0.)
+            let [own_pull, own_sums] = [&pull, &sums].map(|t| t.narrow(0, 0, hidden.own));
+            sparsity_pull_(&own_pull?, &divergence, &own_sums?, terms, n_samples)?;
+            let delta = pass.output_delta(&all_rows, &a, &parameters, &losses)?;
+            pass.gradient(&all_rows, (&a, &delta, &pull), &parameters[1], &gradient, 0.)
         };
         let replay = match records {
             true => Replay::new(device, step).unshared(),
             false => Replay::unrecorded(device, step),
         };
-        Ok(Self { replay, terms, n_samples, theta, rows: rows.clone(), gathered, of_rows, parts })
+        let (copy, of_rows, rows) = (copy.own, of_rows.own, rows.clone());
+        let in_lines = visible.has_more().then_some(x.own);
+        let pass = Self { replay, terms, n_samples, copy, rows, in_lines, gathered, of_rows, parts };
+        pass.align_rows()?;
+        Ok(pass)
+    }
+
+    fn align_rows(&self) -> Result<()> {
+        self.in_lines.as_ref().map_or(Ok(()), |in_lines| scale_into_(in_lines, &self.rows, 1.))
     }
 }
 
 impl AllRows for RecordedPass {
     fn evaluate(&mut self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
-        sparse_begin_(&self.theta, &self.parts.squares, &self.gathered, theta, self.terms)?;
+        sparse_begin_(&self.copy, &self.parts.squares, &self.gathered, theta, self.terms)?;
         self.replay.run()?;
-        sparse_figures(&self.parts, theta, &self.of_rows, self.terms, self.n_samples)
+        sparse_figures_of_lines(&self.parts, theta, &self.of_rows, self.terms, self.n_samples)
     }
 
     fn put(&self, rows: &Tensor) -> Result<()> {
-        scale_into_(&self.rows, rows, 1.)
+        scale_into_(&self.rows, rows, 1.)?;
+        self.align_rows()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle::Device::Cpu;
+    use chandlery_ops::Philox;
+    use chandlery_ops::core::{normal, uniform};
+
+    #[test]
+    fn units_beside_the_own_ones_change_no_figure_and_no_derivative() -> Result<()> {
+        for decoder in [Activation::Sigmoid, Activation::Identity] {
+            for (v, h, m) in [(67, 77, 9), (5, 8, 3), (8, 5, 1)] {
+                let terms = SparseCost {
+                    n_visible: v,
+                    n_hidden: h,
+                    decoder,
+                    weight_decay: 0.01,
+                    sparsity_weight: 3.,
+                    sparsity_target: 0.05,
+                };
+                let theta = (normal(2 * v * h + v + h, &Cpu, Philox::new(1, 0))? * 0.2)?;
+                let rows = uniform((m, v), &Cpu, Philox::new(1, 1))?;
+                let new = |widths| RecordedPass::new(terms, Precision::F32, widths, &rows.copy()?);
+                let mut with = new([v, h].map(Width::eights))?;
+                let mut without = new([v, h].map(Width::as_it_is))?;
+                let others = uniform((m, v), &Cpu, Philox::new(1, 2))?;
+                for turn in 0..2 {
+                    let what = format!("{v}-{h}-{v}, {m} rows, {decoder:?}, {turn}");
+                    let (figures, gradient) = with.evaluate(&theta)?;
+                    let (want, want_gradient) = without.evaluate(&theta)?;
+                    let figures = figures.to_vec1::<f64>()?.into_iter().zip(want.to_vec1::<f64>()?);
+                    for (got, want) in figures {
+                        assert!((got - want).abs() <= 1e-6 * want, "{what}: {got}, want {want}");
+                    }
+                    // Sums of at most 80 terms of about 1 in another order.
+                    let largest = (&gradient - &want_gradient)?.abs()?.max_all()?.to_scalar::<f32>()?;
+                    assert!(largest <= 1e-6, "{what}: {largest}");
+                    let entries = gradient.to_vec1::<f32>()?;
+                    assert!(entries.iter().all(|x| x.is_finite() && *x != 0.), "{what}");
+                    with.put(&others)?;
+                    without.put(&others)?;
+                }
+            }
+        }
+        Ok(())
     }
 }

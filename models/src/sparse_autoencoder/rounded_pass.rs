@@ -6,43 +6,24 @@
 //! pre-activations where their derivative is asked for. Matrices that products read lie in lines
 //! of whole 16 bytes, of which the rest is 0, and products over them go over the rest too.
 use super::SparseAutoencoderConfig;
+use super::lines::{Lines, Parameters};
 use super::pass::{AllRows, views};
+use crate::padding::Width;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::{column_sums_, scale_into_};
 use chandlery_ops::core::Replay;
 use chandlery_ops::layers::{
-    Activation, Factors, OutputLoss, RoundedParameters, SparseCost, SparseParts, gemm_, layer_backward_sums_,
-    layer_forward_sums_, output_loss_into_, sparse_begin_rounded_, sparse_figures,
-    sparse_figures_of_products, sparsity_pull_, square_parts,
+    Activation, Factors, OutputLoss, SparseCost, SparseParameters, SparseParts, gemm_, layer_backward_sums_,
+    layer_forward_sums_, output_loss_into_, sparse_begin_, sparse_figures, sparse_figures_of_products,
+    sparsity_pull_, square_parts,
 };
 
-/// Numbers of 16 bytes.
-const WHOLE: usize = 8;
 /// Entries of both weight matrices from which on a pass over all parameters takes a GPU longer than
 /// the host takes to queue two products: the gradient's products then are no part of the recorded
 /// step, whose results are always at one place, but write the tensor that is given out, and add the
 /// decay.
 const LARGE: usize = 1 << 23;
-
-/// A matrix in lines that begin on 16 bytes.
-#[derive(Clone)]
-struct Lines {
-    /// With the zeros beside and below it.
-    whole: Tensor,
-    /// The matrix.
-    own: Tensor,
-}
-
-impl Lines {
-    /// Zeros `[rows, cols]` in lines of whole 16 bytes of bf16 numbers, and as many below them as make
-    /// the number of lines whole where `closes`.
-    fn new(rows: usize, cols: usize, closes: bool, dtype: DType, like: &Tensor) -> Result<Self> {
-        let all_rows = if closes { rows.next_multiple_of(WHOLE) } else { rows };
-        let whole = Tensor::zeros((all_rows, cols.next_multiple_of(WHOLE)), dtype, like.device())?;
-        Ok(Self { own: whole.narrow(0, 0, rows)?.narrow(1, 0, cols)?, whole })
-    }
-}
 
 /// The memory of the passes, and what they read. Clones share it.
 #[derive(Clone)]
@@ -52,11 +33,8 @@ struct Buffers {
     /// Targets, f32, and the same as products read them.
     rows: Tensor,
     rounded_rows: Lines,
-    /// `W`, `W'`.
-    weight: Lines,
-    decoder_weight: Lines,
-    /// `b` and `c`.
-    biases: [Tensor; 2],
+    /// With rounded weights.
+    parameters: Parameters,
     /// Products: pre-activations of features and outputs, and derivatives by features.
     pre: Lines,
     outputs: Lines,
@@ -86,8 +64,8 @@ impl Buffers {
     fn run(&self) -> Result<()> {
         let Self { terms, n_samples, .. } = *self;
         let Self { pre, features, outputs, deltas, hidden, hidden_deltas, pull, .. } = self;
-        let (weight, decoder, [bias, visible_bias]) =
-            (&self.weight.whole, &self.decoder_weight.whole, &self.biases);
+        let [weight, decoder, ..] = &self.parameters.whole;
+        let SparseParameters { bias, visible_bias, .. } = &self.parameters.own;
         multiply(&pre.whole, &self.rounded_rows.whole, &weight.t()?)?;
         layer_forward_sums_(&features.own, &self.sums, &pre.own, bias, Activation::Sigmoid)?;
         sparsity_pull_(pull, &self.divergence, &self.sums, terms, n_samples)?;
@@ -123,7 +101,6 @@ impl Buffers {
 pub(super) struct RoundedPass {
     replay: Replay,
     buffers: Buffers,
-    copy: RoundedParameters,
     parts: SparseParts,
     /// The gradient of all but the decay, of networks that are not large; of all, that by biases.
     of_rows: Option<Tensor>,
@@ -132,47 +109,42 @@ pub(super) struct RoundedPass {
 
 impl RoundedPass {
     /// Over `rows`, which it reads in place.
-    pub(super) fn new(model: &SparseAutoencoderConfig, terms: SparseCost, rows: &Tensor) -> Result<Self> {
+    pub(super) fn new(
+        model: &SparseAutoencoderConfig,
+        terms: SparseCost,
+        widths @ [visible, hidden]: [Width; 2],
+        rows: &Tensor,
+    ) -> Result<Self> {
         let (device, m) = (rows.device(), rows.dim(0)?);
-        let SparseCost { n_visible: v, n_hidden: h, .. } = terms;
+        let (v, h) = (visible.own, hidden.own);
         let zeros = |n: usize, dtype| Tensor::zeros(n, dtype, device);
-        let lines = |cols, dtype| Lines::new(m, cols, false, dtype, rows);
-        let weights = |rows_of, cols| Lines::new(rows_of, cols, true, DType::BF16, rows);
+        let lines = |width, dtype| Lines::new(Width::as_it_is(m), width, dtype, device);
         // The gradient by `c` is summed together with the zeros beside the deltas, which come last.
         let n_weights = 2 * model.n_weights();
         let is_large = n_weights >= LARGE;
         let n_before = if is_large { 0 } else { n_weights };
-        let wide = v.next_multiple_of(WHOLE);
-        let all = zeros(n_before + h + wide, DType::F32)?;
+        let all = zeros(n_before + h + visible.all, DType::F32)?;
         let of_biases = all.narrow(0, n_before, h + v)?;
-        let biases = zeros(h + v, DType::F32)?;
         let buffers = Buffers {
             terms,
             n_samples: m,
             rows: rows.clone(),
-            rounded_rows: lines(v, DType::BF16)?,
-            weight: weights(h, v)?,
-            decoder_weight: weights(v, h)?,
-            biases: [biases.narrow(0, 0, h)?, biases.narrow(0, h, v)?],
-            pre: lines(h, DType::F32)?,
-            outputs: lines(v, DType::F32)?,
-            hidden: lines(h, DType::F32)?,
-            features: lines(h, DType::BF16)?,
-            deltas: lines(v, DType::BF16)?,
-            hidden_deltas: lines(h, DType::BF16)?,
+            rounded_rows: lines(visible, DType::BF16)?,
+            parameters: Parameters::new(widths, terms.decoder, DType::BF16, device)?,
+            pre: lines(hidden, DType::F32)?,
+            outputs: lines(visible, DType::F32)?,
+            hidden: lines(hidden, DType::F32)?,
+            features: lines(hidden, DType::BF16)?,
+            deltas: lines(visible, DType::BF16)?,
+            hidden_deltas: lines(hidden, DType::BF16)?,
             sums: zeros(h, DType::F32)?,
             pull: zeros(h, DType::F32)?,
             of_bias: of_biases.narrow(0, 0, h)?,
-            of_visible_bias: all.narrow(0, n_before + h, wide)?,
+            of_visible_bias: all.narrow(0, n_before + h, visible.all)?,
             gathered: Tensor::zeros((2, m), DType::F64, device)?,
             divergence: zeros(1, DType::F64)?,
         };
         buffers.round_rows()?;
-        let copy = RoundedParameters {
-            weight: buffers.weight.own.clone(),
-            decoder_weight: buffers.decoder_weight.own.clone(),
-            biases,
-        };
         let parts = SparseParts {
             losses: buffers.gathered.narrow(0, 0, 1)?,
             squares: zeros(square_parts(terms), DType::F64)?,
@@ -192,15 +164,15 @@ impl RoundedPass {
             }
         };
         let replay = Replay::new(device, step).unshared();
-        Ok(Self { replay, buffers, copy, parts, of_rows, of_biases })
+        Ok(Self { replay, buffers, parts, of_rows, of_biases })
     }
 }
 
 impl AllRows for RoundedPass {
     fn evaluate(&mut self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
-        let Self { buffers, copy, parts, of_rows, of_biases, .. } = self;
-        let Buffers { terms, n_samples, gathered, .. } = &*buffers;
-        sparse_begin_rounded_(copy, &parts.squares, gathered, theta, *terms)?;
+        let Self { buffers, parts, of_rows, of_biases, .. } = self;
+        let Buffers { terms, n_samples, gathered, parameters, .. } = &*buffers;
+        sparse_begin_(&parameters.own, &parts.squares, gathered, theta, *terms)?;
         self.replay.run()?;
         match of_rows {
             Some(of_rows) => sparse_figures(parts, theta, of_rows, *terms, *n_samples),

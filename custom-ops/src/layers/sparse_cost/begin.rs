@@ -6,112 +6,94 @@ use super::terms::LANES;
 use super::terms::{GRAIN, SEGMENT, sum};
 use crate::core::check::{expect, expect_layout, lines};
 use crate::core::op::{Io, Kernel, Out, operands};
-use candle::{CpuStorage, DType, Result, Tensor};
+use candle::{CpuStorage, DType, Result, Tensor, WithDType};
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 const BEGIN: &str = "sparse_begin_";
-const ROUNDED: &str = "sparse_begin_rounded_";
 
 /// Parts in which [`sparse_begin_`] writes the squares.
 pub fn square_parts(cost: SparseCost) -> usize {
     cost.n_parameters().div_ceil(SEGMENT)
 }
 
+/// The parameters as products read them, or what products make for each of them.
+#[derive(Debug, Clone)]
+pub struct SparseParameters {
+    /// `W`, `[n_hidden, n_visible]` f32 or bf16; lines are contiguous and may lie apart.
+    pub weight: Tensor,
+    /// `W'`, `[n_visible, n_hidden]`, the same.
+    pub decoder_weight: Tensor,
+    /// `b`, `[n_hidden]` f32, contiguous.
+    pub bias: Tensor,
+    /// `c`, `[n_visible]` f32, contiguous.
+    pub visible_bias: Tensor,
+}
+
+impl SparseParameters {
+    /// How far lines of `W` and `W'` are from each other.
+    pub(super) fn check(&self, op: &str, name: &str, dtype: DType, cost: SparseCost) -> Result<[usize; 2]> {
+        let (v, h) = (cost.n_visible, cost.n_hidden);
+        let of = |field: &str| format!("{name}.{field}");
+        let weight = lines(op, &of("weight"), &self.weight, &[dtype], [h, v])?;
+        let decoder = lines(op, &of("decoder_weight"), &self.decoder_weight, &[dtype], [v, h])?;
+        expect(op, &of("bias"), &self.bias, &[DType::F32], &[h])?;
+        expect(op, &of("visible_bias"), &self.visible_bias, &[DType::F32], &[v])?;
+        Ok([weight, decoder])
+    }
+}
+
+/// Entries from the first of `W` and of `W'` to their last, in lines so far from each other.
+pub(super) fn spans(cost: SparseCost, [of_weight, of_decoder]: [usize; 2]) -> [usize; 2] {
+    let SparseCost { n_visible: v, n_hidden: h, .. } = cost;
+    [(h - 1) * of_weight + v, (v - 1) * of_decoder + h]
+}
+
 /// What passes begin with: `copy ← theta`, `squares` ← parts of `Σ W² + Σ W'²`, and `gathered ← 0`,
 /// to which [`output_loss_`](crate::layers::output_loss_) adds.
 ///
-/// `copy` and `theta` are `[n_parameters]` f32, laid out as for
-/// [`sparse_cost_`](super::sparse_cost_), `squares` is f64 of [`square_parts`] entries, `gathered`
-/// f64 of any shape, all contiguous. The same bits on CPU and CUDA.
+/// `theta` is `[n_parameters]` f32, laid out as for [`sparse_cost_`](super::sparse_cost_); weights
+/// of `copy` are f32, or bf16 rounded to nearest and ties to even; `squares`, of the weights of
+/// `theta`, are f64 of [`square_parts`] entries, `gathered` f64 of any shape, all contiguous. What
+/// lies between lines stays as it is. The same bits on CPU and CUDA.
+///
+/// Cost: reads 4 bytes a parameter and writes 4, or 2.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
 pub fn sparse_begin_(
-    copy: &Tensor,
+    copy: &SparseParameters,
     squares: &Tensor,
     gathered: &Tensor,
     theta: &Tensor,
     cost: SparseCost,
 ) -> Result<()> {
-    expect(BEGIN, "copy", copy, &[DType::F32], &[cost.n_parameters()])?;
-    check(BEGIN, squares, gathered, theta, cost)?;
-    let io = operands(BEGIN).write("squares", squares).write("gathered", gathered).write("copy", copy);
-    io.read("theta", theta).run(&Begin { cost, lines: None })
-}
-
-/// Parameters as passes whose products are of bf16 numbers read them.
-#[derive(Debug, Clone)]
-pub struct RoundedParameters {
-    /// `W`, `[n_hidden, n_visible]` bf16; lines are contiguous and may lie apart.
-    pub weight: Tensor,
-    /// `W'`, `[n_visible, n_hidden]`, the same.
-    pub decoder_weight: Tensor,
-    /// `b` and `c` one after the other, `[n_hidden + n_visible]` f32, contiguous.
-    pub biases: Tensor,
-}
-
-/// [`sparse_begin_`] whose copy has `W` and `W'` rounded to bf16, to nearest and ties to even; the
-/// squares are of those of `theta`. The same bits on CPU and CUDA.
-///
-/// Cost: reads 4 bytes a parameter and writes 2.
-///
-/// # Errors
-/// When shapes, types or devices do not fit.
-pub fn sparse_begin_rounded_(
-    copy: &RoundedParameters,
-    squares: &Tensor,
-    gathered: &Tensor,
-    theta: &Tensor,
-    cost: SparseCost,
-) -> Result<()> {
-    let (v, h) = (cost.n_visible, cost.n_hidden);
-    let RoundedParameters { weight, decoder_weight, biases } = copy;
-    let of_weight = lines(ROUNDED, "copy.weight", weight, &[DType::BF16], [h, v])?;
-    let of_decoder = lines(ROUNDED, "copy.decoder_weight", decoder_weight, &[DType::BF16], [v, h])?;
-    expect(ROUNDED, "copy.biases", biases, &[DType::F32], &[h + v])?;
-    check(ROUNDED, squares, gathered, theta, cost)?;
-    let io = operands(ROUNDED).write("squares", squares).write("gathered", gathered);
-    let io = io.write("copy.weight", weight).write("copy.decoder_weight", decoder_weight);
-    let op = Begin { cost, lines: Some([of_weight, of_decoder]) };
-    io.write("copy.biases", biases).read("theta", theta).run(&op)
-}
-
-fn check(op: &str, squares: &Tensor, gathered: &Tensor, theta: &Tensor, cost: SparseCost) -> Result<()> {
-    expect(op, "theta", theta, &[DType::F32], &[cost.n_parameters()])?;
-    expect(op, "squares", squares, &[DType::F64], &[square_parts(cost)])?;
-    expect_layout(op, "gathered", gathered, &[DType::F64])
+    let dtype = if copy.weight.dtype() == DType::BF16 { DType::BF16 } else { DType::F32 };
+    let lines = copy.check(BEGIN, "copy", dtype, cost)?;
+    expect(BEGIN, "theta", theta, &[DType::F32], &[cost.n_parameters()])?;
+    expect(BEGIN, "squares", squares, &[DType::F64], &[square_parts(cost)])?;
+    expect_layout(BEGIN, "gathered", gathered, &[DType::F64])?;
+    let io = operands(BEGIN).write("squares", squares).write("gathered", gathered);
+    let io = io.write("copy.weight", &copy.weight).write("copy.decoder_weight", &copy.decoder_weight);
+    let io = io.write("copy.bias", &copy.bias).write("copy.visible_bias", &copy.visible_bias);
+    io.read("theta", theta).run(&Begin { cost, dtype, lines })
 }
 
 struct Begin {
     cost: SparseCost,
-    /// How far lines of `W` and `W'` are from each other where they are rounded.
-    lines: Option<[usize; 2]>,
+    /// Of the weights of the copy.
+    dtype: DType,
+    /// How far lines of `W` and `W'` are from each other.
+    lines: [usize; 2],
 }
 
 impl Begin {
-    fn n(&self) -> usize {
-        self.cost.n_parameters()
-    }
-
-    /// Entries of both weight matrices.
-    fn n_weights(&self) -> usize {
-        2 * self.cost.n_weights()
-    }
-
-    /// Entries from the first of `W` and of `W'` to their last.
-    fn spans(&self, [of_weight, of_decoder]: [usize; 2]) -> [usize; 2] {
-        let SparseCost { n_visible: v, n_hidden: h, .. } = self.cost;
-        [(h - 1) * of_weight + v, (v - 1) * of_decoder + h]
-    }
-
     fn in_threads(&self) -> bool {
-        self.n() >= GRAIN
+        self.cost.n_parameters() >= GRAIN
     }
 
-    fn squares(&self, squares: &mut [f64], theta: &[f32]) {
-        let weights = &theta[..self.n_weights()];
+    fn squares(&self, squares: &mut [f64], weights: &[f32]) {
         let part = |(i, square): (usize, &mut f64)| {
             let start = (i * SEGMENT).min(weights.len());
             let weights = &weights[start..(start + SEGMENT).min(weights.len())];
@@ -123,15 +105,21 @@ impl Begin {
         }
     }
 
-    /// Rounds lines of `width` to those of `out`, so far from each other.
-    fn round(&self, out: Out<'_, CpuStorage>, line: usize, weight: &[f32], width: usize) -> Result<()> {
+    /// Copies lines of `width` to those of `out`, so far from each other.
+    fn copy<T: WithDType>(
+        &self,
+        out: Out<'_, CpuStorage>,
+        line: usize,
+        (weight, width): (&[f32], usize),
+        copy: impl Fn(&mut [T], &[f32]) + Sync,
+    ) -> Result<()> {
         let start = out.layout().start_offset();
         let span = (weight.len() / width - 1) * line + width;
-        let out = &mut out.all::<bf16>()?[start..][..span];
-        let round = |(out, weight): (&mut [bf16], &[f32])| out[..width].convert_from_f32_slice(weight);
+        let out = &mut out.all::<T>()?[start..][..span];
+        let copy = |(out, weight): (&mut [T], &[f32])| copy(&mut out[..width], weight);
         match self.in_threads() {
-            false => out.chunks_mut(line).zip(weight.chunks(width)).for_each(round),
-            true => out.par_chunks_mut(line).zip(weight.par_chunks(width)).for_each(round),
+            false => out.chunks_mut(line).zip(weight.chunks(width)).for_each(copy),
+            true => out.par_chunks_mut(line).zip(weight.par_chunks(width)).for_each(copy),
         }
         Ok(())
     }
@@ -139,22 +127,20 @@ impl Begin {
 
 impl Kernel for Begin {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let Some([of_weight, of_decoder]) = self.lines else {
-            let ([squares, gathered, copy], [theta]) = io.parts()?;
-            let theta = theta.elements()?;
-            copy.elements::<f32>()?.copy_from_slice(theta);
-            gathered.elements::<f64>()?.fill(0.);
-            self.squares(squares.elements()?, theta);
-            return Ok(());
-        };
-        let ([squares, gathered, weight, decoder, biases], [theta]) = io.parts()?;
+        let ([squares, gathered, weight, decoder, bias, visible_bias], [theta]) = io.parts()?;
         let (n, SparseCost { n_visible, n_hidden, .. }) = (self.cost.n_weights(), self.cost);
-        let theta = theta.elements::<f32>()?;
-        self.round(weight, of_weight, &theta[..n], n_visible)?;
-        self.round(decoder, of_decoder, &theta[n..2 * n], n_hidden)?;
-        biases.elements()?.copy_from_slice(&theta[2 * n..]);
+        let (weights, biases) = theta.elements::<f32>()?.split_at(2 * n);
+        let matrices = [(weight, (&weights[..n], n_visible)), (decoder, (&weights[n..], n_hidden))];
+        for ((to, from), line) in matrices.into_iter().zip(self.lines) {
+            match self.dtype {
+                DType::BF16 => self.copy::<bf16>(to, line, from, |to, x| to.convert_from_f32_slice(x))?,
+                _ => self.copy::<f32>(to, line, from, |to, x| to.copy_from_slice(x))?,
+            }
+        }
+        bias.elements()?.copy_from_slice(&biases[..n_hidden]);
+        visible_bias.elements()?.copy_from_slice(&biases[n_hidden..]);
         gathered.elements::<f64>()?.fill(0.);
-        self.squares(squares.elements()?, theta);
+        self.squares(squares.elements()?, weights);
         Ok(())
     }
 
@@ -164,35 +150,25 @@ impl Kernel for Begin {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        let blocks = self.n().div_ceil(SEGMENT);
-        let Some([of_weight, of_decoder]) = self.lines else {
-            let ([squares, gathered, copy], [theta]) = io.parts()?;
-            let (mut copy, mut squares) = (copy.elements::<f32>()?, squares.elements::<f64>()?);
-            let (mut gathered, theta) = (gathered.elements::<f64>()?, theta.elements::<f32>()?);
-            let n_gathered = gathered.len();
-            let launch = gpu.launch(BEGIN, "sparse_terms", "sparse_begin_f32")?;
-            let launch = launch.write(&mut copy).write(&mut squares).write(&mut gathered).read(&theta);
-            let launch = launch.num(self.n()).num(self.n_weights()).num(n_gathered);
-            // SAFETY: (float*, 2 × double*, const float*, 3 × size_t): copy and theta hold n numbers
-            // and squares one for each segment, by `sparse_begin_`; a block has a segment.
-            return unsafe { launch.blocks(blocks, LANES as u32).go() };
-        };
-        let ([squares, gathered, weight, decoder, biases], [theta]) = io.parts()?;
-        let [weight_span, decoder_span] = self.spans([of_weight, of_decoder]);
-        let mut weight = weight.span::<bf16>(weight_span)?;
-        let mut decoder = decoder.span::<bf16>(decoder_span)?;
-        let (mut biases, mut squares) = (biases.elements::<f32>()?, squares.elements::<f64>()?);
-        let (mut gathered, theta) = (gathered.elements::<f64>()?, theta.elements::<f32>()?);
-        let n_gathered = gathered.len();
-        let launch = gpu.launch(ROUNDED, "sparse_terms", "sparse_begin_bf16")?;
-        let launch = launch.write(&mut weight).write(&mut decoder).write(&mut biases);
-        let launch = launch.write(&mut squares).write(&mut gathered).read(&theta);
-        let launch = launch.num(self.cost.n_visible).num(self.cost.n_hidden);
-        let launch = launch.num(of_weight).num(of_decoder).num(n_gathered);
-        // SAFETY: (2 × bf16*, float*, 2 × double*, const float*, 5 × size_t): theta holds the
-        // parameters of these sizes and squares one number for each segment, the weights reach to
-        // the end of their last lines, and biases are the rest, by `sparse_begin_rounded_`; a block
-        // has a segment.
-        unsafe { launch.blocks(blocks, LANES as u32).go() }
+        let ([squares, gathered, weight, decoder, bias, visible_bias], [theta]) = io.parts()?;
+        let [weight_span, decoder_span] = spans(self.cost, self.lines);
+        let (mut bias, mut visible_bias) = (bias.elements::<f32>()?, visible_bias.elements::<f32>()?);
+        let (mut squares, mut gathered) = (squares.elements::<f64>()?, gathered.elements::<f64>()?);
+        let (theta, n_gathered) = (theta.elements::<f32>()?, gathered.len());
+        let kernel = format!("sparse_begin_{}", self.dtype.as_str());
+        for_type!(self.dtype, [BF16: bf16; f32], |T| {
+            let (mut weight, mut decoder) = (weight.span::<T>(weight_span)?, decoder.span::<T>(decoder_span)?);
+            let launch = gpu.launch(BEGIN, "sparse_terms", &kernel)?;
+            let launch = launch.write(&mut weight).write(&mut decoder);
+            let launch = launch.write(&mut bias).write(&mut visible_bias);
+            let launch = launch.write(&mut squares).write(&mut gathered).read(&theta);
+            let launch = launch.num(self.cost.n_visible).num(self.cost.n_hidden);
+            let launch = launch.num(self.lines[0]).num(self.lines[1]).num(n_gathered);
+            // SAFETY: (2 × T*, 2 × float*, 2 × double*, const float*, 5 × size_t): theta holds the
+            // parameters of these sizes and squares one number for each segment, the weights reach to
+            // the end of their last lines, and biases are n_hidden and n_visible, by `sparse_begin_`;
+            // a block has a segment.
+            unsafe { launch.blocks(square_parts(self.cost), LANES as u32).go() }
+        })
     }
 }

@@ -34,9 +34,11 @@ mod reference;
 mod shape;
 mod terms;
 
-pub use begin::{RoundedParameters, sparse_begin_, sparse_begin_rounded_, square_parts};
+pub use begin::{SparseParameters, sparse_begin_, square_parts};
 pub use reference::sparse_cost_reference;
-pub use terms::{SparseParts, sparse_figures, sparse_figures_of_products, sparsity_pull_};
+pub use terms::{
+    SparseParts, sparse_figures, sparse_figures_of_lines, sparse_figures_of_products, sparsity_pull_,
+};
 
 use crate::core::check::{expect, matrix};
 use crate::core::op::{Io, Kernel, operands};

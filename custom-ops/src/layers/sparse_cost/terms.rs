@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! sparse_begin_    copy ← theta,      squares ← Σ W² + Σ W'² in parts,   gathered ← 0
-//!                  or W and W' rounded for products in bf16
+//!                  W and W' in lines, or rounded for products in bf16
 //! sparsity_pull_   pull ← s/m,        divergence ← Σ KL(ρ‖ρ̂)             ρ̂ = sums/m
 //! sparse_figures   J and its terms,   ∂J = of_rows + λ (W, W', 0, 0)
 //! ```
@@ -12,8 +12,9 @@
 //! of 1024 adds entries `l, l + 1024, …` from first to last, then the lanes are added in halves.
 //! Results are the same bits on CPU and CUDA, but for divergences, whose logarithms round otherwise.
 use super::SparseCost;
+use super::begin::{SparseParameters, spans};
 use crate::core::check::{expect, expect_layout};
-use crate::core::op::{Io, Kernel, new_tensor, operands};
+use crate::core::op::{In, Io, Kernel, new_tensor, operands};
 use crate::core::real::halves;
 use crate::layers::gemm::{Precision, gemm_onto_};
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
@@ -86,7 +87,27 @@ pub fn sparse_figures(
     expect(FIGURES, "theta", theta, &FLOATS, &[n])?;
     expect(FIGURES, "of_rows", of_rows, &[dtype], &[n])?;
     let gradient = new_tensor(FIGURES, n, dtype, theta.device())?;
-    let figures = figures_of(parts, &gradient, Some(theta), of_rows, cost, m)?;
+    let figures = figures_of(parts, &gradient, Some(theta), OfRows::InOne(of_rows), cost, m)?;
+    Ok((figures, gradient))
+}
+
+/// [`sparse_figures`] of f32 numbers where the gradient of all but the decay is that of matrices in
+/// lines that may lie apart, as products make it whose lines begin on 16 bytes.
+///
+/// # Errors
+/// As [`sparse_figures`].
+pub fn sparse_figures_of_lines(
+    parts: &SparseParts,
+    theta: &Tensor,
+    of_rows: &SparseParameters,
+    cost: SparseCost,
+    m: usize,
+) -> Result<(Tensor, Tensor)> {
+    check_rows(FIGURES, m)?;
+    expect(FIGURES, "theta", theta, &[DType::F32], &[cost.n_parameters()])?;
+    let lines = of_rows.check(FIGURES, "of_rows", DType::F32, cost)?;
+    let gradient = new_tensor(FIGURES, cost.n_parameters(), DType::F32, theta.device())?;
+    let figures = figures_of(parts, &gradient, Some(theta), OfRows::InLines(of_rows, lines), cost, m)?;
     Ok((figures, gradient))
 }
 
@@ -120,8 +141,15 @@ pub fn sparse_figures_of_products(
         gemm_onto_(&of(&gradient)?, &of(theta)?, a, b, cost.weight_decay, Precision::F32)?;
     }
     let to = gradient.narrow(0, 2 * n_weights, h + v)?;
-    let figures = figures_of(parts, &to, None, of_biases, cost, m)?;
+    let figures = figures_of(parts, &to, None, OfRows::InOne(of_biases), cost, m)?;
     Ok((figures, gradient))
+}
+
+/// The gradient of all but the decay: one after the other, or in lines so far from each other.
+#[derive(Clone, Copy)]
+enum OfRows<'a> {
+    InOne(&'a Tensor),
+    InLines(&'a SparseParameters, [usize; 2]),
 }
 
 /// The figures, and `gradient ← of_rows + λ (W, W', 0, 0)`, without the decay where there is no
@@ -130,7 +158,7 @@ fn figures_of(
     parts: &SparseParts,
     gradient: &Tensor,
     theta: Option<&Tensor>,
-    of_rows: &Tensor,
+    of_rows: OfRows<'_>,
     cost: SparseCost,
     m: usize,
 ) -> Result<Tensor> {
@@ -141,10 +169,19 @@ fn figures_of(
     expect(FIGURES, "divergence", divergence, &[DType::F64], &[1])?;
     let figures = new_tensor(FIGURES, super::FIGURES, DType::F64, gradient.device())?;
     let n_weights = if theta.is_some() { 2 * cost.n_weights() } else { 0 };
-    let op = Figures { cost, n: gradient.elem_count(), n_weights, m: m as f64, dtype: gradient.dtype() };
+    let (lines, [in_one, weight, decoder, bias, visible_bias]) = match of_rows {
+        OfRows::InOne(of_rows) => (None, [Some(of_rows), None, None, None, None]),
+        OfRows::InLines(SparseParameters { weight, decoder_weight, bias, visible_bias }, lines) => {
+            (Some(lines), [None, Some(weight), Some(decoder_weight), Some(bias), Some(visible_bias)])
+        }
+    };
+    let (n, dtype) = (gradient.elem_count(), gradient.dtype());
+    let op = Figures { cost, n, n_weights, m: m as f64, dtype, lines };
     let io = operands(FIGURES).write("figures", &figures).write("gradient", gradient);
-    let io = io.maybe("theta", theta).read("of_rows", of_rows).read("losses", losses);
-    io.read("squares", squares).read("divergence", divergence).run(&op)?;
+    let io = io.maybe("theta", theta).maybe("of_rows", in_one);
+    let io = io.maybe("of_rows.weight", weight).maybe("of_rows.decoder_weight", decoder);
+    let io = io.maybe("of_rows.bias", bias).maybe("of_rows.visible_bias", visible_bias);
+    io.read("losses", losses).read("squares", squares).read("divergence", divergence).run(&op)?;
     Ok(figures)
 }
 
@@ -219,9 +256,26 @@ struct Figures {
     n_weights: usize,
     m: f64,
     dtype: DType,
+    /// How far lines of the gradient by `W` and by `W'` are from each other, where it is in lines.
+    lines: Option<[usize; 2]>,
 }
 
 impl Figures {
+    /// What is in lines so far from each other, one after the other.
+    fn in_one(&self, lines: [usize; 2], of_rows: [In<'_, CpuStorage>; 4]) -> Result<Vec<f32>> {
+        let [weight, decoder, bias, visible_bias] = of_rows;
+        let SparseCost { n_visible, n_hidden, .. } = self.cost;
+        let mut all = Vec::with_capacity(self.n);
+        let matrices = [(weight, n_visible), (decoder, n_hidden)].into_iter().zip(lines);
+        for (((matrix, width), line), span) in matrices.zip(spans(self.cost, lines)) {
+            let entries = &matrix.all::<f32>()?[matrix.layout()?.start_offset()..][..span];
+            entries.chunks(line).for_each(|line| all.extend_from_slice(&line[..width]));
+        }
+        all.extend_from_slice(bias.elements()?);
+        all.extend_from_slice(visible_bias.elements()?);
+        Ok(all)
+    }
+
     fn gradient<T: WithDType>(&self, gradient: &mut [T], theta: &[T], of_rows: &[T]) {
         let lambda = self.cost.weight_decay;
         let part = |(i, gradient): (usize, &mut [T])| {
@@ -245,11 +299,18 @@ impl Figures {
 
 impl Kernel for Figures {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
-        let ([figures, gradient], [theta, of_rows, parts @ ..]) = io.parts::<2, 5>()?;
-        for_float!(self.dtype, |T| {
-            let theta = theta.maybe::<T>()?.unwrap_or_default();
-            self.gradient(gradient.elements()?, theta, of_rows.elements()?);
-        });
+        let ([figures, gradient], [theta, of_rows, weight, decoder, bias, visible_bias, parts @ ..]) =
+            io.parts::<2, 9>()?;
+        match self.lines {
+            Some(lines) => {
+                let of_rows = self.in_one(lines, [weight, decoder, bias, visible_bias])?;
+                self.gradient(gradient.elements()?, theta.elements::<f32>()?, &of_rows);
+            }
+            None => for_float!(self.dtype, |T| {
+                let theta = theta.maybe::<T>()?.unwrap_or_default();
+                self.gradient(gradient.elements()?, theta, of_rows.elements()?);
+            }),
+        }
         let mut sums = [0.; 3];
         for (to, part) in sums.iter_mut().zip(parts) {
             *to = sum(part.elements::<f64>()?.iter().copied());
@@ -266,10 +327,31 @@ impl Kernel for Figures {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
-        let ([figures, gradient], [theta, of_rows, losses, squares, divergence]) = io.parts()?;
+        let ([figures, gradient], [theta, of_rows, weight, decoder, bias, visible_bias, parts @ ..]) =
+            io.parts::<2, 9>()?;
+        let [losses, squares, divergence] = parts;
         let (mut figures, losses) = (figures.elements::<f64>()?, losses.elements::<f64>()?);
         let (squares, divergence) = (squares.elements::<f64>()?, divergence.elements::<f64>()?);
         let (n_losses, n_squares) = (losses.len(), squares.len());
+        let weighs = super::cuda::Weighs::of(&self.cost);
+        let blocks = 1 + self.n.div_ceil(LANES).clamp(1, BLOCKS);
+        if let Some(lines) = self.lines {
+            let (mut gradient, theta) = (gradient.elements::<f32>()?, theta.elements::<f32>()?);
+            let [weight_span, decoder_span] = spans(self.cost, lines);
+            let (weight, decoder) = (weight.span::<f32>(weight_span)?, decoder.span::<f32>(decoder_span)?);
+            let (bias, visible_bias) = (bias.elements::<f32>()?, visible_bias.elements::<f32>()?);
+            let launch = gpu.launch(FIGURES, "sparse_terms", "sparse_figures_lines")?;
+            let launch = launch.write(&mut figures).write(&mut gradient).read(&theta);
+            let launch = launch.read(&weight).read(&decoder).read(&bias).read(&visible_bias);
+            let launch = launch.read(&losses).read(&squares).read(&divergence);
+            let launch = launch.num(self.cost.n_visible).num(self.cost.n_hidden).num(lines[0]).num(lines[1]);
+            let launch = launch.num(n_losses).num(n_squares).num(self.m).num(weighs);
+            // SAFETY: (double*, float*, 5 × const float*, 3 × const double*, 6 × size_t, double,
+            // Weighs): figures holds four numbers, divergence one, and gradient and theta one for each
+            // parameter of these sizes, by `sparse_figures_of_lines`; the weights reach to the end of
+            // their last lines, biases are n_hidden and n_visible, the others as many as is said.
+            return unsafe { launch.blocks(blocks, LANES as u32).go() };
+        }
         let kernel = format!("sparse_figures_{}", self.dtype.as_str());
         for_float!(self.dtype, |T| {
             let mut gradient = gradient.elements::<T>()?;
@@ -278,13 +360,12 @@ impl Kernel for Figures {
             let launch = launch.write(&mut figures).write(&mut gradient).maybe(&theta).read(&of_rows);
             let launch = launch.read(&losses).read(&squares).read(&divergence);
             let launch = launch.num(self.n).num(self.n_weights).num(n_losses).num(n_squares);
-            let launch = launch.num(self.m).num(super::cuda::Weighs::of(&self.cost));
-            let of_gradient = self.n.div_ceil(LANES).clamp(1, BLOCKS);
+            let launch = launch.num(self.m).num(weighs);
             // SAFETY: (double*, T*, 2 × const T*, 3 × const double*, 4 × size_t, double, Weighs):
             // figures holds four numbers, divergence one, and gradient, theta and of_rows n, by the
             // callers of `figures_of`, the others as many as is said; theta may be null, since then
             // there are no weights.
-            unsafe { launch.blocks(1 + of_gradient, LANES as u32).go() }
+            unsafe { launch.blocks(blocks, LANES as u32).go() }
         })
     }
 }
