@@ -5,7 +5,7 @@ use candle::{DType, Device::Cpu, Result, Tensor, Var};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 use chandlery_ops::images::{
-    ConvolutionShape, Padding, convolution, convolution_, convolution_by_fft_, convolution_gradient_places,
+    ConvolutionShape, Padding, convolution, convolution_, convolution_gradient_places,
     convolution_input_gradient_, convolution_input_gradient_reference, convolution_reference,
     convolution_transposed, convolution_weight_gradient_, convolution_weight_gradient_reference,
 };
@@ -119,36 +119,6 @@ fn all_three_equal_plain_loops() -> Result<()> {
             let terms = batch * shape.n_positions();
             assert_sums(&what("weights"), &gradient_of(&x, &h, shape)?, &want, terms)?;
         }
-    }
-    Ok(())
-}
-
-#[test]
-fn transforms_give_the_maps_of_plain_loops_and_nothing_that_they_cannot() -> Result<()> {
-    let valid = |shape: &ConvolutionShape| shape.padding == Padding::Valid && shape.stride == 1;
-    for shape in shapes().into_iter().filter(valid) {
-        for batch in [1, 2, 5] {
-            let [x, _, w] = operands(shape, batch, DType::F32)?;
-            let want = convolution_reference(&x, &w, shape)?;
-            let maps = Tensor::full(f32::NAN, want.shape(), &Cpu)?;
-            convolution_by_fft_(&maps, &x, &w, shape)?;
-            // Values of order 1: lengths of two images and of a filter, and ten levels of sums or
-            // fewer in each direction.
-            let terms = (2 * shape.n_visible() * shape.filter_len()) as f64;
-            let tolerance = 2f64.powi(-24) * 20. * terms.sqrt();
-            let off = (maps - want)?.abs()?.max_all()?.to_scalar::<f32>()?;
-            assert!(f64::from(off) < tolerance, "{shape:?}, {batch} images: {off} for {tolerance}");
-        }
-    }
-    let shape = ConvolutionShape::new((6, 5, 1), 2, 3, Padding::Valid)?;
-    for (shape, dtype, want) in [
-        (ConvolutionShape { padding: Padding::Same, ..shape }, DType::F32, "got Same with stride 1"),
-        (ConvolutionShape { stride: 2, ..shape }, DType::F32, "got Valid with stride 2"),
-        (shape, DType::F64, "f32"),
-    ] {
-        let [x, h, w] = operands(shape, 2, dtype)?;
-        let err = convolution_by_fft_(&h, &x, &w, shape).unwrap_err().to_string();
-        assert!(err.contains(want), "{err}");
     }
     Ok(())
 }

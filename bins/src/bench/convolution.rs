@@ -11,8 +11,8 @@ use candle::{DType, Device, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
 use chandlery_ops::images::{
-    ConvolutionShape, Padding, convolution_, convolution_by_fft_, convolution_gradient_places,
-    convolution_input_gradient_, convolution_weight_gradient_,
+    ConvolutionShape, Padding, convolution_, convolution_gradient_places, convolution_input_gradient_,
+    convolution_weight_gradient_,
 };
 use chandlery_ops::layers::Factors;
 use clap::Args;
@@ -96,8 +96,8 @@ struct Row {
     size: String,
     batch: usize,
     padding: &'static str,
-    /// What is computed: the maps, those by FFT (on a CPU), those of images and filters that come
-    /// from the host each time (on a GPU), the gradient to the images or that to the weights.
+    /// What is computed: the maps, those of images and filters that come from the host each time (on
+    /// a GPU), the gradient to the images or that to the weights.
     op: &'static str,
     /// Milliseconds of a call: the median, the fastest and the slowest run.
     ms: f64,
@@ -159,14 +159,11 @@ fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Paddi
         }
         None => None,
     };
-    let of_maps = timed(device, repeats, || calls.maps())?;
-    let by_fft = (device.is_cpu() && padding == Padding::Valid)
-        .then(|| timed(device, repeats, || Ok(convolution_by_fft_(maps, x, w, shape)?)))
-        .transpose()?;
+    let of_maps = timed(device, repeats, || Ok(calls.maps()?))?;
     let transferred =
         (!device.is_cpu()).then(|| transferred(device, repeats, maps, [x, w], shape)).transpose()?;
-    let of_images = timed(device, repeats, || calls.images())?;
-    let of_weights = timed(device, repeats, || calls.weights())?;
+    let of_images = timed(device, repeats, || Ok(calls.images()?))?;
+    let of_weights = timed(device, repeats, || Ok(calls.weights()?))?;
 
     let flop = 2. * (args.batch * shape.n_hidden()) as f64 * shape.filter_len() as f64;
     let row = |op, seconds: Seconds, candle: Option<f64>| {
@@ -186,7 +183,6 @@ fn measure(args: &ConvolutionArgs, device: &Device, layer: Layer, padding: Paddi
         }
     };
     let mut rows = vec![row("maps", of_maps, candle)];
-    rows.extend(by_fft.map(|seconds| row("by FFT", seconds, None)));
     rows.extend(transferred.map(|seconds| row("transfers", seconds, None)));
     rows.extend([row("images", of_images, None), row("weights", of_weights, None)]);
     Ok(rows)
@@ -221,21 +217,21 @@ impl Calls {
         Ok(Self { shape, x, w, hidden, maps, images, gradient, parts })
     }
 
-    fn maps(&self) -> Result<()> {
-        Ok(convolution_(&self.maps, &self.x, &self.w, self.shape)?)
+    fn maps(&self) -> candle::Result<()> {
+        convolution_(&self.maps, &self.x, &self.w, self.shape)
     }
 
-    fn images(&self) -> Result<()> {
-        Ok(convolution_input_gradient_(&self.images, &self.hidden, &self.w, self.shape)?)
+    fn images(&self) -> candle::Result<()> {
+        convolution_input_gradient_(&self.images, &self.hidden, &self.w, self.shape)
     }
 
-    fn weights(&self) -> Result<()> {
+    fn weights(&self) -> candle::Result<()> {
         let Self { shape, x, hidden, gradient, parts, .. } = self;
-        Ok(convolution_weight_gradient_(gradient, parts, x, hidden, *shape, Factors::OVERWRITE)?)
+        convolution_weight_gradient_(gradient, parts, x, hidden, *shape, Factors::OVERWRITE)
     }
 
     /// The maps and both gradients.
-    pub(super) fn all(&self) -> Result<()> {
+    pub(super) fn all(&self) -> candle::Result<()> {
         self.maps()?;
         self.images()?;
         self.weights()

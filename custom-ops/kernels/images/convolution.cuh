@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/numbers.cuh"
+#include "core/order.cuh"
 #include "core/tf32.cuh"
 
 // The sizes of images and maps, of filters, and the zeros beside an image.

@@ -111,6 +111,7 @@ __device__ __forceinline__ void flat(float* y, const float* x, const float* w, c
 #define FLAT(NB)                                                                                                                   \
   extern "C" __global__ void __launch_bounds__(FLAT_THREADS, 2) convolution_flat_##NB(float* y, const float* x, const float* w,     \
                                                                                       const __grid_constant__ Windows p) {         \
+    wait_for_previous();                                                                                                           \
     flat<NB>(y, x, w, p);                                                                                                          \
   }
 FLAT(1)

@@ -66,6 +66,7 @@ struct Unit {
 
 extern "C" __global__ void __launch_bounds__(ROWS_THREADS, 2)
 convolution_rows(float* v, const float* h, const float* w, const __grid_constant__ Rows p) {
+  wait_for_previous();
   float4* const weights = reinterpret_cast<float4*>(memory);
   float* const stages = memory + p.size * p.chunk * 32;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;

@@ -29,6 +29,7 @@ constexpr int WEIGHT_THREADS = 256, FILTERS = 32, MAP_LINE = FILTERS + 8;
 
 extern "C" __global__ void __launch_bounds__(WEIGHT_THREADS, 2)
 convolution_weights(float* parts, const float* x, const float* h, const __grid_constant__ Weights p) {
+  wait_for_previous();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int of_row = p.size * p.channels, all = p.size * of_row;
   const int n0 = blockIdx.y * 256, o0 = blockIdx.z * FILTERS, k0 = n0 / of_row;  // k0: first row of the filters
@@ -120,6 +121,7 @@ convolution_weights(float* parts, const float* x, const float* h, const __grid_c
 extern "C" __global__ void __launch_bounds__(256)
 convolution_add(float* gradient, const float* parts, const float* factors, const size_t n, const unsigned splits,
                 const float alpha, const float beta) {
+  wait_for_previous();
   __shared__ float sums[8][32];
   const size_t i = (size_t)blockIdx.x * 32 + threadIdx.x;
   const unsigned first = splits * threadIdx.y / 8, end = splits * (threadIdx.y + 1) / 8;

@@ -177,6 +177,7 @@ __device__ __forceinline__ void windows(float* y, const float* x, const float* w
 #define WINDOWS(NB)                                                                                             \
   extern "C" __global__ void __launch_bounds__(WINDOW_THREADS, 4) convolution_windows_##NB(                      \
       float* y, const float* x, const float* w, const __grid_constant__ Windows p) {                             \
+    wait_for_previous();                                                                                        \
     windows<NB>(y, x, w, p);                                                                                    \
   }
 WINDOWS(1)

@@ -26,6 +26,9 @@ impl Limits {
         matches!(self.capability, 80 | 90 | 100 | 103)
     }
 
+    /// Bytes of [`Gpu::with_room`](crate::core::cuda::Gpu::with_room).
+    pub(crate) const ROOM: usize = 192 << 20;
+
     /// Whether kernels of `kernels/sm_90a` run: they are machine code for 9.0 alone.
     pub(crate) fn has_warpgroup_products(&self) -> bool {
         (self.built, self.capability) == (90, 90)

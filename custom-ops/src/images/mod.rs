@@ -4,7 +4,7 @@ pub mod patches;
 pub mod pool_units;
 
 pub use convolution::{
-    ConvolutionShape, Padding, convolution, convolution_, convolution_by_fft_, convolution_gradient_places,
+    ConvolutionShape, Padding, convolution, convolution_, convolution_gradient_places,
     convolution_input_gradient_, convolution_input_gradient_reference, convolution_reference,
     convolution_transposed, convolution_weight_gradient_, convolution_weight_gradient_reference,
 };

@@ -13,7 +13,7 @@ use chandlery::schedule::Schedule;
 use chandlery::sparse_coding::lasso::Lasso;
 use chandlery::{MinibatchTrainer, Philox};
 use chandlery_ops::Precision;
-use chandlery_ops::core::{normal, uniform};
+use chandlery_ops::core::{Replay, normal, uniform};
 use clap::ValueEnum;
 use std::fmt::{Display, Formatter};
 
@@ -203,7 +203,9 @@ impl Cell {
             Family::Convolution => {
                 let Shape::Images(layer) = shape else { anyhow::bail!("images must be named") };
                 let calls = Calls::new(layer, batch, device)?;
-                repeated(move || calls.all())
+                // Recorded, as the steps of trainers are.
+                let mut step = Replay::new(device, move || calls.all());
+                repeated(move || Ok(step.run()?))
             }
             Family::Lasso => {
                 let (signals, atoms) = codes((batch, v, h), device)?;

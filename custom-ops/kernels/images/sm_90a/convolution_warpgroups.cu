@@ -200,6 +200,7 @@ __device__ __forceinline__ void windows_of_warpgroups(float* y, const float* x, 
 #define WARPGROUPS(NT, THREADS)                                                                                         \
   extern "C" __global__ void __launch_bounds__(THREADS, 1) convolution_warpgroups_##NT(                  \
       float* y, const float* x, const float* w, const __grid_constant__ Warpgroups p) {                         \
+    wait_for_previous();                                                                                        \
     windows_of_warpgroups<NT>(y, x, w, p);                                                                      \
   }
 WARPGROUPS(32, 768)

@@ -167,6 +167,7 @@ __device__ __forceinline__ void weights_of_warpgroups(float* parts, const float*
 #define WEIGHTS(NT)                                                                                            \
   extern "C" __global__ void __launch_bounds__(THREADS, 1) convolution_weights_warpgroups_##NT(                 \
       float* parts, const float* x, const float* h, const __grid_constant__ WarpgroupWeights p) {               \
+    wait_for_previous();                                                                                        \
     weights_of_warpgroups<NT>(parts, x, h, p);                                                                  \
   }
 WEIGHTS(32)

@@ -18,6 +18,9 @@ pub(crate) struct Handles {
     pub(super) spare: Vec<Arc<Mutex<Handle>>>,
     /// Workspaces of recordings. They are never freed, which would wait for the GPU.
     pub(super) workspaces: Lending<Queue, Workspace>,
+    /// The same of rooms, and whether any call has asked for one.
+    pub(super) rooms: Lending<Queue, Workspace>,
+    pub(super) need_rooms: bool,
 }
 
 /// Where replays run one after the other: a stream, by its address, and its thread where it is
@@ -61,6 +64,8 @@ pub(crate) struct Handle {
     pub(super) raw: cublasHandle_t,
     /// None between recordings.
     pub(super) workspace: Option<Arc<Workspace>>,
+    /// For kernels of ours, where one was asked for.
+    pub(super) room: Option<Arc<Workspace>>,
     stream: sys::CUstream,
     mode: cublasPointerMode_t,
 }
@@ -76,7 +81,7 @@ impl Handle {
     pub(super) fn new(workspace: Arc<Workspace>) -> Result<Self> {
         let raw = cublas::create_handle().map_err(says)?;
         let mode = cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST;
-        Ok(Self { raw, workspace: Some(workspace), stream: std::ptr::null_mut(), mode })
+        Ok(Self { raw, workspace: Some(workspace), room: None, stream: std::ptr::null_mut(), mode })
     }
 
     pub(super) fn set(
@@ -127,9 +132,9 @@ impl Drop for Handle {
     }
 }
 
-/// Memory for the products of a handle.
+/// Memory for what follows each other on one stream: the products of a handle, or kernels.
 pub(super) struct Workspace {
-    at: sys::CUdeviceptr,
+    pub(super) at: sys::CUdeviceptr,
     bytes: usize,
 }
 

@@ -9,6 +9,7 @@
 use super::gpu::{Gpu, State};
 use super::handles::{Entry, Handle, Handles, Workspace, says};
 use super::recording::{self, alone, is_per_thread};
+use crate::core::limits::Limits;
 use candle::Result;
 use candle::cuda::cudarc::cublas::result::CublasError;
 use candle::cuda::cudarc::cublas::sys::{cublasHandle_t, cublasPointerMode_t};
@@ -48,6 +49,8 @@ impl Lent {
         let mut handles = gpu.state().handles();
         let workspace =
             handles.workspaces.lend(queue, || Workspace::new(workspace_bytes(gpu.limits().built)))?;
+        let room = handles.need_rooms.then(|| handles.rooms.lend(queue, || Workspace::new(Limits::ROOM)));
+        let room = room.transpose()?;
         let spare = handles.spare.pop();
         drop(handles);
         let handle = match spare {
@@ -57,6 +60,7 @@ impl Lent {
             }
             None => Arc::new(Mutex::new(Handle::new(workspace)?)),
         };
+        handle.lock().unwrap_or_else(PoisonError::into_inner).room = room;
         Ok(Self { handle, gpu: gpu.state().clone() })
     }
 
@@ -71,7 +75,7 @@ impl Drop for Lent {
         // replays, so that the workspace is free.
         let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         handle.leave_stream();
-        handle.workspace = None;
+        (handle.workspace, handle.room) = (None, None);
         drop(handle);
         self.gpu.handles().spare.push(self.handle.clone());
     }
@@ -120,6 +124,29 @@ impl Gpu {
         // products of both follow each other.
         product(handle.raw.cast(), handle.memory(), self.target().cu_stream())
             .map_err(|e| candle::Error::Msg(format!("cuda: cuBLASLt: {e}")))
+    }
+
+    /// Calls `launches` with the address of [`Limits::ROOM`] bytes, unset, for what the kernels of one
+    /// call hand on to each other; they may be recorded. It is made at the first call and stays with
+    /// the stream.
+    ///
+    /// # Errors
+    /// When memory is short, or `launches` fails.
+    pub(crate) fn with_room(&self, op: &str, launches: impl FnOnce(u64) -> Result<()>) -> Result<()> {
+        let handle = self.cublas()?;
+        let mut handle = handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = match &handle.room {
+            Some(room) => room.clone(),
+            None => {
+                self.not_recording(op)?;
+                let room = Arc::new(Workspace::new(Limits::ROOM)?);
+                handle.room = Some(room.clone());
+                self.state().handles().need_rooms = true;
+                room
+            }
+        };
+        // While the handle is held, nobody else launches what uses the room.
+        launches(room.at)
     }
 
     fn cublas(&self) -> Result<Arc<Mutex<Handle>>> {

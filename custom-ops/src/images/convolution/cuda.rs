@@ -1,4 +1,6 @@
-//! The launches of `kernels/images/convolution.cu` and `sm_90a/convolution_warpgroups.cu`.
+//! The launches of `kernels/images/convolution.cu` and `sm_90a/convolution_warpgroups.cu`; those by
+//! transforms are in [`spectra`].
+use super::plan::spectra::{Of, Spectra};
 use super::plan::{self, Images, Products, Sides};
 use super::{Convolution, ConvolutionShape, FORWARD, INPUT, WEIGHT, WeightGradient};
 use crate::core::cuda::{Gpu, Launch};
@@ -6,6 +8,7 @@ use crate::core::op::Io;
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
 use candle::{CudaStorage, DType, Layout, Result};
+use spectra::{BySpectra, Operand, Scales};
 
 const FILE: &str = "convolution";
 
@@ -20,6 +23,8 @@ macro_rules! numbers {
         unsafe impl DeviceRepr for $name {}
     };
 }
+
+mod spectra;
 
 numbers!(Windows {
     height,
@@ -139,6 +144,11 @@ pub(super) fn forward(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStorage>) ->
         weights: begins_on(4, w.layout()?),
         out: begins_on(2, maps.layout()),
     };
+    if let Some(plan) = Spectra::of(gpu.limits(), Of::Maps, shape, sizes.batch) {
+        let [x, w] = [Operand::read(&x)?, Operand::read(&w)?];
+        let by = BySpectra { gpu, op: FORWARD, of: Of::Maps, sizes, plan };
+        return by.run(&mut Operand::write(maps)?, &x, &w, &Scales::OVERWRITE);
+    }
     let (mut maps, x, w) = (maps.elements::<f32>()?, x.elements::<f32>()?, w.elements::<f32>()?);
     let sides = Sides::maps(shape);
     let Some(plan) = Products::of(gpu.limits(), sides, sizes.batch) else {
@@ -166,6 +176,11 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
         weights: begins_on(4, w.layout()?),
         out: begins_on(2, images.layout()),
     };
+    if let Some(plan) = Spectra::of(gpu.limits(), Of::Images, shape, sizes.batch) {
+        let [h, w] = [Operand::read(&hidden)?, Operand::read(&w)?];
+        let by = BySpectra { gpu, op: INPUT, of: Of::Images, sizes, plan };
+        return by.run(&mut Operand::write(images)?, &h, &w, &Scales::OVERWRITE);
+    }
     let (mut images, h, w) = (images.elements::<f32>()?, hidden.elements::<f32>()?, w.elements::<f32>()?);
     match Images::of(gpu.limits(), shape, sizes.batch) {
         None => plain(sizes, gpu, INPUT, "images_f32", (&mut images, shape.n_visible()), &h, &w),
@@ -199,7 +214,7 @@ pub(super) fn input_gradient(sizes: Convolution, gpu: &Gpu, io: Io<'_, CudaStora
             // SAFETY: (float*, 2 × const float*, Rows). The op checked that the arrays have the
             // sizes of the shape, which are below 2^31; the plan that positions of a band fit a
             // block, and its units, which blocks share, cover the images.
-            unsafe { launch.go() }
+            unsafe { launch.overlapped().go() }
         }
     }
 }
@@ -218,6 +233,12 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
         // SAFETY: (double*, 2 × const double*, const float* or null, 2 × double, Sizes), arrays of
         // the sizes of the shape, checked by the op; a block of 256 for each weight.
         return unsafe { launch.num(of_shape(sizes)).blocks(weights, 256).go() };
+    }
+    if let Some(plan) = Spectra::of(gpu.limits(), Of::Weights, shape, sizes.batch) {
+        let [h, x] = [Operand::read(&hidden)?, Operand::read(&x)?];
+        let by = BySpectra { gpu, op: WEIGHT, of: Of::Weights, sizes, plan };
+        let scales = Scales { alpha: alpha as f32, beta: beta as f32, factors };
+        return by.run(&mut Operand::write(gradient)?, &h, &x, &scales);
     }
     let (wide, wide_maps) = (begins_on(4, x.layout()?), begins_on(4, hidden.layout()?));
     let (mut gradient, x, h) = (gradient.elements::<f32>()?, x.elements::<f32>()?, hidden.elements::<f32>()?);
@@ -249,7 +270,7 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
         let launch = gpu.launch(WEIGHT, "sm_90a/convolution_weights_warpgroups", &kernel)?.write(&mut parts);
         let launch = launch.read(&x).read(&h).num(numbers).grid(grid, (512, 1, 1));
         // SAFETY: (float*, 2 × const float*, WarpgroupWeights), as below.
-        unsafe { launch.shared(plan.shared_bytes()).go()? };
+        unsafe { launch.shared(plan.shared_bytes()).overlapped().go()? };
     } else {
         let numbers = Weights {
             of: stages,
@@ -261,7 +282,7 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
         // SAFETY: (float*, 2 × const float*, Weights). The op checked that the images and maps have
         // the sizes of the shape, which are below 2^31, and that `parts` holds a part for each
         // split; the plan that stages fit a block and cover the maps.
-        unsafe { launch.shared(plan.shared_bytes()).go()? };
+        unsafe { launch.shared(plan.shared_bytes()).overlapped().go()? };
     }
     let launch = gpu.launch(WEIGHT, FILE, "convolution_add")?.write(&mut gradient);
     // What was written is read in the order of the stream.
@@ -271,7 +292,7 @@ pub(super) fn weight_gradient(op: &WeightGradient, gpu: &Gpu, io: Io<'_, CudaSto
     // SAFETY: (float*, 2 × const float*, the second or null, size_t, unsigned, 2 × float):
     // `weights` entries of the gradient and of each part, two factors, checked by the op; 32
     // columns of 8 threads a block.
-    unsafe { launch.grid([weights.div_ceil(32), 1, 1], (32, 8, 1)).go() }
+    unsafe { launch.grid([weights.div_ceil(32), 1, 1], (32, 8, 1)).overlapped().go() }
 }
 
 /// What all kernels know.
@@ -376,7 +397,7 @@ fn launch_products(
     // SAFETY: (float*, 2 × const float*, Warpgroups). The op checked that the arrays have the sizes
     // of the shape, which are below 2^31; tiles cover the result, and the plan that its strip holds
     // the windows of a tile and its planes the channels.
-    unsafe { launch.shared(plan.shared_bytes()).go() }
+    unsafe { launch.shared(plan.shared_bytes()).overlapped().go() }
 }
 
 fn windows(
@@ -440,5 +461,5 @@ fn launch_windows(
     // SAFETY: (float*, 2 × const float*, Windows). The op checked that the arrays have the sizes of
     // the shape, which are below 2^31; the plan that its strip holds the windows of a tile, and its
     // tiles cover the result: one a block, or for few channels those that blocks share.
-    unsafe { launch.go() }
+    unsafe { launch.overlapped().go() }
 }

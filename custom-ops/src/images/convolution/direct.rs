@@ -144,7 +144,7 @@ fn frames(shape: ConvolutionShape) -> [Frame; 2] {
 
 /// Writes the maps of all images; `false` where these sizes are not for it.
 pub(super) fn forward(shape: ConvolutionShape, maps: &mut [f32], x: &[f32], w: &[f32]) -> bool {
-    if !serves(shape, shape.n_filters, 1.) {
+    if !serves_filters(shape) {
         return false;
     }
     let (line, depth, [frame, _]) = (shape.filter_row(), shape.filter_len(), frames(shape));
@@ -156,7 +156,7 @@ pub(super) fn forward(shape: ConvolutionShape, maps: &mut [f32], x: &[f32], w: &
 /// Writes the gradient to all images; `false` where these sizes are not for it.
 pub(super) fn input_gradient(shape: ConvolutionShape, images: &mut [f32], hidden: &[f32], w: &[f32]) -> bool {
     let ConvolutionShape { height, width, size, channels, n_filters, .. } = shape;
-    if !serves(shape, channels, shape.out_width() as f64 / width as f64) {
+    if !serves_channels(shape) {
         return false;
     }
     let (depth, [_, frame]) = (shape.filter_len(), frames(shape));
@@ -166,6 +166,16 @@ pub(super) fn input_gradient(shape: ConvolutionShape, images: &mut [f32], hidden
     });
     correlate(&bank, n_filters, (hidden, frame), images, [height, width]);
     true
+}
+
+/// Whether maps, and the gradient to the weights, are for it.
+pub(super) fn serves_filters(shape: ConvolutionShape) -> bool {
+    serves(shape, shape.n_filters, 1.)
+}
+
+/// Whether the gradient to images is for it.
+pub(super) fn serves_channels(shape: ConvolutionShape) -> bool {
+    serves(shape, shape.channels, shape.out_width() as f64 / shape.width as f64)
 }
 
 /// Whether filters fill vectors, and positions lie side by side; `share` of the products are not by
@@ -281,7 +291,7 @@ fn bands(shape: ConvolutionShape) -> [usize; 2] {
 /// Partial sums of the weights' gradient, at least 1; none where these sizes are not for it.
 pub(super) fn places(shape: ConvolutionShape, batch: usize) -> Option<usize> {
     let [_, of_image] = bands(shape);
-    serves(shape, shape.n_filters, 1.).then(|| (batch * of_image).clamp(1, PARTS))
+    serves_filters(shape).then(|| (batch * of_image).clamp(1, PARTS))
 }
 
 /// Writes the partial sums of the gradient to the weights, those of equal shares of the bands of
@@ -293,7 +303,7 @@ pub(super) fn weight_parts(
     x: &[f32],
     hidden: &[f32],
 ) -> bool {
-    if !serves(shape, shape.n_filters, 1.) {
+    if !serves_filters(shape) {
         return false;
     }
     let (line, depth, n_filters) = (shape.filter_row(), shape.filter_len(), shape.n_filters);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use candle::{DType, Device, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
-use chandlery_ops::images::{ConvolutionShape, Padding, convolution_, convolution_by_fft_};
+use chandlery_ops::images::{ConvolutionShape, Padding, convolution_};
 use std::time::Instant;
 
 /// Images and filters.
@@ -43,11 +43,9 @@ fn plain_loops(x: &[f32], w: &[f32], shape: ConvolutionShape) -> Vec<f32> {
     maps
 }
 
-/// Seconds with operands on the device; by FFT, on a CPU; with operands copied from the host each
-/// time, on a GPU.
+/// Seconds with operands on the device; with operands copied from the host each time, on a GPU.
 struct Times {
     resident: f64,
-    by_fft: Option<f64>,
     transferred: Option<f64>,
 }
 
@@ -58,11 +56,9 @@ fn ours(device: &Device, repeats: u32, x: &Tensor, w: &Tensor) -> Result<Times> 
     let time = |call: &dyn Fn() -> candle::Result<()>| {
         seconds_of_one(device, repeats, |n| Ok((0..n).try_for_each(|_| call())?))
     };
-    let on_cpu = device.is_cpu();
     Ok(Times {
         resident: time(&|| convolution_(&maps, &here, &filters, shape))?,
-        by_fft: on_cpu.then(|| time(&|| convolution_by_fft_(&maps, &here, &filters, shape))).transpose()?,
-        transferred: (!on_cpu)
+        transferred: (!device.is_cpu())
             .then(|| time(&|| convolution_(&maps, &x.to_device(device)?, &w.to_device(device)?, shape)))
             .transpose()?,
     })
@@ -98,11 +94,8 @@ pub(super) fn convolution(paper: &mut Paper) -> Result<()> {
     table.row(row("plain loops, one thread".to_owned(), Some(plain)));
     let (mut same, mut best) = (None, None);
     for place in &places {
-        let Times { resident, by_fft, transferred } = place.run(|| ours(&place.device, repeats, &x, &w))?;
+        let Times { resident, transferred } = place.run(|| ours(&place.device, repeats, &x, &w))?;
         table.row(row(format!("ours, {}", place.name()), Some(resident)));
-        if by_fft.is_some() {
-            table.row(row(format!("ours by FFT, {}", place.name()), by_fft));
-        }
         if transferred.is_some() {
             table.row(row(format!("ours, {} with transfers", place.name()), transferred));
         }

@@ -1,7 +1,8 @@
-//! The choice of the kernels of `kernels/images/convolution.cu` and those of capability 9.0,
-//! `sm_90a/convolution_warpgroups.cu` and `sm_90a/convolution_weights_warpgroups.cu`, and the
-//! numbers of their launches.
+//! The choice of the kernels of `kernels/images/convolution.cu`, `convolution_spectra.cu` and those
+//! of capability 9.0, `sm_90a/convolution_warpgroups.cu` and
+//! `sm_90a/convolution_weights_warpgroups.cu`, and the numbers of their launches.
 pub(super) mod gradient;
+pub(super) mod spectra;
 mod warpgroups;
 
 use super::ConvolutionShape;

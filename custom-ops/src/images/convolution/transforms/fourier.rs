@@ -13,9 +13,9 @@ use std::f64::consts::TAU;
 use std::sync::LazyLock;
 
 /// The most places of a transform.
-pub(super) const LONGEST: usize = 64;
+pub(super) const LONGEST: usize = 32;
 
-/// `e^(−2πi j/64)`.
+/// `e^(−2πi j/32)`.
 pub(super) type Roots = [[f32; 2]; LONGEST];
 
 /// The roots of all transforms.

@@ -1,20 +1,39 @@
-//! The ops on the CPU in f32 by Fourier transforms of tiles.
+//! The ops on the CPU in f32 by Fourier transforms of tiles, see [`tiles`](super::tiles).
+//!
+//! ```text
+//! lines of squares        images, or maps, to half-made transforms, a task for some lanes of a square
+//! columns, products       of one column of some squares: transforms, products with those of filters, and back
+//! lines of results        to maps, or images
+//! ```
+//!
+//! A filter that lies turned in its square gives the conjugate of its transform but for a shift,
+//! so that all three ops are plain products: results of the first two begin at `size − 1`, those
+//! of the third at `step − 1`. Lanes are numbers side by side: channels, or filters. Squares are
+//! taken in chunks of as much memory as caches hold. Chunks, groups and the order of every sum
+//! depend on the sizes only: the same bits on any number of threads.
 use super::ConvolutionShape;
 use super::cpu::at_least;
 use super::tiles::Tiles;
 use crate::core::vector::is_widest;
+use plan::{Op, side};
 use products::{Filters, Room, filter_column, sum_column};
 use rayon::prelude::*;
 use squares::{Column, Piece, Place, Results, columns_of, lines_of, transform_columns, transform_lines};
 use std::ops::Range;
 
 mod fourier;
+mod plan;
 mod products;
 mod squares;
+#[cfg(test)]
+mod tests;
 
-/// Complex numbers of the squares that are worked on at once, and of a column of a group of them.
-const CHUNK: usize = 1 << 20;
+/// Complex numbers of the squares that are worked on at once, and of a column of a group of them,
+/// which lies in the cache of a thread.
+const CHUNK: usize = 1 << 18;
 const GROUP: usize = 1 << 15;
+/// Fewest squares of a group: spectra of filters are read for each.
+const FEWEST: usize = 12;
 
 /// Images or maps under tiles.
 #[derive(Clone, Copy)]
@@ -25,7 +44,7 @@ struct Sheet<'a> {
     channels: usize,
 }
 
-impl<'a> Sheet<'a> {
+impl Sheet<'_> {
     /// Channels from `first` on of a square that begins `top` lines and `left` columns into image
     /// `image`, of which `side` places are taken; `turned`, the last is first.
     fn piece(
@@ -58,7 +77,7 @@ impl<'a> Sheet<'a> {
 struct Squares<'a> {
     sheet: Sheet<'a>,
     tiles: Tiles,
-    /// Lines by which the first begins before the image.
+    /// Lines and columns by which the first begins before the image.
     before: usize,
     /// Places of a square that are taken.
     side: usize,
@@ -140,15 +159,17 @@ impl Bank<'_> {
         let mut filters = Filters::<L>::new(terms, vectors, T * (T / 2 + 1));
         let mut values = std::mem::take(&mut filters.values);
         let each = values.par_chunks_mut(filters.of_vector()).enumerate();
-        each.for_each_init(|| columns::<L, T>(T / 2 + 1), |columns, (i, to)| {
-            let (group, v) = (i / vectors, i % vectors);
-            let to = to.as_flattened_mut().as_flattened_mut();
-            for term in 0..filters.in_group(group) {
-                let piece = self.piece::<L>(group * Filters::<L>::GROUP + term, v);
-                transform_lines(self.values, &[piece], columns);
-                transform_columns(columns, to, Filters::<L>::place(term));
-            }
-        });
+        each.for_each_init(
+            || columns::<L, T>(T / 2 + 1),
+            |columns, (i, to)| {
+                let (group, v) = (i / vectors, i % vectors);
+                let to = to.as_flattened_mut().as_flattened_mut();
+                for (i, term) in filters.of_group(group).enumerate() {
+                    transform_lines(self.values, &[self.piece::<L>(term, v)], columns);
+                    transform_columns(columns, to, filters.place(i));
+                }
+            },
+        );
         filters.values = values;
         filters
     }
@@ -209,10 +230,10 @@ fn correlate<const L: usize, const T: usize>(
     }
 }
 
-/// Squares that are worked on at once, of so many, and those of a group whose columns lie in the
-/// cache of a thread, for `numbers` of a square.
+/// Squares that are worked on at once, of so many, and those of a group, for `numbers` of each
+/// place of a square.
 fn shares(squares: usize, side: usize, numbers: usize) -> [usize; 2] {
-    let even = |n: usize, most: usize| n.div_ceil(n.div_ceil(most.clamp(1, n)));
+    let even = |n: usize, most: usize| n.div_ceil(n.div_ceil(most.max(FEWEST).min(n)));
     let most = even(squares, CHUNK / (side * (side / 2 + 1) * numbers));
     [most, even(most, GROUP / (side * numbers))]
 }
@@ -233,7 +254,7 @@ fn in_tiles(out: &mut [f32], [height, width, channels]: [usize; 3], tiles: Tiles
     all
 }
 
-/// Writes the gradient to the weights.
+/// Writes the gradient to the weights from `count` squares.
 fn gradient<const L: usize, const T: usize>(
     out: &mut [f32],
     shape: ConvolutionShape,
@@ -269,15 +290,18 @@ fn gradient<const L: usize, const T: usize>(
     let scale = 1. / (4 * T * T) as f32;
     let mut filters = vec![[0f32; L]; vectors * channels * size * size];
     let each = filters.par_chunks_mut(size * size).enumerate().with_min_len(at_least(self::of_square(T) * L));
-    each.for_each_init(|| columns::<L, T>(of_square), |columns, (i, to)| {
-        columns_of(values, Place { at: 2 * L * i, imaginary: L, pitch: 2 * L * of_frequency }, columns);
-        let mut lines: Vec<&mut [f32]> = to.as_flattened_mut().chunks_exact_mut(size * L).collect();
-        let first = [offset, offset];
-        lines_of(
-            &|k: usize| &columns[k],
-            Results { lines: &mut lines, pixel: L, lanes: 0..L, first, scale },
-        );
-    });
+    each.for_each_init(
+        || columns::<L, T>(of_square),
+        |columns, (i, to)| {
+            columns_of(values, Place { at: 2 * L * i, imaginary: L, pitch: 2 * L * of_frequency }, columns);
+            let mut lines: Vec<&mut [f32]> = to.as_flattened_mut().chunks_exact_mut(size * L).collect();
+            let first = [offset, offset];
+            lines_of(
+                &|k: usize| &columns[k],
+                Results { lines: &mut lines, pixel: L, lanes: 0..L, first, scale },
+            );
+        },
+    );
     // `[vector, channel, place]` of lanes to `[filter, place, channel]`.
     let depth = shape.filter_len();
     out.par_chunks_mut(depth).enumerate().for_each(|(o, to)| {
@@ -290,31 +314,104 @@ fn gradient<const L: usize, const T: usize>(
     });
 }
 
-pub(super) fn forward_with<const L: usize, const T: usize>(shape: ConvolutionShape, maps: &mut [f32], x: &[f32], w: &[f32]) {
+/// Calls a function for the lanes of this processor and a side of tiles.
+macro_rules! with_side {
+    ($function:ident, $side:expr, $($argument:expr),*) => {
+        match ($side, is_widest()) {
+            (16, true) => $function::<16, 16>($($argument),*),
+            (16, false) => $function::<8, 16>($($argument),*),
+            (_, true) => $function::<16, 32>($($argument),*),
+            (_, false) => $function::<8, 32>($($argument),*),
+        }
+    };
+}
+
+/// Tiles of an op for a batch, where transforms are for these sizes.
+fn tiles(op: Op, shape: ConvolutionShape, batch: usize) -> Option<Tiles> {
+    let side = side(op, shape, batch, if is_widest() { 16 } else { 8 })?;
+    match op {
+        Op::Maps | Op::Weights => Tiles::of_maps(shape, side),
+        Op::Images => Tiles::of_images(shape, side),
+    }
+}
+
+/// Images, and the maps.
+fn sheets<'a>(shape: ConvolutionShape, x: &'a [f32], hidden: &'a [f32]) -> [Sheet<'a>; 2] {
     let ConvolutionShape { height, width, channels, n_filters, .. } = shape;
-    let Some(tiles) = Tiles::of_maps(shape, T) else { return };
-    let sheet = Sheet { values: x, height, width, channels };
+    let maps = [shape.out_height(), shape.out_width(), n_filters];
+    [(x, [height, width, channels]), (hidden, maps)].map(|(values, [height, width, channels])| Sheet {
+        values,
+        height,
+        width,
+        channels,
+    })
+}
+
+/// Writes the maps of all images; `false` where these sizes are not for it.
+pub(super) fn forward(shape: ConvolutionShape, maps: &mut [f32], x: &[f32], w: &[f32]) -> bool {
+    let Some(tiles) = tiles(Op::Maps, shape, x.len() / shape.n_visible()) else { return false };
+    with_side!(forward_by, tiles.side, shape, tiles, maps, x, w);
+    true
+}
+
+fn forward_by<const L: usize, const T: usize>(
+    shape: ConvolutionShape,
+    tiles: Tiles,
+    maps: &mut [f32],
+    x: &[f32],
+    w: &[f32],
+) {
+    let [sheet, _] = sheets(shape, x, &[]);
     let squares = Squares { sheet, tiles, before: shape.pad(), side: T, turned: false };
     let bank = Bank { values: w, shape, transposed: false };
-    correlate::<L, T>(maps, [shape.out_height(), shape.out_width(), n_filters], squares, &bank);
+    let size = [shape.out_height(), shape.out_width(), shape.n_filters];
+    correlate::<L, T>(maps, size, squares, &bank);
 }
 
-pub(super) fn input_with<const L: usize, const T: usize>(shape: ConvolutionShape, images: &mut [f32], hidden: &[f32], w: &[f32]) {
-    let ConvolutionShape { height, width, channels, n_filters, size, .. } = shape;
-    let Some(tiles) = Tiles::of_images(shape, T) else { return };
-    let sheet = Sheet { values: hidden, height: shape.out_height(), width: shape.out_width(), channels: n_filters };
-    let squares = Squares { sheet, tiles, before: size - 1 - shape.pad(), side: T, turned: false };
+/// Writes the gradient to all images; `false` where these sizes are not for it.
+pub(super) fn input_gradient(shape: ConvolutionShape, images: &mut [f32], hidden: &[f32], w: &[f32]) -> bool {
+    let Some(tiles) = tiles(Op::Images, shape, hidden.len() / shape.n_hidden()) else { return false };
+    with_side!(input_gradient_by, tiles.side, shape, tiles, images, hidden, w);
+    true
+}
+
+fn input_gradient_by<const L: usize, const T: usize>(
+    shape: ConvolutionShape,
+    tiles: Tiles,
+    images: &mut [f32],
+    hidden: &[f32],
+    w: &[f32],
+) {
+    let [_, sheet] = sheets(shape, &[], hidden);
+    let squares = Squares { sheet, tiles, before: shape.size - 1 - shape.pad(), side: T, turned: false };
     let bank = Bank { values: w, shape, transposed: true };
-    correlate::<L, T>(images, [height, width, channels], squares, &bank);
+    correlate::<L, T>(images, [shape.height, shape.width, shape.channels], squares, &bank);
 }
 
-pub(super) fn weights_with<const L: usize, const T: usize>(shape: ConvolutionShape, out: &mut [f32], x: &[f32], hidden: &[f32]) {
-    let ConvolutionShape { height, width, channels, n_filters, .. } = shape;
-    let Some(tiles) = Tiles::of_maps(shape, T) else { return };
+/// Partial sums of the weights' gradient: one; none where these sizes are not for it.
+pub(super) fn places(shape: ConvolutionShape, batch: usize) -> Option<usize> {
+    tiles(Op::Weights, shape, batch).map(|_| 1)
+}
+
+/// Writes the only partial sum of the gradient to the weights; `false` where these sizes are not
+/// for it.
+pub(super) fn weight_parts(shape: ConvolutionShape, parts: &mut [f32], x: &[f32], hidden: &[f32]) -> bool {
+    let Some(tiles) = tiles(Op::Weights, shape, x.len() / shape.n_visible()) else { return false };
+    let part = &mut parts[..shape.n_filters * shape.filter_len()];
+    with_side!(weights_by, tiles.side, shape, tiles, part, x, hidden);
+    true
+}
+
+fn weights_by<const L: usize, const T: usize>(
+    shape: ConvolutionShape,
+    tiles: Tiles,
+    out: &mut [f32],
+    x: &[f32],
+    hidden: &[f32],
+) {
     let count = x.len() / shape.n_visible() * tiles.count();
-    let sheet = Sheet { values: x, height, width, channels };
+    let [sheet, maps] = sheets(shape, x, hidden);
     let x = Squares { sheet, tiles, before: shape.pad(), side: T, turned: false };
-    let sheet = Sheet { values: hidden, height: shape.out_height(), width: shape.out_width(), channels: n_filters };
-    let hidden = Squares { sheet, tiles, before: 0, side: tiles.step, turned: true };
+    let hidden = Squares { sheet: maps, tiles, before: 0, side: tiles.step, turned: true };
     gradient::<L, T>(out, shape, x, hidden, count);
 }

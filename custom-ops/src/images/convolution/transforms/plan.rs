@@ -21,7 +21,7 @@ pub(super) enum Op {
 }
 
 /// Sides of tiles that there are.
-pub(super) const SIDES: [usize; 3] = [16, 32, 64];
+pub(super) const SIDES: [usize; 2] = [16, 32];
 
 /// The side of tiles with which transforms take clearly less time than the other forms for a batch
 /// in f32, with vectors of so many lanes; none where they do not.
@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(sides((64, 64, 64), 64, 1, batch), [None; 3], "{batch}");
         }
         assert!(sides((128, 128, 1), 32, 16, 32).iter().all(Option::is_some));
-        assert_eq!(sides((300, 300, 1), 16, 40, 8), [Some(64); 3]);
+        assert_eq!(sides((300, 300, 1), 16, 40, 8), [None; 3]);
     }
 
     #[test]

@@ -4,11 +4,12 @@
 //! ```text
 //! y[m, lanes] = Σ_k a[m, k] · b[k, lanes]        up to ROWS rows m and one or two vectors of lanes in registers
 //! ```
+use super::super::cpu::share_of;
 use super::squares::{Column, Place, column_of, transform_column};
 use crate::core::fused::{fma, fused};
-use super::super::cpu::share_of;
 use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
+use std::ops::Range;
 
 /// Rows of a product that are made at once.
 const ROWS: usize = 6;
@@ -27,38 +28,42 @@ fn odd(vectors: usize) -> usize {
 /// Spectra of filters in vectors of lanes, in groups of terms: `[group, vector, frequency, term]`.
 pub(super) struct Filters<const L: usize> {
     pub values: Vec<Complex<L>>,
-    pub terms: usize,
-    pub vectors: usize,
+    terms: usize,
+    vectors: usize,
+    /// Terms of a group, and vectors of a frequency.
+    group: usize,
+    pitch: usize,
     frequencies: usize,
 }
 
 impl<const L: usize> Filters<L> {
-    /// Terms of a group.
-    pub(super) const GROUP: usize = 16;
-
     pub(super) fn new(terms: usize, vectors: usize, frequencies: usize) -> Self {
-        let n = terms.div_ceil(Self::GROUP) * vectors * frequencies * (Self::GROUP + 1);
-        Self { values: vec![[[0.; L]; 2]; n], terms, vectors, frequencies }
+        /// Most terms of a group.
+        const GROUP: usize = 32;
+        let group = terms.div_ceil(terms.div_ceil(GROUP));
+        let (groups, pitch) = (terms.div_ceil(group), odd(group));
+        let values = vec![[[0.; L]; 2]; groups * vectors * frequencies * pitch];
+        Self { values, terms, vectors, group, pitch, frequencies }
     }
 
     /// What a group has of a vector.
     pub(super) fn of_vector(&self) -> usize {
-        self.frequencies * (Self::GROUP + 1)
+        self.frequencies * self.pitch
     }
 
-    /// Where a term of a group lies in that.
-    pub(super) fn place(term: usize) -> Place {
-        Place { at: 2 * L * term, imaginary: L, pitch: 2 * L * (Self::GROUP + 1) }
+    /// Where term `i` of a group lies in that.
+    pub(super) fn place(&self, i: usize) -> Place {
+        Place { at: 2 * L * i, imaginary: L, pitch: 2 * L * self.pitch }
     }
 
-    /// Terms of a group.
-    pub(super) fn in_group(&self, group: usize) -> usize {
-        Self::GROUP.min(self.terms - group * Self::GROUP)
+    /// The terms of a group.
+    pub(super) fn of_group(&self, group: usize) -> Range<usize> {
+        group * self.group..self.terms.min((group + 1) * self.group)
     }
 
     fn of(&self, group: usize, f: usize, v: usize) -> &[Complex<L>] {
-        let at = (group * self.vectors + v) * self.of_vector() + f * (Self::GROUP + 1);
-        &self.values[at..][..self.in_group(group)]
+        let at = (group * self.vectors + v) * self.of_vector() + f * self.pitch;
+        &self.values[at..][..self.of_group(group).len()]
     }
 }
 
@@ -102,7 +107,7 @@ pub(super) fn filter_column<const L: usize, const T: usize>(
         let place = Place { at: i * L, ..factors };
         transform_column::<L, T, FUSED>(&columns[k], &mut room.factors, place);
     }
-    let groups = channels.div_ceil(Filters::<L>::GROUP);
+    let groups = channels.div_ceil(w.group);
     let parts = squares.div_ceil(ROWS);
     for f in 0..T {
         let [re, im] = [0, factors.imaginary].map(|part| &room.factors[f * factors.pitch + part..]);
@@ -114,7 +119,7 @@ pub(super) fn filter_column<const L: usize, const T: usize>(
             for part in 0..parts {
                 let rows = share_of(squares, part, parts);
                 let numbers = |i: usize| {
-                    let at = rows.start * channels + i * Filters::<L>::GROUP;
+                    let at = rows.start * channels + i * w.group;
                     [&re[at..], &im[at..]]
                 };
                 let of = |i: usize, v: usize| w.of(i, k * T + f, v);
