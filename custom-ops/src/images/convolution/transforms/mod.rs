@@ -269,7 +269,7 @@ fn gradient<const L: usize, const T: usize>(
     let mut of_x = columns::<L, T>(groups * of_group);
     let mut of_hidden = columns::<L, T>(most * vectors * of_square);
     // `[frequency, vector, channel]`, and one more to keep frequencies apart.
-    let of_frequency = vectors * channels | 1;
+    let of_frequency = (vectors * channels) | 1;
     let mut sums = vec![[[0f32; L]; 2]; T * of_square * of_frequency];
     for start in (0..count).step_by(most) {
         let at = start..count.min(start + most);

@@ -7,10 +7,13 @@ use crate::images::{
 };
 use candle::{Device::Cpu, Result, Tensor};
 
-/// `(height, width, channels), n_filters, size, batch`: one tile and several, which do not divide
+/// Height, width and channels.
+type Image = (usize, usize, usize);
+
+/// `image, n_filters, size, batch`: one tile and several, which do not divide
 /// the image; channels and filters of less and more than a vector, that fill some and do not; more
 /// squares and terms than a group; filters as large as half a tile of 16 and as one.
-const SHAPES: [((usize, usize, usize), usize, usize, usize); 8] = [
+const SHAPES: [(Image, usize, usize, usize); 8] = [
     ((20, 23, 3), 5, 4, 2),
     ((31, 14, 24), 33, 3, 1),
     ((40, 37, 1), 9, 16, 3),
