@@ -29,12 +29,14 @@ mod begin;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod parameters;
 mod product;
 mod reference;
 mod shape;
 mod terms;
 
-pub use begin::{SparseParameters, sparse_begin_, square_parts};
+pub use begin::{sparse_begin_, square_parts};
+pub use parameters::SparseParameters;
 pub use reference::sparse_cost_reference;
 pub use terms::{
     SparseParts, sparse_figures, sparse_figures_of_lines, sparse_figures_of_products, sparsity_pull_,

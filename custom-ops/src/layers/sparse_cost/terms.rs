@@ -12,7 +12,7 @@
 //! of 1024 adds entries `l, l + 1024, …` from first to last, then the lanes are added in halves.
 //! Results are the same bits on CPU and CUDA, but for divergences, whose logarithms round otherwise.
 use super::SparseCost;
-use super::begin::{SparseParameters, spans};
+use super::parameters::{SparseParameters, spans};
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{In, Io, Kernel, new_tensor, operands};
 use crate::core::real::halves;
