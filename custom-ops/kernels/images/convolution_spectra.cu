@@ -20,6 +20,7 @@
 // truth    convolution_reference and the references of the gradients, in
 //          src/images/convolution/reference.rs
 
+#include "core/complex.cuh"
 #include "core/numbers.cuh"
 #include "core/order.cuh"
 #include "core/tf32.cuh"
@@ -44,8 +45,6 @@ __device__ __forceinline__ constexpr float cosine(int j) {
   return negative ? -value : value;
 }
 
-__device__ __forceinline__ float2 plus(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
-__device__ __forceinline__ float2 minus(float2 a, float2 b) { return {a.x - b.x, a.y - b.y}; }
 template <bool INVERSE>
 __device__ __forceinline__ float2 quarter_turn(float2 a) {
   return INVERSE ? float2{-a.y, a.x} : float2{a.y, -a.x};
@@ -57,7 +56,7 @@ __device__ __forceinline__ float2 turned(float2 a, int j, int n) {
   if (at % 32 == 0) return a;
   if (at % 32 == 8) return quarter_turn<INVERSE>(a);
   const float c = cosine(at), s = INVERSE ? cosine(at + 24) : -cosine(at + 24);
-  return {fmaf(a.x, c, -(a.y * s)), fmaf(a.x, s, a.y * c)};
+  return times(a, {c, s});
 }
 
 // The transform of N numbers in registers, N a power of 2 up to 32.

@@ -5,11 +5,7 @@
 // EACH threads.
 #pragma once
 
-__device__ __forceinline__ float2 times(float2 a, float2 b) {
-  return {fmaf(a.x, b.x, -(a.y * b.y)), fmaf(a.x, b.y, a.y * b.x)};
-}
-__device__ __forceinline__ float2 plus(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
-__device__ __forceinline__ float2 minus(float2 a, float2 b) { return {a.x - b.x, a.y - b.y}; }
+#include "core/complex.cuh"
 
 // How many lines of N numbers a block holds, and in how many threads. ACROSS: number i of all lines
 // follow each other; otherwise the numbers of a line.
