@@ -128,6 +128,19 @@ fn turned<const FUSED: bool>([re, im]: [f32; 2], [c, s]: [f32; 2]) -> [f32; 2] {
     [fma::<f32, FUSED>(re, c, -(im * s)), fma::<f32, FUSED>(re, s, im * c)]
 }
 
+/// The transform of four numbers, forward.
+#[inline(always)]
+fn four([a, b, c, d]: [[f32; 2]; 4]) -> [[f32; 2]; 4] {
+    let (even, odd) = ([a[0] + c[0], a[1] + c[1]], [b[0] + d[0], b[1] + d[1]]);
+    let (across, beside) = ([a[0] - c[0], a[1] - c[1]], [b[0] - d[0], b[1] - d[1]]);
+    [
+        [even[0] + odd[0], even[1] + odd[1]],
+        [across[0] + beside[1], across[1] - beside[0]],
+        [even[0] - odd[0], even[1] - odd[1]],
+        [across[0] - beside[1], across[1] + beside[0]],
+    ]
+}
+
 /// A step of four numbers, `quarter` places apart; the last three are then turned.
 #[inline(always)]
 fn split_four<const L: usize, const T: usize, const FUSED: bool, const TURN: bool>(
@@ -140,15 +153,7 @@ fn split_four<const L: usize, const T: usize, const FUSED: bool, const TURN: boo
     let (r, i) = (at.map(|at| re[at]), at.map(|at| im[at]));
     let (mut to_r, mut to_i) = (r, i);
     for l in 0..L {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|s| [r[s][l], i[s][l]]);
-        let (even, odd) = ([a[0] + c[0], a[1] + c[1]], [b[0] + d[0], b[1] + d[1]]);
-        let (across, beside) = ([a[0] - c[0], a[1] - c[1]], [b[0] - d[0], b[1] - d[1]]);
-        let mut to = [
-            [even[0] + odd[0], even[1] + odd[1]],
-            [across[0] + beside[1], across[1] - beside[0]],
-            [even[0] - odd[0], even[1] - odd[1]],
-            [across[0] - beside[1], across[1] + beside[0]],
-        ];
+        let mut to = four([0, 1, 2, 3].map(|s| [r[s][l], i[s][l]]));
         if TURN {
             for s in 1..4 {
                 to[s] = turned::<FUSED>(to[s], turns[s - 1]);
@@ -182,15 +187,9 @@ fn join_four<const L: usize, const T: usize, const FUSED: bool, const TURN: bool
                 from[s] = turned::<FUSED>(from[s], [c, -s_]);
             }
         }
-        let [a, b, c, d] = from;
-        let (even, odd) = ([a[0] + c[0], a[1] + c[1]], [b[0] + d[0], b[1] + d[1]]);
-        let (across, beside) = ([a[0] - c[0], a[1] - c[1]], [b[0] - d[0], b[1] - d[1]]);
-        let to = [
-            [even[0] + odd[0], even[1] + odd[1]],
-            [across[0] - beside[1], across[1] + beside[0]],
-            [even[0] - odd[0], even[1] - odd[1]],
-            [across[0] + beside[1], across[1] - beside[0]],
-        ];
+        // The other way the second and the last are exchanged.
+        let [x0, x3, x2, x1] = four(from);
+        let to = [x0, x1, x2, x3];
         for s in 0..4 {
             [to_r[s][l], to_i[s][l]] = to[s];
         }
