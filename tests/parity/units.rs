@@ -329,8 +329,8 @@ fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
         (192, 12_288, 136),
         // Turned tiles of 128 and of 192 columns in clusters, whose descriptors say how far blocks
         // of 64 lie apart.
-        (20, 2560, 2048),
-        (20, 5056, 2048),
+        (100, 2560, 2048),
+        (100, 5056, 2048),
     ];
     const SCALE: f32 = 64.;
     for device in devices()? {

@@ -67,7 +67,8 @@ __device__ __forceinline__ void cd_update_deep(typename Subtile<T, V, STORED>::W
   using W = typename Step::W;
   constexpr bool COPIED = STORED != Stored::ROUNDED;
   const int rank = blockIdx.x % cluster, tile = blockIdx.x / cluster, across = (n.cols + H::TN - 1) / H::TN;
-  const int row0 = tile / across * H::TM, col0 = tile % across * H::TN;
+  const TilePlace<16> at(tile, across, (n.rows + H::TM - 1) / H::TM);
+  const int row0 = at.row * H::TM, col0 = at.col * H::TN;
   const int of_phase = (n.batch + H::DEPTH - 1) / H::DEPTH, all = 2 * of_phase;
   const int first = all * rank / cluster, count = all * (rank + 1) / cluster - first;
   const int begin = H::TM * rank / cluster, end = H::TM * (rank + 1) / cluster;

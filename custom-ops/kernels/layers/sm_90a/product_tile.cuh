@@ -13,8 +13,8 @@
 // outside. Numbers in one part are summed in the tensor cores.
 //
 // arrays   a: PA of [m, k]; b: PB of [n, k] (K-major) or [k, n] (transposed), T, as tensor maps of
-//          blocks of DEPTH entries (b transposed: 64) by 64 WGS and TN or DEPTH lines, their third
-//          dimension the part
+//          blocks of DEPTH entries (b transposed: 64) by lines_of_a(m) and TN or DEPTH lines, their
+//          third dimension the part
 // scalars  n a multiple of 4, rows of a and b of 8 entries
 // launch   grid (S * tiles across n, tiles across m), clusters of S <= MOST along x; Shape::BLOCK
 //          threads
@@ -52,6 +52,9 @@ struct Shape {
   // Registers are given by warpgroups, so a whole one copies where there is more than one.
   static constexpr int BLOCK = THREADS + (WGS == 1 ? 32 : 128);
   static constexpr int BLOCKS = TRANSPOSED ? TN / 64 : 1;
+  // Lines of a that come for a tile: of few rows in all no others, which would take as long as those
+  // of b. What lies below in shared memory gives sums that nobody reads.
+  static __device__ int lines_of_a(int m) { return min(TM, (m + 7) / 8 * 8); }
   static_assert(!TRANSPOSED || TN % 64 == 0, "a transposed operand comes in blocks of 64 columns");
   static_assert(!ALONE || (TRANSPOSED && TN == 128), "two of them may be alone");
 };
@@ -59,6 +62,20 @@ struct Shape {
 // A product of [m, k] by [k, n] and the blocks that share a tile.
 struct Extent {
   int m, n, k, cluster;
+};
+
+// Where tile i of `across` by `down` lies, in the order in which blocks take them: row after row; of
+// more than FEW across column after column of up to BAND rows, since blocks that run together then
+// read few other lines of both operands, which the second-level cache holds (NOTES.md).
+template <int BAND>
+struct TilePlace {
+  static constexpr int FEW = 40;
+  int row, col;
+  __device__ TilePlace(int i, int across, int down) {
+    const int bands = across > FEW ? (down + BAND - 1) / BAND : down, height = (down + bands - 1) / bands;
+    const int band = i / (height * across), left = i - band * height * across, here = min(height, down - band * height);
+    row = band * height + left % here, col = left / here;
+  }
 };
 
 // The ring as the thread that copies sees it.
@@ -215,15 +232,16 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
 }
 
 // Starts the copies of `count` k-blocks of both operands in turn, from `first` on, each `step`
-// further along the depth, one thread.
+// further along the depth, one thread; a has m rows.
 template <typename H>
 __device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap& a_map, const TensorMap& b_map, int row0, int col0, int first,
-                                            int step, int count) {
+                                            int step, int count, int m) {
+  const int bytes = H::BYTES - H::PA * (H::A_BYTES - H::lines_of_a(m) * H::LINE);
   Stage<H::STAGES> stage;
 #pragma unroll 1
   for (int s = 0; s < count; ++s, stage.next()) {
     const int k = (first + step * s) * H::DEPTH;
-    uint64_t* here = announce(ring.full, ring.empty, stage, H::BYTES);
+    uint64_t* here = announce(ring.full, ring.empty, stage, bytes);
     unsigned char* to = ring.k_blocks + stage.at * H::BYTES;
 #pragma unroll
     for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &a_map, k, row0, p, here);
@@ -246,7 +264,8 @@ __device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap&
 template <typename H, typename Begin>
 __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const TensorMap& b_map, const Extent& n, Begin begin) {
   const int cluster = n.cluster, rank = blockIdx.x % cluster;
-  const int row0 = blockIdx.y * H::TM, col0 = blockIdx.x / cluster * H::TN;
+  const TilePlace<12> at((blockIdx.y * gridDim.x + blockIdx.x) / cluster, gridDim.x / cluster, gridDim.y);
+  const int row0 = at.row * H::TM, col0 = at.col * H::TN;
   const int all = (n.k + H::DEPTH - 1) / H::DEPTH;
   // A transposed operand lies in memory along the depth. All blocks go through it together and from
   // its end, which the product of the K-major operand before has read last, as products up and down
@@ -258,7 +277,7 @@ __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const Te
     prefetch_map(&a_map);
     prefetch_map(&b_map);
   }
-  auto copy = [&](const Ring& ring) { copy_k_blocks<H>(ring, a_map, b_map, row0, col0, first, step, count); };
+  auto copy = [&](const Ring& ring) { copy_k_blocks<H>(ring, a_map, b_map, row0, col0, first, step, count, n.m); };
   return sum_tile<H>(cluster, {count}, copy, [&](const Sums<H>& sums) {
     const int col = col0 + sums.along(), end = min(sums.end, n.m - row0);
     if (col >= n.n) return;  // n is a multiple of 4

@@ -111,7 +111,7 @@ impl Product {
         let k_major = |at, lines: usize, apart, parts, rows| {
             TensorMap::of(at, dtype, &[k, lines, parts], &[k, apart], [2 * depth, rows], Fetch::TwoLines)
         };
-        let a_map = k_major(a.at, m, a_apart, parts[0], shape.rows())?;
+        let a_map = k_major(a.at, m, a_apart, parts[0], shape.lines_of_a(m))?;
         let b_map = match transposed {
             false => k_major(b.at, n, b_apart, parts[1], shape.columns)?,
             true => {

@@ -106,7 +106,8 @@ impl Shape {
             size => (limits.multiprocessors / 16 * (16 / size)).saturating_sub(1),
         };
         let waves = clusters.div_ceil(at_once.max(1));
-        let bytes = self.k_block_bytes(parts) as f64;
+        let lines = parts[0] * self.lines_of_a(m) + parts[1] * self.columns;
+        let bytes = (lines * 2 * Self::depth(parts)) as f64;
         // The product of both second parts is left out.
         let flop = (2 * Self::depth(parts) * self.rows() * self.columns * (parts[0] + parts[1] - 1)) as f64;
         let of_k_block = (bytes / speed::COPIES).max(flop / speed::PRODUCTS);
@@ -128,6 +129,11 @@ impl Shape {
     /// Rows of a tile.
     pub(crate) fn rows(self) -> usize {
         64 * self.warpgroups
+    }
+
+    /// Lines of `a`, of `m` rows in all, that come for a tile: `lines_of_a` of the kernels.
+    pub(crate) fn lines_of_a(self, m: usize) -> usize {
+        self.rows().min(m.next_multiple_of(8))
     }
 
     /// Blocks across and down of a product of `m` by `n` entries.
@@ -210,7 +216,7 @@ mod tests {
     fn products_down_that_parity_tests_take_broad_tiles_in_clusters() {
         let of = |n, parts| {
             let forms = Forms::of_units(parts, true)?;
-            Shape::of(gpus::ALL[3], [20, n, 2048], parts, forms)
+            Shape::of(gpus::ALL[3], [100, n, 2048], parts, forms)
                 .map(|shape| (shape.columns, shape.cluster > 1))
         };
         assert_eq!(of(2560, [1, 1]), Some((128, true)));
