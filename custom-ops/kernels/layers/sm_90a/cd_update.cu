@@ -57,25 +57,24 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
                                               const float* scalars, const Numbers& n, const Grid& g, int height, const Rounding& rounding,
                                               const long long* counter) {
   using Tiles = Schedule<PATCHES, false, WIDE>;
-  using W = typename Subtile<T, V, STORED>::W;
-  constexpr bool COPIED = STORED != Stored::ROUNDED;
-  constexpr int SUBTILE_STAGES = STORED == Stored::ROUNDED ? 4 : 3, STAYING_BYTES = K_BLOCKS * WIDE * K_BLOCK_BYTES;
-  constexpr int WEIGHT_BYTES = TILE * TILE * sizeof(W), VELOCITY_BYTES = TILE * TILE * sizeof(V), COPY_BYTES = COPIED ? TILE * TILE * 2 : 0;
-  constexpr int SUBTILE_BYTES = WEIGHT_BYTES + VELOCITY_BYTES + COPY_BYTES;
-  constexpr int STAGES = (SHARED - 1024 - STAYING_BYTES - SUBTILE_STAGES * SUBTILE_BYTES) / K_BLOCK_BYTES;
-  static_assert(2 * SUBTILE_STAGES >= GROUPS * WIDE, "of three subtiles in one stage the first is stepped before anyone waits for the third");
+  using Subtiles = SubtileRing<T, V, STORED, STORED == Stored::ROUNDED ? 4 : 3>;
+  constexpr bool COPIED = Subtiles::COPIED;
+  constexpr int STAYING_BYTES = K_BLOCKS * WIDE * K_BLOCK_BYTES;
+  constexpr int STAGES = (SHARED - 1024 - STAYING_BYTES - Subtiles::STAGES * Subtiles::BYTES) / K_BLOCK_BYTES;
+  static_assert(2 * Subtiles::STAGES >= GROUPS * WIDE, "of three subtiles in one stage the first is stepped before anyone waits for the third");
   extern __shared__ unsigned char memory[];
-  __shared__ uint64_t full[STAGES], empty[STAGES], arrived[SUBTILE_STAGES], stepped_all[SUBTILE_STAGES], stored[SUBTILE_STAGES], turn[GROUPS], here[K_BLOCKS], free[K_BLOCKS];
+  __shared__ uint64_t full[STAGES], empty[STAGES], turn[GROUPS], here[K_BLOCKS], free[K_BLOCKS];
+  __shared__ typename Subtiles::Barriers of_subtiles;
   unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  unsigned char* subtile_ring = staying + STAYING_BYTES;
-  unsigned char* k_blocks = subtile_ring + SUBTILE_STAGES * SUBTILE_BYTES;
+  const Subtiles subtiles{of_subtiles, staying + STAYING_BYTES, weight_map, velocity_map, copy_map};
+  unsigned char* k_blocks = subtiles.memory + Subtiles::STAGES * Subtiles::BYTES;
   unsigned char* ones = k_blocks + STAGES * K_BLOCK_BYTES;
   const int of_phase = (n.batch + K_BLOCK_DEPTH - 1) / K_BLOCK_DEPTH, count = 2 * of_phase;
   const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
-    for (int p = 0; p < SUBTILE_STAGES; ++p) barrier_init(arrived + p, 1), barrier_init(stepped_all + p, 128), barrier_init(stored + p, 1);
+    subtiles.init();
     for (int s = 0; s < K_BLOCKS; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
     for (int t = 0; t < GROUPS; ++t) barrier_init(turn + t, 1);
     barriers_made();
@@ -87,11 +86,6 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
   shared_fence();
   __syncthreads();
 
-  // Where the subtile of a stage lies.
-  constexpr int LINE = BLOCK_LINE / sizeof(V), WEIGHT_LINE = BLOCK_LINE / sizeof(W), BLOCK = TILE * BLOCK_LINE;
-  auto weights_in = [&](int stage) { return subtile_ring + stage * SUBTILE_BYTES; };
-  auto velocities_in = [&](int stage) { return weights_in(stage) + WEIGHT_BYTES; };
-  auto copies_in = [&](int stage) { return velocities_in(stage) + VELOCITY_BYTES; };
   // Calls of(subtile, row0, col0) for all subtiles of this block, or the first so many, counted
   // from 0.
   auto each_subtile = [&](auto of, int most = 0x7fffffff) {
@@ -118,41 +112,13 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
         states.template copy_passing<STAGES>(k_blocks, full, empty);
         return;
       case 2:  // weights and velocities in; the first ones come into the second-level cache while the launch before still runs
-        each_subtile(
-            [&](int, int row0, int col0) {
-#pragma unroll
-              for (int c = 0; c < TILE / WEIGHT_LINE; ++c) prefetch_block(&weight_map, col0 + WEIGHT_LINE * c, row0);
-#pragma unroll
-              for (int c = 0; c < TILE / LINE; ++c) prefetch_block(&velocity_map, col0 + LINE * c, row0);
-            },
-            SUBTILE_STAGES);
+        each_subtile([&](int, int row0, int col0) { subtiles.prefetch(row0, col0); }, Subtiles::STAGES);
         wait_for_previous();
-        each_subtile([&](int subtile, int row0, int col0) {
-          const int stage = subtile % SUBTILE_STAGES;
-          if (subtile >= SUBTILE_STAGES) barrier_wait(stored + stage, (subtile / SUBTILE_STAGES - 1) % 2);
-          uint64_t* here = arrived + stage;
-          barrier_expect(here, WEIGHT_BYTES + VELOCITY_BYTES + (STORED == Stored::HALVES ? COPY_BYTES : 0));
-#pragma unroll
-          for (int c = 0; c < TILE / WEIGHT_LINE; ++c) copy_block(weights_in(stage) + c * BLOCK, &weight_map, col0 + WEIGHT_LINE * c, row0, here);
-#pragma unroll
-          for (int c = 0; c < TILE / LINE; ++c) copy_block(velocities_in(stage) + c * BLOCK, &velocity_map, col0 + LINE * c, row0, here);
-          if (STORED == Stored::HALVES) copy_block(copies_in(stage), &copy_map, col0, row0, here);
-        });
+        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_in(subtile, row0, col0); });
         return;
       default:  // and out, with the copy, which the launch before may have read
         wait_for_previous();
-        each_subtile([&](int subtile, int row0, int col0) {
-          const int stage = subtile % SUBTILE_STAGES;
-          barrier_wait(stepped_all + stage, subtile / SUBTILE_STAGES % 2);
-#pragma unroll
-          for (int c = 0; c < TILE / WEIGHT_LINE; ++c) store_block(&weight_map, col0 + WEIGHT_LINE * c, row0, weights_in(stage) + c * BLOCK);
-#pragma unroll
-          for (int c = 0; c < TILE / LINE; ++c) store_block(&velocity_map, col0 + LINE * c, row0, velocities_in(stage) + c * BLOCK);
-          if (COPIED) store_block(&copy_map, col0, row0, copies_in(stage));
-          store_commit();
-          store_wait_read();
-          barrier_arrive(stored + stage);
-        });
+        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_out(subtile, row0, col0); });
         store_wait();
         return;
     }
@@ -169,9 +135,9 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
   int subtile = 0;
 #pragma unroll 1
   for (Tiles tile(n, g, height); tile; tile.next()) {
-    const int i = tile.i, subtiles = tile.subtiles();
+    const int i = tile.i, beside = tile.subtiles();
     if (i % GROUPS != warp / 4) {
-      subtile += subtiles;
+      subtile += beside;
       continue;
     }
     float sum[32 * WIDE], of_rows[4];
@@ -244,7 +210,7 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
 
 #pragma unroll
     for (int w = 0; w < WIDE; ++w) {
-      if (w >= subtiles) break;  // beyond the matrix: no x came for it, and nobody reads its sums
+      if (w >= beside) break;  // beyond the matrix: no x came for it, and nobody reads its sums
       [[maybe_unused]] uint4 words[2][2];  // for four times two columns of a thread's two rows
       if constexpr (!COPIED) {
 #pragma unroll
@@ -253,18 +219,13 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
           for (int c = 0; c < 2; ++c)
             words[half][c] = philox_block(draws, rounding_block(tile.row0() + row + 8 * half, tile.col0() + w * TILE + 32 * c + pair_at, n.cols));
       }
-      const int stage = subtile % SUBTILE_STAGES, round = subtile / SUBTILE_STAGES;
-      // The subtile before it in this stage may be another warpgroup's that is still to be stepped;
-      // the parity of `arrived` does not tell it from this.
-      if (SUBTILE_STAGES < GROUPS * WIDE && round > 0) barrier_wait(stepped_all + stage, (round - 1) % 2);
-      barrier_wait(arrived + stage, round % 2);
-      ++subtile;
-      const Subtile<T, V, STORED> at{weights_in(stage), velocities_in(stage), copies_in(stage)};
+      subtiles.arrived(subtile, Subtiles::STAGES < GROUPS * WIDE);
+      const auto at = subtiles.at(subtile);
       auto step_all = [&](auto decay) { at.template step<TILE>(sum, 32 * w, words, row, 0, pair_at, n.scale, decay); };
       if (n.l1 != 0.f) step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l1, n.l2); });
       else step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l2); });
-      shared_fence();
-      barrier_arrive(stepped_all + stage);
+      subtiles.stepped(subtile);
+      ++subtile;
     }
   }
 }

@@ -1,9 +1,11 @@
 //! The update in one launch of `kernels/layers/cd_update.cu`, or of
 //! `kernels/layers/patch_step.cu` for the weights of patches; that of large matrices on GPUs of
 //! capability 9.0 in one of `kernels/layers/sm_90a/cd_update.cu` for the weights, or of
-//! `cd_update_parts.cu` there for states in two parts, and one for the biases; that of small
+//! `cd_update_parts.cu` there for states in two parts, of `cd_update_pingpong.cu` and
+//! `cd_update_deep.cu` for minibatches of more rows, and one for the biases; that of small
 //! ones there in one of `kernels/layers/sm_90a/cd_update_small.cu`.
 use super::deep::{self, Deep};
+use super::pingpong::{self, PingPong};
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plain, Plan, THREADS, TILE, WARPGROUP_SHARED, large, warpgroups};
 use super::shape::Chunk;
 use super::small::{self, Small};
@@ -177,6 +179,7 @@ impl Fused<'_> {
         let of = self.operands::<T>(io)?;
         match Plan::of(gpu.limits(), self.sizes, self.chunk, matrices) {
             Plan::Warpgroups => self.launch_warpgroups(dtype, gpu, of),
+            Plan::PingPong(form) => self.launch_pingpong(form, dtype, gpu, of),
             Plan::Deep(form) => self.launch_deep(form, dtype, gpu, of),
             Plan::Small(form) => self.launch_small(form, dtype, gpu, of),
             Plan::Plain(form) => self.launch_plain(form, dtype, gpu, of),
@@ -276,6 +279,42 @@ impl Fused<'_> {
         unsafe { launch.overlapped().go() }
     }
 
+    /// The kernel of large matrices for minibatches of some rows, and behind it the biases and the
+    /// counter.
+    fn launch_pingpong<T: CudaDType>(
+        &self,
+        form: PingPong,
+        dtype: &str,
+        gpu: &Gpu,
+        mut of: Operands<'_, T>,
+    ) -> Result<()> {
+        let Sizes { rows, cols, .. } = self.sizes;
+        let Operands { weights, velocity, copy, h, x, scalars, numbers, .. } = &mut of;
+        let numbers = *numbers;
+        let (h_map, of_h) = self.states(gpu, h, rows, numbers.h_part, pingpong::DEPTH)?;
+        let (x_map, of_x) = self.states(gpu, x, cols, numbers.x_part, pingpong::DEPTH)?;
+        let of_velocity = if velocity.is_some() { 2 } else { 4 };
+        let (kernel, of_weight) = match weights {
+            Weights::Whole(_) => (dtype, 4),
+            Weights::Lower(_) => ("halves", 2),
+        };
+        let shared = PingPong::shared_bytes(of_weight + of_velocity + self.dtype.size_in_bytes());
+        let maps = self.weights(gpu, (weights, velocity, copy), [rows, cols], Fetch::TwoLines)?;
+        let kernel = format!("cd_update_pingpong_{kernel}");
+        let launch = gpu.launch(self.op, "sm_90a/cd_update_pingpong", &kernel)?;
+        let launch = launch.num(h_map).num(x_map).num(maps.weights).num(maps.velocity).num(maps.copy);
+        let launch = launch.read(scalars).num(numbers);
+        let launch = launch.blocks(form.blocks, pingpong::THREADS).shared(shared);
+        // SAFETY: (5 × TensorMap, const float*, Numbers): maps of the states, of the weights, the
+        // velocity and the copy, whose memory has addresses that are alive, in the blocks that the
+        // kernel takes; `Sizes::of` checked shapes, and `Chunk::of` that lines are multiples of 16
+        // bytes, on which views begin. Weights in halves have a velocity of their own. Blocks and
+        // shared memory are the form's.
+        unsafe { launch.overlapped().go()? };
+        drop((maps, of_h, of_x));
+        self.launch_biases_behind(dtype, gpu, of)
+    }
+
     /// The kernel of minibatches of many rows, and behind it the biases and the counter.
     fn launch_deep<T: CudaDType>(
         &self,
@@ -302,6 +341,11 @@ impl Fused<'_> {
         // halves have a velocity of their own. Blocks, clusters and shared memory are the form's.
         unsafe { launch.clusters_of(form.cluster as u32).overlapped().go()? };
         drop((of_h, of_x));
+        self.launch_biases_behind(dtype, gpu, of)
+    }
+
+    /// The biases of both sides and the counter, [`BEHIND`] the weights.
+    fn launch_biases_behind<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, of: Operands<'_, T>) -> Result<()> {
         let Operands { mut hidden, mut visible, mut counter, h, x, scalars, numbers, .. } = of;
         let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
         launch_biases(self.op, BEHIND, dtype, gpu, states, &scalars, &mut counter, numbers)
@@ -339,6 +383,47 @@ impl Fused<'_> {
         let at = gpu.to_read(view);
         Ok((map_of_states(at.at, self.dtype, [width, batch, parts], part as usize, depth)?, at))
     }
+
+    /// The weights, their velocity and the copy, of `rows × cols` each, as these kernels see them.
+    fn weights<'a, T: CudaDType>(
+        &self,
+        gpu: &'a Gpu,
+        (weights, velocity, copy): (
+            &'a mut Weights<'_>,
+            &'a mut Option<CudaViewMut<'_, bf16>>,
+            &'a mut CudaViewMut<'_, T>,
+        ),
+        [rows, cols]: [usize; 2],
+        fetch: Fetch,
+    ) -> Result<WeightMaps<'a>> {
+        // The map of lower halves only needs their size.
+        let (weights, of_weights) = match weights {
+            Weights::Whole(params) => (gpu.to_write(params), DType::F32),
+            Weights::Lower(lower) => (gpu.to_write(lower), DType::BF16),
+        };
+        let (copy, velocity) = (gpu.to_write(copy), velocity.as_mut().map(|velocity| gpu.to_write(velocity)));
+        // Without a velocity of its own, that of f32 lies behind the weights.
+        let (of_velocity, velocity_at) = match &velocity {
+            Some(velocity) => (DType::BF16, velocity.at),
+            None => (DType::F32, weights.at + 4 * (rows * cols) as u64),
+        };
+        let map = |at, dtype| map_of_weights(at, dtype, [rows, cols], fetch);
+        Ok(WeightMaps {
+            weights: map(weights.at, of_weights)?,
+            velocity: map(velocity_at, of_velocity)?,
+            copy: map(copy.at, self.dtype)?,
+            _used: (weights, velocity, copy),
+        })
+    }
+}
+
+/// Tensor maps of weights, velocity and copy. The use of their memory is logged when this is
+/// dropped.
+struct WeightMaps<'a> {
+    weights: TensorMap,
+    velocity: TensorMap,
+    copy: TensorMap,
+    _used: (Address<'a>, Option<Address<'a>>, Address<'a>),
 }
 
 /// What the launch of the biases beside the kernel of warpgroups reads and changes.
@@ -504,22 +589,10 @@ impl Fused<'_> {
             // of 16 bytes and that the states fit.
             return unsafe { launch.num(numbers).num(patches.grid).num(height).go() };
         }
-        // The map of lower halves only needs their size.
-        let (weights, of_weights) = match weights {
-            Weights::Whole(params) => (gpu.to_write(params), DType::F32),
-            Weights::Lower(lower) => (gpu.to_write(lower), DType::BF16),
-        };
-        let (copy, velocity) = (gpu.to_write(copy), velocity.as_mut().map(|velocity| gpu.to_write(velocity)));
-        // Without a velocity of its own, that of f32 lies behind the weights.
-        let (of_velocity, velocity_at) = match &velocity {
-            Some(velocity) => (DType::BF16, velocity.at),
-            None => (DType::F32, weights.at + 4 * (rows * cols) as u64),
-        };
         // Blocks take the tiles of a patch that lie beside each other further apart.
         let fetch = if kind == "patch_step" { Fetch::Line } else { Fetch::TwoLines };
-        let map = |at, dtype| map_of_weights(at, dtype, [rows, cols], fetch);
-        let launch = launch.num(h_map).num(x_map).num(map(weights.at, of_weights)?);
-        let launch = launch.num(map(velocity_at, of_velocity)?).num(map(copy.at, self.dtype)?);
+        let maps = self.weights(gpu, (weights, velocity, copy), [rows, cols], fetch)?;
+        let launch = launch.num(h_map).num(x_map).num(maps.weights).num(maps.velocity).num(maps.copy);
         let launch = launch.write(hidden).read(scalars);
         let launch = launch.num(numbers).num(patches.grid);
         match patches.last_step {

@@ -25,6 +25,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 mod deep;
+mod pingpong;
 mod plan;
 #[cfg(feature = "cuda")]
 mod rounded;

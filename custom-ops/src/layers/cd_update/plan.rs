@@ -1,6 +1,7 @@
 //! Which kernel makes an update: a function of the limits of a GPU and of the sizes.
 use super::Sizes;
 use super::deep::Deep;
+use super::pingpong::PingPong;
 use super::shape::{Chunk, Shape};
 use super::small::Small;
 use crate::core::limits::Limits;
@@ -37,7 +38,9 @@ pub(super) enum Plan {
     /// `sm_90a/cd_update.cu`, or `cd_update_parts.cu` for states in two parts: the weights;
     /// and a launch for the biases.
     Warpgroups,
-    /// `sm_90a/cd_update_deep.cu`, and the same launch for the biases.
+    /// `sm_90a/cd_update_pingpong.cu`, and the same launch for the biases.
+    PingPong(PingPong),
+    /// `sm_90a/cd_update_deep.cu`, and the same launch.
     Deep(Deep),
     /// `sm_90a/cd_update_small.cu`
     Small(Small),
@@ -66,10 +69,14 @@ impl Plan {
         if chunk == Chunk::Eight && boxed_windows && warpgroups(limits, sizes, n) {
             return Self::Warpgroups;
         }
-        let deep = Deep::of(limits, sizes, large(limits, sizes, n));
-        let deep = deep.filter(|_| chunk == Chunk::Eight && !matches!(matrices, Matrices::Patches { .. }));
-        if let Some(deep) = deep {
-            return Self::Deep(deep);
+        if chunk == Chunk::Eight && !matches!(matrices, Matrices::Patches { .. }) {
+            let large = large(limits, sizes, n);
+            if let Some(form) = PingPong::of(limits, sizes, large) {
+                return Self::PingPong(form);
+            }
+            if let Some(form) = Deep::of(limits, sizes, large) {
+                return Self::Deep(form);
+            }
         }
         let small = Small::of(limits, sizes).filter(|_| (matrices, chunk) == (Matrices::One, Chunk::Eight));
         if let Some(small) = small {
@@ -120,6 +127,7 @@ mod tests {
     ) -> &'static str {
         match Plan::of(limits, Sizes { parts: 1, batch, rows, cols }, chunk, matrices) {
             Plan::Warpgroups => "warpgroups",
+            Plan::PingPong(_) => "pingpong",
             Plan::Deep(_) => "deep",
             Plan::Small(_) => "sm_90a small",
             Plan::Plain(plain) => plain.name,
@@ -133,8 +141,9 @@ mod tests {
         let patches = |n, boxed_windows| Matrices::Patches { n, boxed_windows };
         assert_eq!(of([192, 16000, 2304], Chunk::Eight, Matrices::One), "warpgroups");
         assert_eq!(of([192, 16000, 2304], Chunk::Eight, Matrices::Rounded), "warpgroups");
-        assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::One), "deep", "rows that do not stay");
-        assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::Rounded), "deep");
+        assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::One), "pingpong", "rows that do not stay");
+        assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::Rounded), "pingpong");
+        assert_eq!(of([4096, 16000, 2304], Chunk::Eight, Matrices::One), "deep");
         assert_eq!(of([4096, 504, 784], Chunk::Eight, Matrices::One), "deep", "long sums");
         assert_eq!(of([193, 16000, 2304], Chunk::Four, Matrices::One), "odd");
         assert_eq!(of([193, 192, 576], Chunk::Eight, patches(256, true)), "high");

@@ -6,6 +6,7 @@ use super::cuda::{
     map_of_weights, warpgroup_blocks,
 };
 use super::deep;
+use super::pingpong::{self, PingPong};
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plan, TILE, WARPGROUP_SHARED};
 use super::shape::Chunk;
 use super::{CdOperands, CdUpdate, OP, Sizes};
@@ -95,23 +96,39 @@ impl Kernel for Rounded<'_> {
                 } else {
                     let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
                     let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], Fetch::TwoLines);
-                    let launch = gpu.launch(OP, "sm_90a/cd_update", "cd_update_rounded")?;
-                    let blocks =
-                        warpgroup_blocks(gpu.limits(), rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE), true);
-                    let launch = launch.blocks(blocks, ROUNDED_THREADS);
-                    let launch = launch.shared(WARPGROUP_SHARED).overlapped().num(h_map).num(x_map);
-                    let launch = launch.num(weights(of_weight.at)?).num(weights(of_velocity.at)?);
-                    let launch = launch.write(&mut hidden).read(&scalars);
-                    let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
-                    // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers, Grid,
-                    // Rounding, int): maps of the states, of the weights and the velocity, whose
+                    let maps = (weights(of_weight.at)?, weights(of_velocity.at)?);
+                    let begin = |file, kernel| {
+                        let launch = gpu.launch(OP, file, kernel)?.num(h_map).num(x_map);
+                        Ok::<_, candle::Error>(launch.num(maps.0).num(maps.1))
+                    };
+                    // SAFETY of both: maps of the states, of the weights and the velocity, whose
                     // memory has addresses that are alive, in the blocks that the kernel takes;
                     // `Sizes::of` checked shapes, `Chunk::of` that lines are multiples of 16 bytes,
-                    // on which views begin, and `warpgroups` that the states fit.
-                    unsafe { launch.num(rounding).num(1i32).go()? };
-                    drop((of_weight, of_velocity));
-                    // Those of hidden units are done.
-                    (BESIDE, numbers.of_biases(0, cols))
+                    // on which views begin.
+                    if let Plan::PingPong(form) = plan {
+                        let launch = begin("sm_90a/cd_update_pingpong", "cd_update_pingpong_rounded")?;
+                        let launch = launch.read(&scalars).write(&mut counter).num(numbers).num(rounding);
+                        let launch = launch.blocks(form.blocks, pingpong::THREADS);
+                        // SAFETY: (4 × TensorMap, const float*, const long long*, Numbers,
+                        // Rounding). Blocks and shared memory are the form's.
+                        unsafe { launch.shared(PingPong::shared_bytes(2 + 2)).overlapped().go()? };
+                        drop((of_weight, of_velocity));
+                        (BEHIND, numbers.of_biases(rows, cols))
+                    } else {
+                        let launch = begin("sm_90a/cd_update", "cd_update_rounded")?;
+                        let (down, across) = (rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE));
+                        let blocks = warpgroup_blocks(gpu.limits(), down, across, true);
+                        let launch = launch.blocks(blocks, ROUNDED_THREADS);
+                        let launch = launch.shared(WARPGROUP_SHARED).overlapped();
+                        let launch = launch.write(&mut hidden).read(&scalars);
+                        let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
+                        // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers,
+                        // Grid, Rounding, int); `warpgroups` checked that the states fit.
+                        unsafe { launch.num(rounding).num(1i32).go()? };
+                        drop((of_weight, of_velocity));
+                        // Those of hidden units are done.
+                        (BESIDE, numbers.of_biases(0, cols))
+                    }
                 };
                 drop((of_h, of_x));
                 let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
