@@ -69,7 +69,7 @@ fn what_does_not_fit_is_said() -> Result<()> {
     );
     let (scalars, steps) = (zeros(&[2])?, Tensor::new(&[0i64], &Cpu)?);
     assert_eq!(
-        first(adam_step_(&zeros(&[3, 5])?, &scalars, &steps, AdamStep::default(), 0, None)),
+        first(adam_step_(&zeros(&[3, 5])?, &scalars, &steps, AdamStep::default(), .., 0, None)),
         "adam_step_: state must have shape [4, n] with n at least 1, got [3, 5]"
     );
     assert_eq!(

@@ -227,7 +227,7 @@ fn optimisers_match_the_reference_and_the_bits_of_the_cpu() -> Result<()> {
                     let copy = (t > 1).then(|| Tensor::zeros(copied, DType::BF16, device)).transpose()?;
                     let copy = copy.as_ref();
                     match is_adam {
-                        true => adam_step_(&state, &scalars, &steps, adam, decayed, copy)?,
+                        true => adam_step_(&state, &scalars, &steps, adam, .., decayed, copy)?,
                         false => sgd_step_(&state, &scalars, sgd, decayed, copy)?,
                     }
                     if let Some(copy) = copy {

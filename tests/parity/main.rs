@@ -2,6 +2,7 @@
 //! the CPU. Without the feature `cuda` the CPU is the only device: tests that would compare it with
 //! itself are ignored then.
 #![allow(missing_docs)]
+mod adam_of_product;
 mod atom_descent;
 mod atoms;
 mod columns;

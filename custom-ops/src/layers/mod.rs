@@ -1,6 +1,7 @@
 //! Ops of dense layers: products, units, losses, optimisers and the updates of contrastive
 //! divergence.
 pub mod activation;
+pub mod adam_of_product;
 pub mod annealed_units;
 pub mod bias_step;
 pub mod cd_update;
@@ -11,6 +12,7 @@ pub mod layer;
 pub mod layer_sums;
 pub mod loss;
 pub mod optimizer;
+mod pingpong;
 pub mod printed;
 pub mod products;
 pub mod rounding;
@@ -22,6 +24,7 @@ pub mod units;
 pub mod weight_step;
 
 pub use activation::Activation;
+pub use adam_of_product::{adam_step_of_product_, adam_step_of_product_fuses};
 pub use annealed_units::{
     Rise, annealed_hidden_, annealed_hidden_reference, annealed_visible_, annealed_visible_reference,
 };

@@ -24,7 +24,7 @@
 //! // Adam's first step is as long as its rate, whatever the gradient.
 //! let state = Tensor::new(&[[1f32, 1.], [0.5, -80.], [0., 0.], [0., 0.]], &Cpu)?;
 //! let scalars = Tensor::new(&[0.25f32, 0.], &Cpu)?;
-//! adam_step_(&state, &scalars, &Tensor::new(&[0i64], &Cpu)?, AdamStep::default(), 0, None)?;
+//! adam_step_(&state, &scalars, &Tensor::new(&[0i64], &Cpu)?, AdamStep::default(), .., 0, None)?;
 //! assert_eq!(state.get(0)?.to_vec1::<f32>()?, [0.75, 1.25]);
 //! # Ok(()) }
 //! ```
@@ -37,6 +37,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 use rayon::prelude::*;
+use std::ops::{Bound, Range, RangeBounds};
 
 /// Parameters that one task of the CPU twin handles.
 const CHUNK: usize = 16 * 1024;
@@ -48,7 +49,8 @@ pub struct SgdStep {
     pub weight_decay: f32,
 }
 
-/// One step of Adam over `state = [θ, g, m, v]`, `[4, n]` f32.
+/// One step of Adam over the parameters `of` of `state = [θ, g, m, v]`, `[4, n]` f32; others stay as
+/// they are.
 ///
 /// `scalars` is `[2]` f32 (rate, momentum; the momentum is not used). `steps` is one i64, the
 /// number of earlier steps. The first `decayed` parameters decay, the others (biases) do not. A
@@ -62,18 +64,37 @@ pub fn adam_step_(
     scalars: &Tensor,
     steps: &Tensor,
     step: AdamStep,
+    of: impl RangeBounds<usize>,
     decayed: usize,
     copy: Option<&Tensor>,
 ) -> Result<()> {
     const OP: &str = "adam_step_";
     let n = check(OP, state, 4, scalars, decayed, copy)?;
-    if steps.dtype() != DType::I64 || steps.elem_count() != 1 {
-        candle::bail!("{OP}: steps must be one i64, got {:?} {:?}", steps.dtype(), steps.dims())
-    }
+    check_steps(OP, steps)?;
     let rule = step.rule(OP)?;
+    let first = match of.start_bound() {
+        Bound::Included(&first) => first,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match of.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => n,
+    };
+    if first >= end || end > n {
+        candle::bail!("{OP}: of must be parameters among the {n}, at least one, got {first}..{end}")
+    }
     let io = operands(OP).write("state", state).maybe_write("copy", copy);
-    let op = Adam { rule, n, decayed, copies: copy.is_some() };
+    let op = Adam { rule, n, of: first..end, decayed, copies: copy.is_some() };
     io.read("scalars", scalars).read("steps", steps).run(&op)
+}
+
+pub(crate) fn check_steps(op: &str, steps: &Tensor) -> Result<()> {
+    if steps.dtype() != DType::I64 || steps.elem_count() != 1 {
+        candle::bail!("{op}: steps must be one i64, got {:?} {:?}", steps.dtype(), steps.dims())
+    }
+    Ok(())
 }
 
 /// One step of gradient descent with momentum over `state = [θ, g, v]`, `[3, n]` f32.
@@ -147,7 +168,7 @@ fn decay_mask(w: &Tensor, decayed: usize) -> Result<Tensor> {
     Tensor::from_vec(mask, n, w.device())
 }
 
-fn check(
+pub(crate) fn check(
     op: &str,
     state: &Tensor,
     planes: usize,
@@ -176,6 +197,7 @@ fn check(
 struct Adam {
     rule: AdamRule,
     n: usize,
+    of: Range<usize>,
     decayed: usize,
     copies: bool,
 }
@@ -202,23 +224,28 @@ fn parts<'a, S, const R: usize>(
     }
 }
 
-/// The planes of `state`, `[N, n]`, each in the chunks that tasks take.
-fn planes<const N: usize>(state: Out<'_, CpuStorage>, n: usize) -> Result<[Vec<&mut [f32]>; N]> {
+/// The parameters `of` in the planes of `state`, `[N, n]`, in the chunks that tasks take.
+fn planes<const N: usize>(
+    state: Out<'_, CpuStorage>,
+    n: usize,
+    of: Range<usize>,
+) -> Result<[Vec<&mut [f32]>; N]> {
     let mut left = state.elements::<f32>()?;
     let mut out: [Vec<&mut [f32]>; N] = std::array::from_fn(|_| Vec::new());
     for plane in &mut out {
         let (first, rest) = left.split_at_mut(n);
-        *plane = first.chunks_mut(CHUNK).collect();
+        *plane = first[of.clone()].chunks_mut(CHUNK).collect();
         left = rest;
     }
     Ok(out)
 }
 
 /// The same chunks of the copy; none of it belongs to the last parameters.
-fn copies(copy: Option<Out<'_, CpuStorage>>, n: usize) -> Result<Vec<&mut [bf16]>> {
+fn copies(copy: Option<Out<'_, CpuStorage>>, of: Range<usize>) -> Result<Vec<&mut [bf16]>> {
     let copy = copy.map(|copy| copy.elements::<bf16>()).transpose()?.unwrap_or_default();
-    let mut out: Vec<_> = copy.chunks_mut(CHUNK).collect();
-    out.resize_with(n.div_ceil(CHUNK), Default::default);
+    let (first, end) = (of.start.min(copy.len()), of.end.min(copy.len()));
+    let mut out: Vec<_> = copy[first..end].chunks_mut(CHUNK).collect();
+    out.resize_with(of.len().div_ceil(CHUNK), Default::default);
     Ok(out)
 }
 
@@ -238,10 +265,11 @@ impl Kernel for Adam {
         let (rate, t) = (scalars.elements::<f32>()?[0], steps.elements::<i64>()?[0].wrapping_add(1));
         let at = self.rule.at(rate, t);
         let kept = 1. - rate * self.rule.decay;
-        let [w, g, m, v] = planes::<4>(state, self.n)?;
-        let chunks = w.into_par_iter().zip(g).zip(m).zip(v).zip(copies(copy, self.n)?).enumerate();
+        let of = self.of.clone();
+        let [w, g, m, v] = planes::<4>(state, self.n, of.clone())?;
+        let chunks = w.into_par_iter().zip(g).zip(m).zip(v).zip(copies(copy, of)?).enumerate();
         chunks.for_each(|(i, ((((w, g), m), v), copy))| {
-            let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());
+            let decayed = self.decayed.saturating_sub(self.of.start + i * CHUNK).min(w.len());
             w[..decayed].iter_mut().for_each(|w| *w *= kept);
             at.step(w, g, m, v);
             copy.convert_from_f32_slice(&w[..copy.len()]);
@@ -250,7 +278,7 @@ impl Kernel for Adam {
     }
 
     fn is_serial(&self, _: usize) -> bool {
-        self.n <= CHUNK
+        self.of.len() <= CHUNK
     }
 
     #[cfg(feature = "cuda")]
@@ -262,11 +290,12 @@ impl Kernel for Adam {
         let (scalars, steps) = (scalars.elements::<f32>()?, steps.elements::<i64>()?);
         let launch = gpu.launch("adam_step_", "optimizer", "adam_step_f32")?.write(&mut state);
         let launch = launch.maybe_write(&mut copy).read(&scalars).read(&steps);
-        let launch = launch.num(self.rule).num(self.n).num(self.decayed).num(copied);
-        // SAFETY: (float*, bf16* or null, const float*, const long long*, AdamRule, 3 × size_t);
-        // state holds 4n floats, the copy `copied` numbers, scalars two and steps one i64, checked
-        // by `adam_step_`; the kernel strides over any grid.
-        unsafe { launch.linear(self.n).go() }
+        let launch = launch.num(self.rule).num(self.n).num(self.of.start).num(self.of.end);
+        let launch = launch.num(self.decayed).num(copied);
+        // SAFETY: (float*, bf16* or null, const float*, const long long*, AdamRule, 5 × size_t);
+        // state holds 4n floats, `of` is below n, the copy holds `copied` numbers, scalars two and
+        // steps one i64, checked by `adam_step_`; the kernel strides over any grid.
+        unsafe { launch.linear(self.of.len()).go() }
     }
 }
 
@@ -274,8 +303,8 @@ impl Kernel for Sgd {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let (state, copy, [scalars]) = parts(io, self.copies)?;
         let &[rate, momentum] = scalars.elements::<f32>()? else { candle::bail!("sgd_step_: scalars") };
-        let [w, g, v] = planes::<3>(state, self.n)?;
-        let chunks = w.into_par_iter().zip(g).zip(v).zip(copies(copy, self.n)?).enumerate();
+        let [w, g, v] = planes::<3>(state, self.n, 0..self.n)?;
+        let chunks = w.into_par_iter().zip(g).zip(v).zip(copies(copy, 0..self.n)?).enumerate();
         chunks.for_each(|(i, (((whole, g), v), copy))| {
             let w = &mut *whole;
             let decayed = self.decayed.saturating_sub(i * CHUNK).min(w.len());

@@ -242,6 +242,11 @@ impl LayerStep {
                 convolution_weight_gradient_(gradient, parts, delta, maps, grid.shape(), Factors::OVERWRITE)?;
             }
         }
+        self.bias_gradient(delta)
+    }
+
+    /// That of the biases alone.
+    pub(super) fn bias_gradient(&self, delta: &Tensor) -> Result<()> {
         let of_biases = &self.params.bias_gradient;
         match &self.sums {
             None => column_sums_(of_biases, delta),

@@ -21,8 +21,9 @@ use candle::{D, DType, Device, Result, Tensor};
 use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::{Draws, advance_};
 use chandlery_ops::layers::{
-    Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, layer_forward_, layer_forward_into_,
-    max_norm_rows_, output_loss_, sgd_step_, softmax_loss_,
+    Activation, AdamStep, Dropout, OutputLoss, SgdStep, adam_step_, adam_step_of_product_,
+    adam_step_of_product_fuses, layer_forward_, layer_forward_into_, max_norm_rows_, output_loss_, sgd_step_,
+    softmax_loss_,
 };
 use chandlery_ops::{Group, Philox, Precision};
 
@@ -57,6 +58,9 @@ pub(super) struct Buffers {
     pub(super) all_params: Tensor,
     /// Entries of all weights, which come first.
     n_weights: usize,
+    /// The lowest layers whose weights are stepped by where their gradient is summed, and the entries
+    /// of these.
+    fused: (usize, usize),
     /// `[n_weights]` bf16, where products read such numbers.
     rounded: Option<Tensor>,
     layers: Vec<LayerBuffers>,
@@ -106,7 +110,8 @@ impl Buffers {
             Optimizer::Sgd => 3,
         };
         let device = network.device();
-        let params = Tensor::zeros((planes, n), DType::F32, device)?;
+        // Planes begin on 16 bytes.
+        let params = Tensor::zeros((planes, n.next_multiple_of(4)), DType::F32, device)?;
         let scalars = Tensor::zeros(2, DType::F32, device)?;
         let zero = || Tensor::new(&[0i64], device);
         let rounds = config.precision == Precision::Bf16 && device.is_cuda() && rounds(&of);
@@ -133,18 +138,24 @@ impl Buffers {
 
     /// All planes as checkpoints hold them, without units that stay at 0.
     pub(super) fn params(&self) -> Result<Tensor> {
-        if self.of == self.own.layers {
+        let (_, _, n) = places(&self.own.layers);
+        if self.holds_own()? {
             return Ok(self.all_params.clone());
         }
-        let (_, _, n) = places(&self.own.layers);
         let own = Tensor::zeros((self.all_params.dim(0)?, n), DType::F32, self.device())?;
         copy_params_((&self.own.layers, &own), (&self.of, &self.all_params))?;
         Ok(own)
     }
 
+    /// Whether all planes are as checkpoints hold them.
+    fn holds_own(&self) -> Result<bool> {
+        let (_, _, n) = places(&self.own.layers);
+        Ok(self.of == self.own.layers && self.all_params.dim(1)? == n)
+    }
+
     /// Takes over what [`params`](Self::params) gave, after changes.
     pub(super) fn take(&self, params: &Tensor) -> Result<()> {
-        if self.of != self.own.layers {
+        if !self.holds_own()? {
             copy_params_((&self.of, &self.all_params), (&self.own.layers, params))?;
         }
         self.refresh()
@@ -199,6 +210,16 @@ impl Buffers {
             let step = LayerStep::new(layer, own, copy.transpose()?, batch, config.precision, i == 0)?;
             layers.push(LayerBuffers { step, first_weight: place.weight, dropout });
         }
+        // Ranks need the gradient, to sum it.
+        let may = config.optimizer == Optimizer::Adam && rounded.is_some() && share.group().is_single();
+        let mut fused = (0, 0);
+        for (layer, place) in of.iter().zip(&places).filter(|_| may) {
+            let (size, rows) = ([layer.n_outputs, layer.n_inputs], share.rows().len());
+            if !adam_step_of_product_fuses(device, size, rows)? {
+                break;
+            }
+            fused = (fused.0 + 1, place.weight + layer.n_weights());
+        }
         let outputs = layers.last().map_or(Activation::Identity, |layer| layer.step.activation);
         let shared = layers.last().filter(|top| top.step.shares_biases());
         let no_bias = shared.map(|top| top.step.output.get(0)?.zeros_like()).transpose()?;
@@ -219,6 +240,7 @@ impl Buffers {
             loss,
             all_params: params.clone(),
             n_weights,
+            fused,
             rounded,
             layers,
             rows,
@@ -425,25 +447,48 @@ impl Buffers {
                 continue;
             }
             let below = if i == 0 { None } else { self.layers.get(i - 1) };
-            layer.step.gradient(delta, below.map_or(&self.input, |below| below.step.values()))?;
+            let x = below.map_or(&self.input, |below| below.step.values());
+            let is_fused = i < self.fused.0;
+            if is_fused {
+                layer.step.bias_gradient(delta)?;
+            } else {
+                layer.step.gradient(delta, x)?;
+            }
             done(layer.first_weight)?;
-            if let (Some(below), Some(input_delta)) = (below, layer.step.input_delta(delta)?) {
+            let input_delta = layer.step.input_delta(delta)?;
+            if is_fused {
+                self.step_of_product(layer, delta, x)?;
+            }
+            if let (Some(below), Some(input_delta)) = (below, input_delta) {
                 delta = below.step.through(input_delta, self.dropout(layer))?;
             }
         }
         Ok(())
     }
 
+    fn adam(&self) -> AdamStep {
+        AdamStep { weight_decay: self.config.weight_decay as f32, ..AdamStep::default() }
+    }
+
+    /// Steps the weights of a layer, once nobody in this step reads them any more.
+    fn step_of_product(&self, layer: &LayerBuffers, delta: &Tensor, x: &Tensor) -> Result<()> {
+        let Self { all_params, scalars, steps, .. } = self;
+        let Some(copy) = &self.rounded else {
+            candle::bail!("FeedforwardTrainer: a layer without bf16 weights has a gradient of its own")
+        };
+        let (first, adam) = (layer.first_weight, self.adam());
+        adam_step_of_product_(all_params, copy, first, delta, x, scalars, steps, adam, true)
+    }
+
     fn update(&self) -> Result<()> {
-        let weight_decay = self.config.weight_decay as f32;
         match self.config.optimizer {
             Optimizer::Adam => {
-                let step = AdamStep { weight_decay, ..AdamStep::default() };
+                let Self { all_params, scalars, steps, n_weights, fused: (_, first), .. } = self;
                 let copy = self.rounded.as_ref();
-                adam_step_(&self.all_params, &self.scalars, &self.steps, step, self.n_weights, copy)?;
+                adam_step_(all_params, scalars, steps, self.adam(), *first.., *n_weights, copy)?;
             }
             Optimizer::Sgd => {
-                let step = SgdStep { weight_decay };
+                let step = SgdStep { weight_decay: self.config.weight_decay as f32 };
                 sgd_step_(&self.all_params, &self.scalars, step, self.n_weights, self.rounded.as_ref())?;
             }
         }

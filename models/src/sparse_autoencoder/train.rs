@@ -245,7 +245,7 @@ impl MinibatchTrainer for SparseAutoencoderTrainer {
         self.params.slice_set(&gradient.unsqueeze(0)?, 0, 1)?;
         match self.config.optimizer {
             Optimizer::Adam => {
-                adam_step_(&self.params, &self.scalars, &self.counter, AdamStep::default(), 0, None)?
+                adam_step_(&self.params, &self.scalars, &self.counter, AdamStep::default(), .., 0, None)?
             }
             Optimizer::Sgd => sgd_step_(&self.params, &self.scalars, SgdStep::default(), 0, None)?,
         }

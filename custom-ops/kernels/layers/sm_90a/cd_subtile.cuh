@@ -129,76 +129,37 @@ struct Subtile {
   }
 };
 
-// Subtiles that come into STAGES stages of shared memory one after the other, are stepped there and
-// go out again, each by its number from 0 on. Memory moves in both directions all the time: one
-// thread calls copy_in for each of them, another copy_out, and the threads of a warpgroup, all of
-// them, `arrived` before they step one and `stepped` after.
-template <typename T, typename V, Stored STORED, int STAGES_>
-struct SubtileRing {
+// How subtiles lie in memory, as tensor maps of 128 bytes by TILE rows, and in a stage of a
+// SubtileRing: weights, velocities and copies.
+template <typename T, typename V, Stored STORED>
+struct SubtileMaps {
   using At = Subtile<T, V, STORED>;
   using W = typename At::W;
-  static constexpr int STAGES = STAGES_;
   static constexpr bool COPIED = STORED != Stored::ROUNDED;
   static constexpr int WEIGHT_BYTES = TILE * TILE * sizeof(W), VELOCITY_BYTES = TILE * TILE * sizeof(V), COPY_BYTES = COPIED ? TILE * TILE * 2 : 0;
-  static constexpr int BYTES = WEIGHT_BYTES + VELOCITY_BYTES + COPY_BYTES;  // of a stage
+  static constexpr int BYTES = WEIGHT_BYTES + VELOCITY_BYTES + COPY_BYTES, READ = BYTES - (STORED == Stored::WHOLE ? COPY_BYTES : 0);
   static constexpr int WEIGHT_LINE = BLOCK_LINE / sizeof(W), LINE = BLOCK_LINE / sizeof(V), BLOCK = TILE * BLOCK_LINE;
-  struct Barriers {
-    uint64_t here[STAGES], done[STAGES], free[STAGES];
-  };
-  Barriers& barriers;
-  unsigned char* memory;
   const TensorMap &weights, &velocities, &copies;
 
-  // One thread, before the block is synchronised.
-  __device__ void init() const {
-    for (int s = 0; s < STAGES; ++s) barrier_init(barriers.here + s, 1), barrier_init(barriers.done + s, 128), barrier_init(barriers.free + s, 1);
-  }
-  __device__ At at(int subtile) const {
-    unsigned char* to = memory + subtile % STAGES * BYTES;
-    return At{to, to + WEIGHT_BYTES, to + WEIGHT_BYTES + VELOCITY_BYTES};
-  }
-  // Asks for a subtile to be brought into the second-level cache.
+  static __device__ At at(unsigned char* stage) { return At{stage, stage + WEIGHT_BYTES, stage + WEIGHT_BYTES + VELOCITY_BYTES}; }
   __device__ void prefetch(int row0, int col0) const {
 #pragma unroll
     for (int c = 0; c < TILE / WEIGHT_LINE; ++c) prefetch_block(&weights, col0 + WEIGHT_LINE * c, row0);
 #pragma unroll
     for (int c = 0; c < TILE / LINE; ++c) prefetch_block(&velocities, col0 + LINE * c, row0);
   }
-  __device__ void copy_in(int subtile, int row0, int col0) const {
-    const int stage = subtile % STAGES, round = subtile / STAGES;
-    if (round > 0) barrier_wait(barriers.free + stage, (round - 1) % 2);
-    uint64_t* here = barriers.here + stage;
-    barrier_expect(here, WEIGHT_BYTES + VELOCITY_BYTES + (STORED == Stored::HALVES ? COPY_BYTES : 0));
-    const At to = at(subtile);
+  __device__ void load(const At& to, int row0, int col0, uint64_t* here) const {
 #pragma unroll
     for (int c = 0; c < TILE / WEIGHT_LINE; ++c) copy_block(to.weights + c * BLOCK, &weights, col0 + WEIGHT_LINE * c, row0, here);
 #pragma unroll
     for (int c = 0; c < TILE / LINE; ++c) copy_block(to.velocities + c * BLOCK, &velocities, col0 + LINE * c, row0, here);
     if (STORED == Stored::HALVES) copy_block(to.copies, &copies, col0, row0, here);
   }
-  // store_wait follows the last one.
-  __device__ void copy_out(int subtile, int row0, int col0) const {
-    const int stage = subtile % STAGES;
-    barrier_wait(barriers.done + stage, subtile / STAGES % 2);
-    const At from = at(subtile);
+  __device__ void store(const At& from, int row0, int col0) const {
 #pragma unroll
     for (int c = 0; c < TILE / WEIGHT_LINE; ++c) store_block(&weights, col0 + WEIGHT_LINE * c, row0, from.weights + c * BLOCK);
 #pragma unroll
     for (int c = 0; c < TILE / LINE; ++c) store_block(&velocities, col0 + LINE * c, row0, from.velocities + c * BLOCK);
     if (COPIED) store_block(&copies, col0, row0, from.copies);
-    store_commit();
-    store_wait_read();
-    barrier_arrive(barriers.free + stage);
-  }
-  // The subtile before it in this stage may be another warpgroup's that is still to be stepped, from
-  // which the parity of `here` does not tell it; the one before that has been.
-  __device__ void arrived(int subtile, bool of_another) const {
-    const int stage = subtile % STAGES, round = subtile / STAGES;
-    if (of_another && round > 0) barrier_wait(barriers.done + stage, (round - 1) % 2);
-    barrier_wait(barriers.here + stage, round % 2);
-  }
-  __device__ void stepped(int subtile) const {
-    shared_fence();
-    barrier_arrive(barriers.done + subtile % STAGES);
   }
 };

@@ -48,6 +48,7 @@
 #include "core/stepped.cuh"
 #include "layers/sm_90a/cd_subtile.cuh"
 #include "layers/sm_90a/cd_tiles.cuh"
+#include "layers/sm_90a/subtile_ring.cuh"
 
 // A tile is WIDE subtiles side by side, each with a stage of its own for its weights; GROUPS
 // warpgroups take turns.
@@ -57,8 +58,9 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
                                               const float* scalars, const Numbers& n, const Grid& g, int height, const Rounding& rounding,
                                               const long long* counter) {
   using Tiles = Schedule<PATCHES, false, WIDE>;
-  using Subtiles = SubtileRing<T, V, STORED, STORED == Stored::ROUNDED ? 4 : 3>;
-  constexpr bool COPIED = Subtiles::COPIED;
+  using Maps = SubtileMaps<T, V, STORED>;
+  using Subtiles = SubtileRing<Maps, STORED == Stored::ROUNDED ? 4 : 3>;
+  constexpr bool COPIED = Maps::COPIED;
   constexpr int STAYING_BYTES = K_BLOCKS * WIDE * K_BLOCK_BYTES;
   constexpr int STAGES = (SHARED - 1024 - STAYING_BYTES - Subtiles::STAGES * Subtiles::BYTES) / K_BLOCK_BYTES;
   static_assert(2 * Subtiles::STAGES >= GROUPS * WIDE, "of three subtiles in one stage the first is stepped before anyone waits for the third");
@@ -66,7 +68,8 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
   __shared__ uint64_t full[STAGES], empty[STAGES], turn[GROUPS], here[K_BLOCKS], free[K_BLOCKS];
   __shared__ typename Subtiles::Barriers of_subtiles;
   unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const Subtiles subtiles{of_subtiles, staying + STAYING_BYTES, weight_map, velocity_map, copy_map};
+  const Maps maps{weight_map, velocity_map, copy_map};
+  const Subtiles subtiles{of_subtiles, staying + STAYING_BYTES, maps};
   unsigned char* k_blocks = subtiles.memory + Subtiles::STAGES * Subtiles::BYTES;
   unsigned char* ones = k_blocks + STAGES * K_BLOCK_BYTES;
   const int of_phase = (n.batch + K_BLOCK_DEPTH - 1) / K_BLOCK_DEPTH, count = 2 * of_phase;
@@ -112,7 +115,7 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
         states.template copy_passing<STAGES>(k_blocks, full, empty);
         return;
       case 2:  // weights and velocities in; the first ones come into the second-level cache while the launch before still runs
-        each_subtile([&](int, int row0, int col0) { subtiles.prefetch(row0, col0); }, Subtiles::STAGES);
+        each_subtile([&](int, int row0, int col0) { maps.prefetch(row0, col0); }, Subtiles::STAGES);
         wait_for_previous();
         each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_in(subtile, row0, col0); });
         return;

@@ -5,7 +5,7 @@
 //! `cd_update_deep.cu` for minibatches of more rows, and one for the biases; that of small
 //! ones there in one of `kernels/layers/sm_90a/cd_update_small.cu`.
 use super::deep::{self, Deep};
-use super::pingpong::{self, PingPong};
+use super::pingpong::PingPong;
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plain, Plan, THREADS, TILE, WARPGROUP_SHARED, large, warpgroups};
 use super::shape::Chunk;
 use super::small::{self, Small};
@@ -14,6 +14,7 @@ use crate::core::cuda::{Address, Fetch, Gpu, Grid, TensorMap};
 use crate::core::limits::Limits;
 use crate::core::op::{Io, Kernel, operands};
 use crate::layers::bias_step::BiasRule;
+use crate::layers::pingpong;
 use candle::cuda::CudaDType;
 use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr};
 use candle::{CudaStorage, DType, Device, Result, Tensor};

@@ -6,7 +6,7 @@ use super::cuda::{
     map_of_weights, warpgroup_blocks,
 };
 use super::deep;
-use super::pingpong::{self, PingPong};
+use super::pingpong::PingPong;
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plan, TILE, WARPGROUP_SHARED};
 use super::shape::Chunk;
 use super::{CdOperands, CdUpdate, OP, Sizes};
@@ -14,6 +14,7 @@ use crate::core::cuda::{Fetch, Gpu, Grid};
 use crate::core::op::{Io, Kernel, operands};
 use crate::core::philox::Philox;
 use crate::core::scalars::advance_on;
+use crate::layers::pingpong;
 use crate::layers::rounding::rounding_blocks;
 use candle::cuda::cudarc::driver::DeviceRepr;
 use candle::{CudaStorage, DType, Result, Tensor};

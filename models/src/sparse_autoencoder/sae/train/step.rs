@@ -101,6 +101,6 @@ impl SaeTrainer {
             all.slice_set(&gradient, 0, self.place_of(name).0)?;
         }
         self.others.slice_set(&all.unsqueeze(0)?, 0, 1)?;
-        adam_step_(&self.others, &self.scalars, &self.counter, AdamStep::default(), 0, None)
+        adam_step_(&self.others, &self.scalars, &self.counter, AdamStep::default(), .., 0, None)
     }
 }
