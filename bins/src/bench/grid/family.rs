@@ -4,6 +4,7 @@ use super::super::dae;
 use super::super::size::Size;
 use super::super::sparse_autoencoder::Pass;
 use super::super::sparse_coding::work;
+use crate::precision::RbmPrecision;
 use anyhow::Result;
 use candle::{Device, Tensor};
 use chandlery::dictionary::pursuit::{PursuitMethod, SparseCoder};
@@ -12,7 +13,6 @@ use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
 use chandlery::schedule::Schedule;
 use chandlery::sparse_coding::lasso::Lasso;
 use chandlery::{MinibatchTrainer, Philox};
-use chandlery_ops::Precision;
 use chandlery_ops::core::{Replay, normal, uniform};
 use clap::ValueEnum;
 use std::fmt::{Display, Formatter};
@@ -66,7 +66,7 @@ pub(super) struct Cell {
     pub family: Family,
     pub shape: Shape,
     pub batch: usize,
-    pub precision: Precision,
+    pub precision: RbmPrecision,
 }
 
 impl Display for Cell {
@@ -170,13 +170,14 @@ impl Cell {
 
     /// What makes the steps, on memory of its own.
     pub fn work(&self, device: &Device) -> Result<Work> {
-        let &Self { shape, batch, precision, .. } = self;
+        let &Self { shape, batch, precision: RbmPrecision { products: precision, weights }, .. } = self;
         let (v, h) = self.units();
         let steps = match self.family {
             Family::Rbm => {
                 let config = RbmTrainConfig {
                     batch,
                     precision,
+                    weights,
                     learning_rate: Schedule::constant(0.01),
                     momentum: Schedule::constant(0.),
                     l2: 0.,

@@ -10,10 +10,12 @@ use super::table::{Column, Table, or_dash};
 use super::timing::{Seconds, slices_of_one};
 use crate::device::describe;
 use crate::options::{above_zero, at_least_one};
+use crate::precision::RbmPrecision;
 use crate::report::{Report, named};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use candle::Device;
 use chandlery::pictures::write_png;
+use chandlery::rbm::WeightStorage;
 use chandlery_ops::Precision;
 use clap::Args;
 use family::{Cell, Family};
@@ -45,9 +47,10 @@ pub struct GridArgs {
         value_parser = at_least_one
     )]
     minibatches: Vec<usize>,
-    /// Precision of the matrix products; f32, tf32 or bf16, several separated by commas.
+    /// Precision of the matrix products; f32, tf32 or bf16, several separated by commas. For an RBM
+    /// also bf16-stochastic: weights of bf16 alone, as a peer in bf16 has them.
     #[arg(long, value_name = "PRECISION,…", value_delimiter = ',', default_value = "f32")]
-    precision: Vec<Precision>,
+    precision: Vec<RbmPrecision>,
     /// Python script to run in addition to our own steps. It takes turns with them: for each cell it
     /// reads a line of JSON and prints one, as `bins/peers/grid.py` does. Default: none.
     #[arg(long, value_name = "FILE")]
@@ -168,8 +171,12 @@ fn cells(args: &GridArgs, most: f64) -> Result<(Vec<Cell>, usize)> {
         }
     }
     let in_f32 = matches!(args.family, Family::Convolution | Family::Lasso | Family::Pursuit);
-    if let Some(other) = args.precision.iter().find(|&&of| in_f32 && of != Precision::F32) {
+    if let Some(other) = args.precision.iter().find(|of| in_f32 && of.products != Precision::F32) {
         bail!("--precision: {} computes in f32, got {}", args.family.name(), other.name())
+    }
+    let is_stored = |of: &&RbmPrecision| of.weights != WeightStorage::F32;
+    if let Some(other) = args.precision.iter().find(is_stored).filter(|_| args.family != Family::Rbm) {
+        bail!("--precision: {} is for an rbm, got {}", other.name(), args.family.name())
     }
     let all = cells.len();
     cells.retain(|cell| cell.flop() <= 1e9 * most);
@@ -184,7 +191,7 @@ fn question(cell: &Cell, penalty: Option<f64>, repeats: u32, slice: f64) -> Valu
         "family": cell.family.name(),
         "size": cell.shape.to_string(),
         "batch": cell.batch,
-        "precision": cell.precision.name(),
+        "precision": cell.precision.products.name(),
         "penalty": penalty,
         "repeats": repeats,
         "slice": slice,
