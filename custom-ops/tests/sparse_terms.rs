@@ -5,15 +5,15 @@ use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{
-    Activation, Factors, LEAST_ACTIVATION, Precision, SparseCost, SparseParameters, SparseParts, gemm_,
-    layer_backward_biased_, sparse_begin_, sparse_figures, sparse_figures_of_lines,
+    Activation, Factors, LEAST_ACTIVATION, Precision, SparseCost, SparseParameters, SparseParts,
+    divergence_parts, gemm_, layer_backward_biased_, sparse_begin_, sparse_figures, sparse_figures_of_lines,
     sparse_figures_of_products, sparsity_pull_, square_parts,
 };
 
 const RHO: f64 = 0.05;
 const BETA: f64 = 3.;
 const LAMBDA: f64 = 0.01;
-/// Sizes around the 1024 lanes and the 4096 entries of a part.
+/// Sizes around the 256 lanes and the 4096 entries of a part.
 const SIZES: [(usize, usize); 7] = [(1, 1), (1, 5), (7, 3), (33, 31), (2, 1024), (45, 23), (61, 1100)];
 
 fn cost(n_visible: usize, n_hidden: usize) -> SparseCost {
@@ -47,17 +47,17 @@ fn terms(mean: f64) -> (f64, f64) {
     (RHO * on.0 + (1. - RHO) * off.0, BETA * ((1. - RHO) * off.1 - RHO * on.1))
 }
 
-/// The op at `sums` over `m` rows: pull in f64, and divergence.
+/// The op at `sums` over `m` rows: pull in f64, and the sum of the parts of the divergence.
 fn pull_of(sums: &Tensor, m: usize, dtype: DType) -> Result<(Vec<f64>, f64)> {
     let n = sums.dim(0)?;
-    let (pull, divergence) = (zeros(n, dtype)?, zeros(1, DType::F64)?);
+    let (pull, divergence) = (zeros(n, dtype)?, zeros(divergence_parts(cost(3, n)), DType::F64)?);
     sparsity_pull_(&pull, &divergence, sums, cost(3, n), m)?;
-    Ok((pull.to_dtype(DType::F64)?.to_vec1()?, divergence.to_vec1::<f64>()?[0]))
+    Ok((pull.to_dtype(DType::F64)?.to_vec1()?, divergence.to_vec1::<f64>()?.iter().sum()))
 }
 
 #[test]
 fn pulls_and_the_divergence_are_those_of_the_formula() -> Result<()> {
-    for (n, m) in [(1, 1), (2, 7), (31, 1000), (1023, 3), (1024, 64), (1025, 10), (5000, 4097)] {
+    for (n, m) in [(1, 1), (2, 7), (31, 1000), (255, 3), (256, 64), (257, 10), (5000, 4097)] {
         for of_sums in [DType::F32, DType::F64] {
             let sums = (uniform(n, &Cpu, Philox::new(5, 0))?.affine(0.98, 0.01)? * m as f64)?;
             let sums = sums.to_dtype(of_sums)?;
@@ -163,6 +163,28 @@ fn passes_begin_with_the_parameters_the_squares_of_weights_alone_and_nothing_gat
 }
 
 #[test]
+fn parts_of_squares_of_large_networks_are_larger_and_as_few() -> Result<()> {
+    // 2 · 4097 · 4099 weights are more than 8192 parts of 4096.
+    let (v, h, segment) = (4099, 4097, 8192);
+    let cost = cost(v, h);
+    let theta = normal(2 * v * h + v + h, &Cpu, Philox::new(6, 3))?;
+    let squares = Tensor::full(f64::NAN, square_parts(cost), &Cpu)?;
+    let copy = parameters(v, h, 5, DType::F32)?;
+    sparse_begin_(&copy, &squares, &zeros(1, DType::F64)?, &theta, cost)?;
+    let theta = theta.to_vec1::<f32>()?;
+    let part = |weights: &[f32]| weights.iter().map(|&w| f64::from(w) * f64::from(w)).sum::<f64>();
+    let matrices = theta[..2 * v * h].chunks(v * h);
+    let want: Vec<f64> = matrices.flat_map(|weights| weights.chunks(segment)).map(part).collect();
+    let got = squares.to_vec1::<f64>()?;
+    assert_eq!(got.len(), want.len());
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        assert!((got - want).abs() <= 1e-12 * want, "part {i}: {got}, want {want}");
+    }
+    assert!(in_one(&copy)? == theta);
+    Ok(())
+}
+
+#[test]
 fn figures_and_gradient_are_those_of_the_formula() -> Result<()> {
     for (v, h) in SIZES {
         for dtype in [DType::F32, DType::F64] {
@@ -172,7 +194,7 @@ fn figures_and_gradient_are_those_of_the_formula() -> Result<()> {
             let random = |n: usize, at| uniform(n, &Cpu, Philox::new(7, at))?.to_dtype(DType::F64);
             // The first line of what rows gathered.
             let losses = random(2 * m, 2)?.reshape((2, m))?.narrow(0, 0, 1)?;
-            let parts = SparseParts { losses, squares: random(3, 3)?, divergence: random(1, 4)? };
+            let parts = SparseParts { losses, squares: random(3, 3)?, divergence: random(5, 4)? };
             let (figures, gradient) = sparse_figures(&parts, &theta, &of_rows, cost, m)?;
             let sum = |t: &Tensor| -> Result<f64> { Ok(t.flatten_all()?.to_vec1::<f64>()?.iter().sum()) };
             let q = sum(&parts.losses)? / m as f64;
@@ -281,7 +303,8 @@ fn what_does_not_fit_is_said() -> Result<()> {
     let first =
         |result: Result<()>| result.unwrap_err().to_string().lines().next().unwrap_or_default().to_owned();
     let (cost, theta) = (cost(4, 3), zeros(31, DType::F32)?);
-    let (one, three, wide) = (zeros(1, DType::F64)?, zeros(3, DType::F32)?, zeros(3, DType::F64)?);
+    let (one, two) = (zeros(1, DType::F64)?, zeros(2, DType::F64)?);
+    let (three, wide) = (zeros(3, DType::F32)?, zeros(3, DType::F64)?);
     let parts = SparseParts { losses: wide.clone(), squares: wide.clone(), divergence: one.clone() };
     let copy = parameters(4, 3, 0, DType::F32)?;
     let cases = [
@@ -298,21 +321,25 @@ fn what_does_not_fit_is_said() -> Result<()> {
             "sparsity_pull_: divergence must be f64, got F32",
         ),
         (
-            sparse_begin_(&copy, &zeros(2, DType::F64)?, &wide, &theta, cost),
-            "sparse_begin_: squares must have shape [1], got [2]",
+            sparsity_pull_(&three, &two, &wide, cost, 2),
+            "sparsity_pull_: divergence must have shape [1], got [2]",
         ),
         (
-            sparse_begin_(&copy, &one, &wide, &zeros(30, DType::F32)?, cost),
+            sparse_begin_(&copy, &one, &wide, &theta, cost),
+            "sparse_begin_: squares must have shape [2], got [1]",
+        ),
+        (
+            sparse_begin_(&copy, &two, &wide, &zeros(30, DType::F32)?, cost),
             "sparse_begin_: theta must have shape [31], got [30]",
         ),
         (
-            sparse_begin_(&parameters(3, 4, 0, DType::F32)?, &one, &wide, &theta, cost),
+            sparse_begin_(&parameters(3, 4, 0, DType::F32)?, &two, &wide, &theta, cost),
             "sparse_begin_: copy.weight must have shape [3, 4], got [4, 3]",
         ),
         (
             sparse_begin_(
                 &SparseParameters { bias: theta.narrow(0, 0, 7)?, ..parameters(4, 3, 1, DType::BF16)? },
-                &one,
+                &two,
                 &wide,
                 &theta,
                 cost,
@@ -320,7 +347,7 @@ fn what_does_not_fit_is_said() -> Result<()> {
             "sparse_begin_: copy.bias must have shape [3], got [7]",
         ),
         (
-            sparse_begin_(&parameters(4, 3, 0, DType::F64)?, &one, &wide, &theta, cost),
+            sparse_begin_(&parameters(4, 3, 0, DType::F64)?, &two, &wide, &theta, cost),
             "sparse_begin_: copy.weight must be f32, got F64",
         ),
         (

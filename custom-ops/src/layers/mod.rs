@@ -61,8 +61,8 @@ pub use rounding::{round_stochastic, rounding_bits};
 pub use softmax_objective::{SoftmaxObjective, softmax_objective, softmax_objective_reference};
 pub use softmax_units::{softmax_units_, softmax_units_reference};
 pub use sparse_cost::{
-    LEAST_ACTIVATION, SparseCost, SparseParameters, SparseParts, sparse_begin_, sparse_cost_,
-    sparse_cost_fits, sparse_cost_reference, sparse_figures, sparse_figures_of_lines,
+    LEAST_ACTIVATION, SparseCost, SparseParameters, SparseParts, divergence_parts, sparse_begin_,
+    sparse_cost_, sparse_cost_fits, sparse_cost_reference, sparse_figures, sparse_figures_of_lines,
     sparse_figures_of_products, sparsity_pull_, square_parts,
 };
 pub use units::{Unit, UnitPlanes, unit_mean, unit_sample, units_, units_reference};

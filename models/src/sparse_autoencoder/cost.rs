@@ -48,7 +48,7 @@ use candle::{DType, Device, Error, Result, Tensor};
 use chandlery_ops::arrays::elementwise::add;
 use chandlery_ops::arrays::row_dots;
 use chandlery_ops::layers::{
-    SparseCost, SparseParts, sparse_cost_, sparse_cost_fits, sparse_figures, sparsity_pull_,
+    SparseCost, SparseParts, divergence_parts, sparse_cost_, sparse_cost_fits, sparse_figures, sparsity_pull_,
 };
 use chandlery_ops::{Group, Precision};
 use serde::{Deserialize, Serialize};
@@ -249,7 +249,8 @@ impl Cost {
             Some((figures, _)) => read(&figures)?,
             None => {
                 let SparseParts { losses, squares, divergence } = self.passes(theta, &views, None)?;
-                let [losses, squares, divergence] = read(&Tensor::cat(&[losses, squares, divergence], 0)?)?;
+                let all = [losses, squares, divergence.sum_keepdim(0)?];
+                let [losses, squares, divergence] = read(&Tensor::cat(&all, 0)?)?;
                 let squared_error = losses / self.n_samples() as f64;
                 [self.terms.value(squared_error, squares, divergence), squared_error, squares, divergence]
             }
@@ -358,7 +359,8 @@ impl Cost {
             Ok(())
         })?;
         group.all_reduce_(&sums)?;
-        let (pull, divergence) = (zeros(n_hidden, self.dtype)?, zeros(1, DType::F64)?);
+        let (pull, divergence) =
+            (zeros(n_hidden, self.dtype)?, zeros(divergence_parts(self.terms), DType::F64)?);
         sparsity_pull_(&pull, &divergence, &sums, self.terms, n_samples)?;
 
         let mut losses = zeros(1, DType::F64)?;

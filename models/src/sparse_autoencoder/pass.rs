@@ -9,8 +9,8 @@ use chandlery_ops::arrays::elementwise::add;
 use chandlery_ops::arrays::{column_sums_, scale_into_};
 use chandlery_ops::core::Replay;
 use chandlery_ops::layers::{
-    Activation, Factors, OutputLoss, SparseCost, SparseParameters, SparseParts, gemm_, gemm_split_,
-    gemm_split_makes_tensors, layer_backward_biased_, layer_backward_reference, layer_forward_,
+    Activation, Factors, OutputLoss, SparseCost, SparseParameters, SparseParts, divergence_parts, gemm_,
+    gemm_split_, gemm_split_makes_tensors, layer_backward_biased_, layer_backward_reference, layer_forward_,
     layer_forward_reference, output_loss_, sparse_begin_, sparse_figures_of_lines, sparsity_pull_,
     square_parts,
 };
@@ -224,7 +224,7 @@ impl RecordedPass {
         let parts = SparseParts {
             losses: gathered.narrow(0, 0, 1)?,
             squares: zeros(square_parts(terms), DType::F64)?,
-            divergence: zeros(1, DType::F64)?,
+            divergence: zeros(divergence_parts(terms), DType::F64)?,
         };
         let (parameters, gradient) = (copy.whole, of_rows.whole);
         let records = !pass.makes_tensors(&x.whole, &parameters, &gradient)?;

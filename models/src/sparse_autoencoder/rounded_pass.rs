@@ -14,9 +14,9 @@ use chandlery_ops::Precision;
 use chandlery_ops::arrays::{column_sums_, scale_into_};
 use chandlery_ops::core::Replay;
 use chandlery_ops::layers::{
-    Activation, Factors, OutputLoss, SparseCost, SparseParameters, SparseParts, gemm_, layer_backward_sums_,
-    layer_forward_sums_, output_loss_into_, sparse_begin_, sparse_figures, sparse_figures_of_products,
-    sparsity_pull_, square_parts,
+    Activation, Factors, OutputLoss, SparseCost, SparseParameters, SparseParts, divergence_parts, gemm_,
+    layer_backward_sums_, layer_forward_sums_, output_loss_into_, sparse_begin_, sparse_figures,
+    sparse_figures_of_products, sparsity_pull_, square_parts,
 };
 
 /// Entries of both weight matrices from which on a pass over all parameters takes a GPU longer than
@@ -51,6 +51,7 @@ struct Buffers {
     of_visible_bias: Tensor,
     /// `[2, m]` f64: to the first line the step adds half the squared error of each row.
     gathered: Tensor,
+    /// In parts.
     divergence: Tensor,
 }
 
@@ -142,7 +143,7 @@ impl RoundedPass {
             of_bias: of_biases.narrow(0, 0, h)?,
             of_visible_bias: all.narrow(0, n_before + h, visible.all)?,
             gathered: Tensor::zeros((2, m), DType::F64, device)?,
-            divergence: zeros(1, DType::F64)?,
+            divergence: zeros(divergence_parts(terms), DType::F64)?,
         };
         buffers.round_rows()?;
         let parts = SparseParts {

@@ -127,7 +127,7 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// The arguments that `add` adds, pointers all, as the members of one struct.
+    /// The arguments that `add` adds, each of 8 bytes, as the members of one struct.
     pub(crate) fn record(self, add: impl FnOnce(Self) -> Self) -> Self {
         let (start, before) = (self.words.len(), self.starts.len());
         let mut launch = add(self);

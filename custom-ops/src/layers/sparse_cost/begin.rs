@@ -5,8 +5,8 @@ use super::parameters::SparseParameters;
 #[cfg(feature = "cuda")]
 use super::parameters::spans;
 #[cfg(feature = "cuda")]
-use super::terms::LANES;
-use super::terms::{GRAIN, SEGMENT, sum};
+use super::terms::segments;
+use super::terms::{GRAIN, LANES, sum};
 use crate::core::check::{expect, expect_layout};
 use crate::core::op::{Io, Kernel, Out, operands};
 use candle::{CpuStorage, DType, Result, Tensor, WithDType};
@@ -15,10 +15,20 @@ use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 const BEGIN: &str = "sparse_begin_";
+/// Entries that a block of `kernels/layers/sparse_terms.cu` has in flight.
+const ROUND: usize = 16 * LANES;
+/// Parts of the squares from which on they are of more rounds: so many are summed in some
+/// microseconds, and are enough for every GPU.
+const MANY: usize = 8192;
+
+/// Entries of a weight matrix whose squares make one part; the last of a matrix may have fewer.
+fn segment(cost: SparseCost) -> usize {
+    ROUND * (2 * cost.n_weights()).div_ceil(ROUND * MANY).max(1)
+}
 
 /// Parts in which [`sparse_begin_`] writes the squares.
 pub fn square_parts(cost: SparseCost) -> usize {
-    cost.n_parameters().div_ceil(SEGMENT)
+    2 * cost.n_weights().div_ceil(segment(cost))
 }
 
 /// What passes begin with: `copy ← theta`, `squares` ← parts of `Σ W² + Σ W'²`, and `gathered ← 0`,
@@ -26,8 +36,8 @@ pub fn square_parts(cost: SparseCost) -> usize {
 ///
 /// `theta` is `[n_parameters]` f32, laid out as for [`sparse_cost_`](super::sparse_cost_); weights
 /// of `copy` are f32, or bf16 rounded to nearest and ties to even; `squares`, of the weights of
-/// `theta`, are f64 of [`square_parts`] entries, `gathered` f64 of any shape, all contiguous. What
-/// lies between lines stays as it is. The same bits on CPU and CUDA.
+/// `theta`, are f64 of [`square_parts`] entries, those of `W` before those of `W'`, `gathered` f64 of
+/// any shape, all contiguous. What lies between lines stays as it is. The same bits on CPU and CUDA.
 ///
 /// Cost: reads 4 bytes a parameter and writes 4, or 2.
 ///
@@ -64,11 +74,13 @@ impl Begin {
         self.cost.n_parameters() >= GRAIN
     }
 
-    fn squares(&self, squares: &mut [f64], weights: &[f32]) {
+    /// Parts of the squares of `W`, then those of `W'`.
+    fn squares(&self, squares: &mut [f64], matrices: [&[f32]; 2]) {
+        let (each, segment) = (squares.len() / 2, segment(self.cost));
         let part = |(i, square): (usize, &mut f64)| {
-            let start = (i * SEGMENT).min(weights.len());
-            let weights = &weights[start..(start + SEGMENT).min(weights.len())];
-            *square = sum(weights.iter().map(|&w: &f32| f64::from(w) * f64::from(w)));
+            let (matrix, start) = (matrices[i / each], i % each * segment);
+            let weights = &matrix[start..(start + segment).min(matrix.len())];
+            *square = sum::<LANES, _>(weights, |&w| f64::from(w) * f64::from(w));
         };
         match self.in_threads() {
             false => squares.iter_mut().enumerate().for_each(part),
@@ -101,7 +113,8 @@ impl Kernel for Begin {
         let ([squares, gathered, weight, decoder, bias, visible_bias], [theta]) = io.parts()?;
         let (n, SparseCost { n_visible, n_hidden, .. }) = (self.cost.n_weights(), self.cost);
         let (weights, biases) = theta.elements::<f32>()?.split_at(2 * n);
-        let matrices = [(weight, (&weights[..n], n_visible)), (decoder, (&weights[n..], n_hidden))];
+        let (of_weight, of_decoder) = weights.split_at(n);
+        let matrices = [(weight, (of_weight, n_visible)), (decoder, (of_decoder, n_hidden))];
         for ((to, from), line) in matrices.into_iter().zip(self.lines) {
             match self.dtype {
                 DType::BF16 => self.copy::<bf16>(to, line, from, |to, x| to.convert_from_f32_slice(x))?,
@@ -111,7 +124,7 @@ impl Kernel for Begin {
         bias.elements()?.copy_from_slice(&biases[..n_hidden]);
         visible_bias.elements()?.copy_from_slice(&biases[n_hidden..]);
         gathered.elements::<f64>()?.fill(0.);
-        self.squares(squares.elements()?, weights);
+        self.squares(squares.elements()?, [of_weight, of_decoder]);
         Ok(())
     }
 
@@ -135,11 +148,13 @@ impl Kernel for Begin {
             let launch = launch.write(&mut squares).write(&mut gathered).read(&theta);
             let launch = launch.num(self.cost.n_visible).num(self.cost.n_hidden);
             let launch = launch.num(self.lines[0]).num(self.lines[1]).num(n_gathered);
-            // SAFETY: (2 × T*, 2 × float*, 2 × double*, const float*, 5 × size_t): theta holds the
-            // parameters of these sizes and squares one number for each segment, the weights reach to
-            // the end of their last lines, and biases are n_hidden and n_visible, by `sparse_begin_`;
-            // a block has a segment.
-            unsafe { launch.blocks(square_parts(self.cost), LANES as u32).go() }
+            let launch = launch.count(segment(self.cost));
+            let blocks = segments(self.cost, segment(self.cost));
+            // SAFETY: (2 × T*, 2 × float*, 2 × double*, const float*, 5 × size_t, unsigned): theta
+            // holds the parameters of these sizes and squares one number for each segment of a matrix,
+            // the weights reach to the end of their last lines, and biases are n_hidden and n_visible,
+            // by `sparse_begin_`; a block has a segment.
+            unsafe { launch.blocks(blocks, LANES as u32).go() }
         })
     }
 }

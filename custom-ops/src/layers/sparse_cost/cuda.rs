@@ -1,9 +1,9 @@
 //! The launch of `kernels/layers/sparse_cost.cu`.
 use super::shape::{Shape, THREADS};
 use super::{OP, OfRows, SparseCost};
-use crate::core::cuda::{Gpu, ScratchLayout};
-use crate::core::op::Io;
-use candle::cuda::cudarc::driver::DeviceRepr;
+use crate::core::cuda::{Gpu, Launch, ScratchLayout};
+use crate::core::op::{In, Io};
+use candle::cuda::cudarc::driver::{CudaView, DeviceRepr};
 use candle::{CudaStorage, Result};
 
 /// `Sizes` of the kernel, in its order.
@@ -33,6 +33,24 @@ unsafe impl DeviceRepr for Weighs {}
 impl Weighs {
     pub(super) fn of(cost: &SparseCost) -> Self {
         Self { decay: cost.weight_decay, weight: cost.sparsity_weight, target: cost.sparsity_target }
+    }
+}
+
+/// `Parts` of `kernels/layers/sparse_terms.cu`: losses, squares and divergence.
+pub(super) struct Parts<'a>([CudaView<'a, f64>; 3]);
+
+impl<'a> Parts<'a> {
+    pub(super) fn of([losses, squares, divergence]: [In<'a, CudaStorage>; 3]) -> Result<Self> {
+        Ok(Self([losses.elements()?, squares.elements()?, divergence.elements()?]))
+    }
+
+    /// The addresses, and then how many numbers there are.
+    pub(super) fn add<'l>(&'l self, launch: Launch<'l>) -> Launch<'l> {
+        let Self(parts) = self;
+        launch.record(move |launch| {
+            let launch = parts.iter().fold(launch, |launch, part| launch.read(part));
+            parts.iter().fold(launch, |launch, part| launch.num(part.len()))
+        })
     }
 }
 

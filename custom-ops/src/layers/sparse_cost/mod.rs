@@ -39,7 +39,8 @@ pub use begin::{sparse_begin_, square_parts};
 pub use parameters::SparseParameters;
 pub use reference::sparse_cost_reference;
 pub use terms::{
-    SparseParts, sparse_figures, sparse_figures_of_lines, sparse_figures_of_products, sparsity_pull_,
+    SparseParts, divergence_parts, sparse_figures, sparse_figures_of_lines, sparse_figures_of_products,
+    sparsity_pull_,
 };
 
 use crate::core::check::{expect, matrix};

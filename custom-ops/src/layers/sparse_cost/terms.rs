@@ -4,13 +4,14 @@
 //! ```text
 //! sparse_begin_    copy ← theta,      squares ← Σ W² + Σ W'² in parts,   gathered ← 0
 //!                  W and W' in lines, or rounded for products in bf16
-//! sparsity_pull_   pull ← s/m,        divergence ← Σ KL(ρ‖ρ̂)             ρ̂ = sums/m
+//! sparsity_pull_   pull ← s/m,        divergence ← Σ KL(ρ‖ρ̂) in parts    ρ̂ = sums/m
 //! sparse_figures   J and its terms,   ∂J = of_rows + λ (W, W', 0, 0)
 //! ```
 //!
 //! Symbols are those of the [module above](super). Sums and products are f64, in one order: lane `l`
-//! of 1024 adds entries `l, l + 1024, …` from first to last, then the lanes are added in halves.
-//! Results are the same bits on CPU and CUDA, but for divergences, whose logarithms round otherwise.
+//! of `N` adds entries `l, l + N, …` from first to last, then the lanes are added in halves; `N` is
+//! 256 within a part, and 1024 over all parts. Results are the same bits on CPU and CUDA, but for
+//! divergences, whose logarithms round otherwise.
 use super::SparseCost;
 use super::parameters::{SparseParameters, spans};
 use crate::core::check::{expect, expect_layout};
@@ -23,20 +24,28 @@ use rayon::prelude::*;
 const PULL: &str = "sparsity_pull_";
 const FIGURES: &str = "sparse_figures";
 const FLOATS: [DType; 2] = [DType::F32, DType::F64];
-/// Lanes of a sum, and entries of a part of the squares: those of `kernels/layers/sparse_terms.cu`.
-pub(super) const LANES: usize = 1024;
-pub(super) const SEGMENT: usize = 4 * LANES;
+/// Lanes of the sum of a part, and of that of all parts: those of `kernels/layers/sparse_terms.cu`.
+pub(super) const LANES: usize = 256;
+const ALL_LANES: usize = 1024;
+/// Entries of a segment of the gradient.
+const OF_GRADIENT: usize = 8 * ALL_LANES;
 /// Entries below which other threads are not worth waking.
 pub(super) const GRAIN: usize = 256 * 1024;
-/// Most blocks of the gradient.
+/// Most blocks of a gradient that does not lie in lines.
 #[cfg(feature = "cuda")]
 const BLOCKS: usize = 4096;
 
-/// `pull ← s/m` and `divergence ← Σ KL(ρ‖ρ̂)`, of mean activations `ρ̂ = sums/m`.
+/// Parts in which [`sparsity_pull_`] writes the divergence.
+pub fn divergence_parts(cost: SparseCost) -> usize {
+    cost.n_hidden.div_ceil(LANES)
+}
+
+/// `pull ← s/m` and `divergence ←` parts of `Σ KL(ρ‖ρ̂)`, of mean activations `ρ̂ = sums/m`.
 ///
-/// `sums` and `pull` are `[n_hidden]`, each f32 or f64, `divergence` is `[1]` f64, all contiguous; a
-/// pull is rounded once. `m` is the number of rows that were summed, at least 1. The pull is the same
-/// bits on CPU and CUDA, the divergence the same on one device, and to rounding on both.
+/// `sums` and `pull` are `[n_hidden]`, each f32 or f64, `divergence` is f64 of [`divergence_parts`]
+/// entries, all contiguous; a pull is rounded once. `m` is the number of rows that were summed, at
+/// least 1. The pull is the same bits on CPU and CUDA, the divergence the same on one device, and to
+/// rounding on both.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit, or `m` is 0.
@@ -51,7 +60,7 @@ pub fn sparsity_pull_(
     for (name, t) in [("sums", sums), ("pull", pull)] {
         expect(PULL, name, t, &FLOATS, &[cost.n_hidden])?;
     }
-    expect(PULL, "divergence", divergence, &[DType::F64], &[1])?;
+    expect(PULL, "divergence", divergence, &[DType::F64], &[divergence_parts(cost)])?;
     let op = Pull { cost, m: m as f64, sums: sums.dtype(), pull: pull.dtype() };
     operands(PULL).write("pull", pull).write("divergence", divergence).read("sums", sums).run(&op)
 }
@@ -63,7 +72,7 @@ pub struct SparseParts {
     pub losses: Tensor,
     /// Sums to `Σ W² + Σ W'²`; of any shape.
     pub squares: Tensor,
-    /// `Σ KL`, `[1]`.
+    /// Sums to `Σ KL`; of any shape.
     pub divergence: Tensor,
 }
 
@@ -163,10 +172,9 @@ fn figures_of(
     m: usize,
 ) -> Result<Tensor> {
     let SparseParts { losses, squares, divergence } = parts;
-    for (name, t) in [("losses", losses), ("squares", squares)] {
+    for (name, t) in [("losses", losses), ("squares", squares), ("divergence", divergence)] {
         expect_layout(FIGURES, name, t, &[DType::F64])?;
     }
-    expect(FIGURES, "divergence", divergence, &[DType::F64], &[1])?;
     let figures = new_tensor(FIGURES, super::FIGURES, DType::F64, gradient.device())?;
     let n_weights = if theta.is_some() { 2 * cost.n_weights() } else { 0 };
     let (lines, [in_one, weight, decoder, bias, visible_bias]) = match of_rows {
@@ -192,11 +200,19 @@ fn check_rows(op: &str, m: usize) -> Result<()> {
     }
 }
 
-/// The sum in lanes.
-pub(super) fn sum(values: impl Iterator<Item = f64>) -> f64 {
-    let mut lanes = [0f64; LANES];
-    values.enumerate().for_each(|(i, x)| lanes[i % LANES] += x);
+/// The sum of `of` in so many lanes.
+pub(super) fn sum<const N: usize, T>(values: &[T], of: impl Fn(&T) -> f64) -> f64 {
+    let mut lanes = [0f64; N];
+    for values in values.chunks(N) {
+        lanes.iter_mut().zip(values).for_each(|(lane, x)| *lane += of(x));
+    }
     halves(lanes)
+}
+
+/// Segments of so many entries of `W`, of `W'`, and of both biases together.
+#[cfg(feature = "cuda")]
+pub(super) fn segments(cost: SparseCost, entries: usize) -> usize {
+    2 * cost.n_weights().div_ceil(entries) + (cost.n_hidden + cost.n_visible).div_ceil(entries)
 }
 
 struct Pull {
@@ -207,23 +223,24 @@ struct Pull {
 }
 
 impl Pull {
-    fn run_cpu<S: WithDType, T: WithDType>(&self, pull: &mut [T], sums: &[S]) -> f64 {
-        let means = sums.iter().map(|sum| sum.to_f64() / self.m);
-        let divergences = pull.iter_mut().zip(means).map(|(pull, mean)| {
-            *pull = T::from_f64(self.cost.pull(mean) / self.m);
-            self.cost.divergence(mean)
-        });
-        sum(divergences)
+    fn run_cpu<S: WithDType, T: WithDType>(&self, pull: &mut [T], divergence: &mut [f64], sums: &[S]) {
+        let mean = |sum: &S| sum.to_f64() / self.m;
+        for (pull, sum) in pull.iter_mut().zip(sums) {
+            *pull = T::from_f64(self.cost.pull(mean(sum)) / self.m);
+        }
+        for (divergence, sums) in divergence.iter_mut().zip(sums.chunks(LANES)) {
+            *divergence = sum::<LANES, _>(sums, |sum| self.cost.divergence(mean(sum)));
+        }
     }
 }
 
 impl Kernel for Pull {
     fn cpu(&self, io: Io<'_, CpuStorage>) -> Result<()> {
         let ([pull, divergence], [sums]) = io.parts()?;
-        let total = for_float!(self.sums, |S| for_float!(self.pull, |T| {
-            self.run_cpu(pull.elements::<T>()?, sums.elements::<S>()?)
+        let divergence = divergence.elements::<f64>()?;
+        for_float!(self.sums, |S| for_float!(self.pull, |T| {
+            self.run_cpu(pull.elements::<T>()?, divergence, sums.elements::<S>()?);
         }));
-        divergence.elements::<f64>()?.fill(total);
         Ok(())
     }
 
@@ -243,9 +260,9 @@ impl Kernel for Pull {
             let launch =
                 launch.count(self.cost.n_hidden).num(self.m).num(super::cuda::Weighs::of(&self.cost));
             // SAFETY: (T*, double*, const S*, unsigned, double, Weighs): pull and sums hold n_hidden
-            // numbers and divergence one, by `sparsity_pull_`; the block is the kernel's, which
-            // waits for the launch before.
-            unsafe { launch.blocks(1, LANES as u32).overlapped().go() }
+            // numbers and divergence one for each block, by `sparsity_pull_`; blocks are the kernel's,
+            // which waits for the launch before.
+            unsafe { launch.blocks(divergence_parts(self.cost), LANES as u32).overlapped().go() }
         }))
     }
 }
@@ -279,7 +296,7 @@ impl Figures {
     fn gradient<T: WithDType>(&self, gradient: &mut [T], theta: &[T], of_rows: &[T]) {
         let lambda = self.cost.weight_decay;
         let part = |(i, gradient): (usize, &mut [T])| {
-            let start = i * SEGMENT;
+            let start = i * OF_GRADIENT;
             let n_weights = self.n_weights.saturating_sub(start).min(gradient.len());
             let (theta, of_rows) = (theta.get(start..).unwrap_or_default(), &of_rows[start..]);
             let (of_weights, of_biases) = gradient.split_at_mut(n_weights);
@@ -290,9 +307,9 @@ impl Figures {
             of_biases.copy_from_slice(&of_rows[n_weights..n_weights + n]);
         };
         if self.n < GRAIN {
-            gradient.chunks_mut(SEGMENT).enumerate().for_each(part);
+            gradient.chunks_mut(OF_GRADIENT).enumerate().for_each(part);
         } else {
-            gradient.par_chunks_mut(SEGMENT).enumerate().for_each(part);
+            gradient.par_chunks_mut(OF_GRADIENT).enumerate().for_each(part);
         }
     }
 }
@@ -313,7 +330,7 @@ impl Kernel for Figures {
         }
         let mut sums = [0.; 3];
         for (to, part) in sums.iter_mut().zip(parts) {
-            *to = sum(part.elements::<f64>()?.iter().copied());
+            *to = sum::<ALL_LANES, _>(part.elements::<f64>()?, |&part| part);
         }
         let [errors, weights, divergence] = [sums[0] / self.m, sums[1], sums[2]];
         let value = self.cost.value(errors, weights, divergence);
@@ -329,12 +346,8 @@ impl Kernel for Figures {
     fn cuda(&self, gpu: &crate::core::cuda::Gpu, io: Io<'_, candle::CudaStorage>) -> Result<()> {
         let ([figures, gradient], [theta, of_rows, weight, decoder, bias, visible_bias, parts @ ..]) =
             io.parts::<2, 9>()?;
-        let [losses, squares, divergence] = parts;
-        let (mut figures, losses) = (figures.elements::<f64>()?, losses.elements::<f64>()?);
-        let (squares, divergence) = (squares.elements::<f64>()?, divergence.elements::<f64>()?);
-        let (n_losses, n_squares) = (losses.len(), squares.len());
+        let (mut figures, parts) = (figures.elements::<f64>()?, super::cuda::Parts::of(parts)?);
         let weighs = super::cuda::Weighs::of(&self.cost);
-        let blocks = 1 + self.n.div_ceil(LANES).clamp(1, BLOCKS);
         if let Some(lines) = self.lines {
             let (mut gradient, theta) = (gradient.elements::<f32>()?, theta.elements::<f32>()?);
             let [weight_span, decoder_span] = spans(self.cost, lines);
@@ -343,14 +356,15 @@ impl Kernel for Figures {
             let launch = gpu.launch(FIGURES, "sparse_terms", "sparse_figures_lines")?;
             let launch = launch.write(&mut figures).write(&mut gradient).read(&theta);
             let launch = launch.read(&weight).read(&decoder).read(&bias).read(&visible_bias);
-            let launch = launch.read(&losses).read(&squares).read(&divergence);
+            let launch = parts.add(launch);
             let launch = launch.num(self.cost.n_visible).num(self.cost.n_hidden).num(lines[0]).num(lines[1]);
-            let launch = launch.num(n_losses).num(n_squares).num(self.m).num(weighs);
-            // SAFETY: (double*, float*, 5 × const float*, 3 × const double*, 6 × size_t, double,
-            // Weighs): figures holds four numbers, divergence one, and gradient and theta one for each
-            // parameter of these sizes, by `sparse_figures_of_lines`; the weights reach to the end of
-            // their last lines, biases are n_hidden and n_visible, the others as many as is said.
-            return unsafe { launch.blocks(blocks, LANES as u32).go() };
+            let launch = launch.num(self.m).num(weighs);
+            let blocks = 1 + segments(self.cost, OF_GRADIENT);
+            // SAFETY: (double*, float*, 5 × const float*, Parts, 4 × size_t, double, Weighs): figures
+            // holds four numbers, and gradient and theta one for each parameter of these sizes, by
+            // `sparse_figures_of_lines`; the weights reach to the end of their last lines, biases are
+            // n_hidden and n_visible, the parts as many as is said; a block has a segment.
+            return unsafe { launch.blocks(blocks, ALL_LANES as u32).go() };
         }
         let kernel = format!("sparse_figures_{}", self.dtype.as_str());
         for_float!(self.dtype, |T| {
@@ -358,14 +372,12 @@ impl Kernel for Figures {
             let (theta, of_rows) = (theta.maybe::<T>()?, of_rows.elements::<T>()?);
             let launch = gpu.launch(FIGURES, "sparse_terms", &kernel)?;
             let launch = launch.write(&mut figures).write(&mut gradient).maybe(&theta).read(&of_rows);
-            let launch = launch.read(&losses).read(&squares).read(&divergence);
-            let launch = launch.num(self.n).num(self.n_weights).num(n_losses).num(n_squares);
-            let launch = launch.num(self.m).num(weighs);
-            // SAFETY: (double*, T*, 2 × const T*, 3 × const double*, 4 × size_t, double, Weighs):
-            // figures holds four numbers, divergence one, and gradient, theta and of_rows n, by the
-            // callers of `figures_of`, the others as many as is said; theta may be null, since then
-            // there are no weights.
-            unsafe { launch.blocks(blocks, LANES as u32).go() }
+            let launch = parts.add(launch).num(self.n).num(self.n_weights).num(self.m).num(weighs);
+            let blocks = 1 + self.n.div_ceil(ALL_LANES).clamp(1, BLOCKS);
+            // SAFETY: (double*, T*, 2 × const T*, Parts, 2 × size_t, double, Weighs): figures holds
+            // four numbers, and gradient, theta and of_rows n, by the callers of `figures_of`, the
+            // parts as many as is said; theta may be null, since then there are no weights.
+            unsafe { launch.blocks(blocks, ALL_LANES as u32).go() }
         })
     }
 }
