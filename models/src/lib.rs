@@ -119,6 +119,7 @@ pub mod labelled;
 pub mod layers;
 pub mod layerwise;
 mod losses;
+mod masters;
 pub mod model;
 pub mod optim;
 mod padding;

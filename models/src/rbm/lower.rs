@@ -1,6 +1,6 @@
 //! The layers below the one that is trained, which turn rows into what it reads.
-use super::storage::{Format, store};
 use super::{HiddenUnit, Rbm, RbmConnections};
+use crate::masters::{Format, store};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::core::Draws;

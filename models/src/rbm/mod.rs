@@ -78,7 +78,6 @@ pub use config::{
     HiddenUnit, RbmConfig, RbmConnections, RbmTrainConfig, SparsityConfig, VisibleUnit, WeightStorage,
 };
 pub use division::Division;
-pub(crate) use storage::F16_WEIGHT_SCALE;
 pub use train::{Metrics, RbmTrainer};
 
 pub(crate) use energy::softplus;

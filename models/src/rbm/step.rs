@@ -100,9 +100,9 @@ impl Buffers {
         let (n_weights, target) = (rbm.weight().elem_count(), config.sparsity.is_some());
         let divided = RowShare::new(rows, n_weights, units, rbm.weight(), target)?;
         let weights = Weights::new(rbm, config, philox, batch, divided.params()?)?;
-        let (parts, dtype) = (weights.parts(), weights.format.dtype());
+        let (parts, dtype) = (weights.parts(), weights.format().dtype());
         let configs: Vec<_> = lower.iter().map(|layer| layer.config().clone()).collect();
-        let below = weights.format.below(&configs, config.precision, device);
+        let below = weights.format().below(&configs, config.precision, device);
         let share = share.for_rows(batch, device)?;
         let state = |bias: &Tensor| {
             let bias = bias.to_dtype(DType::F32)?;
@@ -215,7 +215,7 @@ impl Buffers {
     pub(super) fn rbm(&self, config: &RbmConfig) -> Result<Rbm> {
         Rbm::from_tensors(
             self.share.config(config),
-            self.weights.params()?.get(0)?,
+            self.weights.masters.weight()?,
             self.hidden_state.get(0)?,
             self.visible_state.get(0)?,
             self.variance.as_ref().map(|v| v.state.get(0)).transpose()?,
@@ -322,7 +322,7 @@ impl Buffers {
         if self.divided.is_empty() {
             return Ok(());
         }
-        let out = UnitPlanes { low: (self.weights.parts() == 2).then_some(H_PLANES), ..out };
+        let out = UnitPlanes { low: self.weights.format().low(H_PLANES), ..out };
         let to = Units {
             planes: &self.hidden,
             pre: &self.hidden_pre,
@@ -336,7 +336,7 @@ impl Buffers {
 
     /// Visible units given the drawn hidden ones, to the negative plane: `drawn` states, or means.
     fn visible_phase(&self, drawn: bool, variance: Option<&Moments>, draws: &mut Philox) -> Result<()> {
-        let low = (self.weights.parts() == 2).then_some(self.at_once + 1);
+        let low = self.weights.format().low(self.at_once + 1);
         let to = Some(self.plane(V_NEG));
         let n = self.share.n_visible(self.visible_pre.dim(1)?);
         let (out, place) = match drawn {
@@ -384,7 +384,7 @@ impl Buffers {
             weights: WeightStep { l1: l1 as f32, l2: l2 as f32 },
             sparsity,
             visible_scale: variance.map(|m| &m.inverse),
-            copy_scale: self.weights.format.weight_scale(),
+            copy_scale: self.weights.format().weight_scale(),
             advance,
             precision,
             biases: BiasGradients::BothPhases,
@@ -410,7 +410,7 @@ impl Buffers {
                 positive: &self.visible.get(V_POS)?,
                 negative: &self.visible.get(V_NEG)?,
                 bias: &self.visible_state.get(0)?,
-                weight: &self.weights.weight()?,
+                weight: &self.weights.masters.weight()?,
                 gradient: &gradient,
                 patches: self.weights.patches(),
             };

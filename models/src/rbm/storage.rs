@@ -23,8 +23,7 @@
 //!
 //! Large matrices with bf16 states, on GPUs of capability 9.0, have no copy beside the masters:
 //! their masters are stored in halves of 16 bits, of which products read the upper ones
-//! ([`halves_into_`](chandlery_ops::arrays::halves_into_)). Models and checkpoints hold f32 weights
-//! all the same.
+//! ([`masters`](crate::masters)). Models and checkpoints hold f32 weights all the same.
 //!
 //! Where ranks divide rows, all is stored as in the last column, with f32 velocities: the gradient
 //! has to be had by itself, to be summed.
@@ -32,28 +31,12 @@
 //! Layers of patches, for which [`patch_steps_fuse`], are stored as in the first column on every
 //! GPU: their products have two parts on all of them. Their visible units may be real-valued with
 //! deviation 1 too: an f16 number is as close to such a value as TF32's.
-use super::{HiddenUnit, RbmConfig, RbmTrainConfig, VisibleUnit};
-use candle::{DType, Device, Result, Tensor};
+use super::{HiddenUnit, RbmConfig, RbmTrainConfig, VisibleUnit, WeightStorage};
+use crate::masters::{Format, Storage};
+use candle::Device;
 use chandlery_ops::Precision;
-use chandlery_ops::arrays::{scale_into_, split_into_};
 use chandlery_ops::images::{patch_step_takes_halves, patch_steps_fuse};
 use chandlery_ops::layers::{cd_update_fuses, cd_update_takes_halves, two_part_products_fuse};
-
-/// What the f16 copy of the weights is multiplied by.
-pub(crate) const F16_WEIGHT_SCALE: f32 = 64.;
-
-/// How the numbers of a product are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    /// As they are; the product rounds them to its precision.
-    F32,
-    /// Rounded to bf16.
-    Bf16,
-    /// Rounded to f16.
-    F16,
-    /// The sum of two f16 numbers.
-    F16Pair,
-}
 
 impl Format {
     /// The fastest format that is as exact as `precision` for this RBM on this device.
@@ -90,15 +73,6 @@ impl Format {
         }
     }
 
-    /// The type of states and of the copy of the weights.
-    pub(super) fn dtype(self) -> DType {
-        match self {
-            Self::F32 => DType::F32,
-            Self::Bf16 => DType::BF16,
-            Self::F16 | Self::F16Pair => DType::F16,
-        }
-    }
-
     /// The format of the layers below, which are only read: that of `self` where one of them has
     /// patches, whose f32 products are slow, and all could be trained in it; f32 where one is a
     /// convolution.
@@ -115,50 +89,28 @@ impl Format {
         }
     }
 
-    /// Numbers that one is the sum of.
-    pub(super) fn parts(self) -> usize {
-        if self == Self::F16Pair { 2 } else { 1 }
-    }
-
-    /// What the copy of the weights is multiplied by.
-    pub(super) fn weight_scale(self) -> f32 {
-        match self {
-            Self::F32 | Self::Bf16 => 1.,
-            Self::F16 | Self::F16Pair => F16_WEIGHT_SCALE,
-        }
-    }
-
-    /// Whether the velocity is stored apart from the weights, in bf16.
-    pub(super) fn velocity_apart(self, rbm: &RbmConfig, device: &Device) -> bool {
-        let fuses = match rbm.patch_grid() {
-            None => cd_update_fuses(device, rbm.n_hidden, rbm.n_visible),
-            Some(grid) => patch_steps_fuse(device, &grid, rbm.n_hidden / grid.n_patches()),
-        };
-        self == Self::Bf16 && fuses
-    }
-
-    /// Whether the weights are stored in halves, of which the upper one is the copy.
-    pub(super) fn in_halves(self, rbm: &RbmConfig, training: &RbmTrainConfig, device: &Device) -> bool {
+    /// How weights are stored that products read in this format.
+    pub(super) fn storage(self, rbm: &RbmConfig, training: &RbmTrainConfig, device: &Device) -> Storage {
         let (n_hidden, batch) = (rbm.n_hidden, training.batch);
-        let takes = match rbm.patch_grid() {
-            None => cd_update_takes_halves(device, [n_hidden, rbm.n_visible], batch),
-            Some(grid) => patch_step_takes_halves(device, &grid, n_hidden / grid.n_patches(), batch),
+        let (fuses, takes_halves) = match rbm.patch_grid() {
+            None => (
+                cd_update_fuses(device, n_hidden, rbm.n_visible),
+                cd_update_takes_halves(device, [n_hidden, rbm.n_visible], batch),
+            ),
+            Some(grid) => {
+                let hidden = n_hidden / grid.n_patches();
+                (
+                    patch_steps_fuse(device, &grid, hidden),
+                    patch_step_takes_halves(device, &grid, hidden, batch),
+                )
+            }
         };
-        // A limit on the length of rows is set on weights that are whole.
-        self.velocity_apart(rbm, device) && takes && training.max_norm.is_none()
-    }
-
-    /// What a product with the copy is multiplied by.
-    pub(super) fn product_scale(self) -> f32 {
-        1. / self.weight_scale()
-    }
-}
-
-/// Stores `scale · x` to a matrix, or to the parts of one, `[parts, ..]`.
-pub(super) fn store(out: &Tensor, x: &Tensor, scale: f32) -> Result<()> {
-    match *out.dims() {
-        [1, ..] if out.rank() > x.rank() => scale_into_(&out.get(0)?, x, scale),
-        [_, ..] if out.rank() > x.rank() => split_into_(out, x, scale),
-        _ => scale_into_(out, x, scale),
+        match self {
+            _ if training.weights == WeightStorage::Bf16Stochastic => Storage::Bf16,
+            // A limit on the length of rows is set on weights that are whole.
+            Self::Bf16 if fuses && takes_halves && training.max_norm.is_none() => Storage::Halves,
+            Self::Bf16 if fuses => Storage::Bf16Velocity,
+            _ => Storage::F32,
+        }
     }
 }

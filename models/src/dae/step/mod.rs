@@ -7,7 +7,7 @@
 //! | form | for | a step |
 //! |---|---|---|
 //! | [`Flat`], in one op | the paper's network in small minibatches, without momentum | a share of one op |
-//! | [`Parts`] | the paper's network where products of numbers in two parts are one kernel | four kernels, and one for several steps |
+//! | [`Parts`] | the paper's network where products of 16-bit numbers, of f32 in two parts, are one kernel | four kernels, and one for several steps |
 //! | [`Flat`] | everything else | an op for each module |
 //!
 //! In the latter two, layers have units that are always 0 beside their own; see
@@ -18,6 +18,7 @@ mod parts;
 use super::{Dae, DaeConfig, DaeTrainConfig};
 use crate::feedforward::{Activation as UnitActivation, ReconstructionLoss};
 use crate::flat::{Places, view};
+use crate::masters::Format;
 use crate::model::Model;
 use crate::padding::{Width, bias_of_nothing, copy_common_, corner, with_biases, with_zeros};
 use crate::share::Share;
@@ -27,7 +28,7 @@ use chandlery_ops::core::advance_;
 use chandlery_ops::layers::{Activation, Factors, gemm_, layer_forward_};
 use chandlery_ops::{Group, Philox, Precision};
 use flat::{Flat, FlatShared};
-use parts::{Kind, Parts};
+use parts::Parts;
 
 /// Planes of the flat buffer.
 pub(super) const VALUES: usize = 0;
@@ -79,7 +80,7 @@ pub(super) struct Buffers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     OneOp,
-    Parts(Kind),
+    Parts(Format),
     Flat,
 }
 
@@ -164,8 +165,8 @@ impl Buffers {
         // What is below makes one minibatch at a time.
         let at_once = if lower.is_empty() { parts::at_once(config.batch, own.n_visible) } else { 1 };
         let form = match way {
-            Way::Parts(kind) => {
-                Form::Parts(Parts::new(&of, own.n_visible, config, philox, (kind, at_once), device)?)
+            Way::Parts(format) => {
+                Form::Parts(Parts::new(&of, own.n_visible, config, philox, (format, at_once), device)?)
             }
             Way::OneOp | Way::Flat => {
                 let (in_one_op, shared) = (way == Way::OneOp, FlatShared::new(&of, device)?);
@@ -185,7 +186,8 @@ impl Buffers {
             counter: Tensor::new(&[0i64], device)?,
             form,
         };
-        for (to, (name, from)) in buffers.values().tensors().into_iter().zip(dae.tensors()) {
+        let values = buffers.values()?;
+        for (to, (name, from)) in values.tensors().into_iter().zip(dae.tensors()) {
             let from = copied(&from)?;
             let from = match &name[..] {
                 "bias" => with_biases(&from, to.dim(0)?, bias_of_nothing(own.hidden))?,
@@ -195,7 +197,7 @@ impl Buffers {
             scale_into_(to, &from, 1.)?;
         }
         if let Form::Parts(parts) = &buffers.form {
-            parts.refresh()?;
+            parts.set_values(&values)?;
         }
         Ok(buffers)
     }
@@ -249,19 +251,20 @@ impl Buffers {
         &self.share
     }
 
-    fn values(&self) -> &Parameters {
+    /// The values, with those of units that stay at 0.
+    fn values(&self) -> Result<Parameters> {
         match &self.form {
-            Form::Flat(flat) => &flat.values,
-            Form::Parts(parts) => &parts.values,
+            Form::Flat(flat) => Ok(flat.values.clone()),
+            Form::Parts(parts) => parts.values(),
         }
     }
 
     /// The autoencoder in training. It shares its memory with these buffers, or has a copy of what
-    /// lies apart in them.
+    /// lies apart in them or in halves.
     pub(super) fn dae(&self) -> Result<Dae> {
         let (v, h) = (self.own.n_visible, self.own.n_hidden);
         let cut = |t: &Tensor, dims: &[usize]| corner(t, dims)?.contiguous();
-        let Parameters { weight, decoder_weight, bias, visible_bias } = self.values();
+        let Parameters { weight, decoder_weight, bias, visible_bias } = &self.values()?;
         let decoder_weight = decoder_weight.as_ref().map(|decoder| cut(decoder, &[v, h])).transpose()?;
         let (weight, bias) = (cut(weight, &[h, v])?, cut(bias, &[h])?);
         Dae::from_tensors(self.own.clone(), weight, bias, cut(visible_bias, &[v])?, decoder_weight)
@@ -363,10 +366,7 @@ impl Buffers {
         match &self.form {
             // They are the parameters themselves.
             Form::Flat(_) => Ok(()),
-            Form::Parts(parts) => {
-                parts.unflatten(&self.of, &all)?;
-                parts.refresh()
-            }
+            Form::Parts(parts) => parts.unflatten(&self.of, &all),
         }
     }
 

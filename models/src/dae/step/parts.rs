@@ -11,17 +11,26 @@
 //!
 //! which is that of contrastive learning, [`cd_update_`]. Only the gradients of the biases
 //! differ.
+//!
+//! | precision | numbers | storage of weights and velocity |
+//! |---|---|---|
+//! | f32, and TF32 where warpgroups do not multiply | f16 in two parts | [`Storage::F32`] |
+//! | TF32 | f16 | [`Storage::F32`] |
+//! | bf16 | bf16 | [`Storage::Bf16Velocity`] |
+//! | bf16, of large matrices: where [`cd_update_takes_halves`] | bf16 | [`Storage::Halves`] |
+//!
+//! For the bytes of each see [`masters`](crate::masters).
 use super::{Parameters, VALUES, VELOCITY, blocks_of, flat_shape, is_the_papers, parameters};
 use crate::dae::{DaeConfig, DaeTrainConfig};
+use crate::masters::{Format, Masters, Storage};
 use crate::padding::Width;
-use crate::rbm::F16_WEIGHT_SCALE as WEIGHT_SCALE;
 use candle::{DType, Device, Result, Tensor};
-use chandlery_ops::arrays::{scale_into_, split_into_};
+use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::core::{Draws, set_scalars_};
 use chandlery_ops::layers::{
-    BiasGradients, CdOperands, CdUpdate, Unit, UnitPlanes, WeightStep, cd_update_, cd_update_fuses,
-    corrupt_minibatches_, deltas_of_product_, error_places, errors_of_product_, two_part_products_fuse,
-    units_of_product_, warpgroups_multiply,
+    BiasGradients, CdUpdate, Unit, UnitPlanes, WeightStep, cd_update_, cd_update_fuses,
+    cd_update_takes_halves, corrupt_minibatches_, deltas_of_product_, error_places, errors_of_product_,
+    two_part_products_fuse, units_of_product_, warpgroups_multiply,
 };
 use chandlery_ops::{Philox, Precision};
 
@@ -48,18 +57,11 @@ pub(super) struct Parts {
     n_visible: usize,
     /// Minibatches that the memory has room for.
     pub(super) at_once: usize,
-    /// Of the numbers that are multiplied.
-    kind: Kind,
-    /// `[2, n_hidden, n_visible]`: weights, velocity; or weights alone.
-    weights: Tensor,
-    /// `[n_hidden, n_visible]` bf16, where it is not behind the weights.
-    velocity: Option<Tensor>,
+    /// `[n_hidden, n_visible]`
+    masters: Masters,
     /// `[4, n_hidden]` and `[4, n_visible]`: biases, velocities, and two rows that are not used.
     hidden_state: Tensor,
     visible_state: Tensor,
-    pub(super) values: Parameters,
-    /// `[parts, n_hidden, n_visible]`: the weights times [`Kind::scale`].
-    copy: Tensor,
     /// `[2 parts, batch, n_hidden]` and `[2 parts at_once, batch, n_visible]`.
     hidden: Tensor,
     visible: Tensor,
@@ -69,61 +71,23 @@ pub(super) struct Parts {
     scalars: Tensor,
 }
 
-/// What is multiplied: f16 numbers in two parts or in one, which has the digits of TF32, or bf16
-/// numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    TwoParts,
-    F16,
-    Bf16,
-}
-
-impl Kind {
-    /// Numbers of one part are for GPUs that multiply them by warpgroups.
-    fn of(n_visible: usize, config: &DaeTrainConfig, device: &Device) -> Option<Self> {
-        let one_part = warpgroups_multiply(device) && n_visible.is_multiple_of(MULTIPLE);
-        let two_parts = two_part_products_fuse(device).then_some(Self::TwoParts);
-        match config.precision {
-            Precision::Bf16 => one_part.then_some(Self::Bf16),
-            Precision::Tf32 if one_part => Some(Self::F16),
-            Precision::F32 | Precision::Tf32 => two_parts,
-        }
-    }
-
-    fn dtype(self) -> DType {
-        match self {
-            Self::TwoParts | Self::F16 => DType::F16,
-            Self::Bf16 => DType::BF16,
-        }
-    }
-
-    fn parts(self) -> usize {
-        match self {
-            Self::TwoParts => 2,
-            Self::F16 | Self::Bf16 => 1,
-        }
-    }
-
-    /// Factor on the copy of the weights: small f16 numbers lose digits.
-    fn scale(self) -> f32 {
-        match self {
-            Self::TwoParts | Self::F16 => WEIGHT_SCALE,
-            Self::Bf16 => 1.,
-        }
-    }
-
-    /// How many planes further on second parts are, which `planes` first ones precede.
-    fn low(self, planes: usize) -> Option<usize> {
-        (self == Self::TwoParts).then_some(planes)
-    }
-}
-
 /// What is multiplied where all products of this network, with units that stay at 0, are kernels on
-/// such numbers.
-pub(super) fn fits(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Option<Kind> {
+/// such numbers: f16 numbers in two parts or in one, which has the digits of TF32, or bf16 numbers.
+pub(super) fn fits(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Option<Format> {
     let (n_visible, n_hidden) = (Width::padded(of.n_visible).all, Width::eights(of.n_hidden).all);
     let fuses = cd_update_fuses(device, n_hidden, n_visible);
-    Kind::of(n_visible, config, device).filter(|_| is_the_papers(of) && fuses)
+    format_of(n_visible, config, device).filter(|_| is_the_papers(of) && fuses)
+}
+
+/// Numbers of one part are for GPUs that multiply them by warpgroups.
+fn format_of(n_visible: usize, config: &DaeTrainConfig, device: &Device) -> Option<Format> {
+    let one_part = warpgroups_multiply(device) && n_visible.is_multiple_of(MULTIPLE);
+    let two_parts = two_part_products_fuse(device).then_some(Format::F16Pair);
+    match config.precision {
+        Precision::Bf16 => one_part.then_some(Format::Bf16),
+        Precision::Tf32 if one_part => Some(Format::F16),
+        Precision::F32 | Precision::Tf32 => two_parts,
+    }
 }
 
 /// Whether these kernels are faster than one op for many steps: on an H200 at 784-500, 19 µs a step
@@ -144,73 +108,44 @@ impl Parts {
         own_visible: usize,
         config: &DaeTrainConfig,
         philox: Philox,
-        (kind, at_once): (Kind, usize),
+        (format, at_once): (Format, usize),
         device: &Device,
     ) -> Result<Self> {
         let (n_visible, n_hidden, batch) = (of.n_visible, of.n_hidden, config.batch);
-        let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device);
-        let (parts, dtype) = (kind.parts(), kind.dtype());
-        let velocity = match kind {
-            Kind::TwoParts | Kind::F16 => None,
-            Kind::Bf16 => Some(zeros(&[n_hidden, n_visible], dtype)?),
+        let storage = match format {
+            Format::Bf16 if cd_update_takes_halves(device, [n_hidden, n_visible], batch) => Storage::Halves,
+            Format::Bf16 => Storage::Bf16Velocity,
+            Format::F32 | Format::F16 | Format::F16Pair => Storage::F32,
         };
-        let n_planes = if velocity.is_some() { 1 } else { 2 };
-        let weights = zeros(&[n_planes, n_hidden, n_visible], DType::F32)?;
-        let (hidden_state, visible_state) =
-            (zeros(&[4, n_hidden], DType::F32)?, zeros(&[4, n_visible], DType::F32)?);
-        let values = Parameters {
-            weight: weights.get(0)?,
-            decoder_weight: None,
-            bias: hidden_state.get(0)?,
-            visible_bias: visible_state.get(0)?,
-        };
+        let states = |n: usize| Tensor::zeros((4, n), DType::F32, device);
+        let [hidden, visible, pre, scalars] = memory(of, batch, (format, at_once), device)?;
         Ok(Self {
             config: config.clone(),
             philox,
             n_visible: own_visible,
             at_once,
-            kind,
-            weights,
-            velocity,
-            hidden_state,
-            visible_state,
-            values,
-            copy: zeros(&[parts, n_hidden, n_visible], dtype)?,
-            hidden: zeros(&[parts * PLANES, batch, n_hidden], dtype)?,
-            visible: zeros(&[parts * PLANES * at_once, batch, n_visible], dtype)?,
-            pre: zeros(&[batch, n_hidden], DType::F32)?,
-            scalars: zeros(&[3], DType::F32)?,
+            masters: Masters::zeros(&[n_hidden, n_visible], storage, format, device)?,
+            hidden_state: states(n_hidden)?,
+            visible_state: states(n_visible)?,
+            hidden,
+            visible,
+            pre,
+            scalars,
         })
     }
 
-    /// The same for one minibatch of `config.batch` rows, on the same parameters.
+    /// The same for one minibatch of `config.batch` rows, fewer than these have, on the same
+    /// parameters.
     pub(super) fn of_fewer(&self, of: &DaeConfig, config: &DaeTrainConfig) -> Result<Self> {
-        let device = self.weights.device();
-        let own = Self::new(of, self.n_visible, config, self.philox, (self.kind, 1), device)?;
-        Ok(Self {
-            weights: self.weights.clone(),
-            velocity: self.velocity.clone(),
-            hidden_state: self.hidden_state.clone(),
-            visible_state: self.visible_state.clone(),
-            values: self.values.clone(),
-            copy: self.copy.clone(),
-            ..own
-        })
+        let (format, device) = (self.masters.format, self.pre.device());
+        let [hidden, visible, pre, scalars] = memory(of, config.batch, (format, 1), device)?;
+        Ok(Self { config: config.clone(), at_once: 1, hidden, visible, pre, scalars, ..self.clone() })
     }
 
     /// Places of the sums of loss and squared error.
     pub(super) fn places(&self) -> Result<usize> {
-        let (_, n_hidden, n_visible) = self.weights.dims3()?;
-        error_places(self.weights.device(), self.config.batch, n_visible, n_hidden)
-    }
-
-    /// Makes the copy of the weights anew.
-    pub(super) fn refresh(&self) -> Result<()> {
-        let (weights, scale) = (self.weights.get(0)?, self.kind.scale());
-        match self.kind {
-            Kind::TwoParts => split_into_(&self.copy, &weights, scale),
-            Kind::F16 | Kind::Bf16 => scale_into_(&self.copy.get(0)?, &weights, scale),
-        }
+        let (n_visible, n_hidden) = (self.visible.dim(2)?, self.hidden.dim(2)?);
+        error_places(self.pre.device(), self.config.batch, n_visible, n_hidden)
     }
 
     pub(super) fn set_rates(&self, rate: f32, momentum: f32) -> Result<()> {
@@ -238,7 +173,8 @@ impl Parts {
     fn corrupt(&self, x: &Tensor, counter: &Tensor) -> Result<()> {
         let draws = Draws::Counter { philox: self.philox, counter };
         let (n, batch, n_visible) = x.dims3()?;
-        let planes = self.visible.reshape((self.kind.parts(), self.at_once, PLANES, batch, n_visible))?;
+        let planes =
+            self.visible.reshape((self.masters.format.parts(), self.at_once, PLANES, batch, n_visible))?;
         let inputs = planes.narrow(2, INPUT, 1)?.squeeze(2)?.narrow(1, 0, n)?;
         let (to, from) = (inputs.narrow(3, 0, self.n_visible)?, x.narrow(2, 0, self.n_visible)?);
         corrupt_minibatches_(&to, &from, self.config.corruption, draws)
@@ -246,13 +182,14 @@ impl Parts {
 
     /// `y = sigmoid(x̃ Wᵀ + b)` of a minibatch.
     fn hidden(&self, minibatch: usize) -> Result<()> {
-        let out = UnitPlanes { mean: Some(UNITS), low: self.kind.low(PLANES), ..UnitPlanes::default() };
+        let format = self.masters.format;
+        let out = UnitPlanes { mean: Some(UNITS), low: format.low(PLANES), ..UnitPlanes::default() };
         units_of_product_(
             &self.hidden,
             &self.pre,
             &self.plane(&self.visible, PLANES * minibatch + INPUT)?,
-            &self.copy.transpose(1, 2)?,
-            1. / self.kind.scale(),
+            &self.masters.operand()?.transpose(1, 2)?,
+            format.product_scale(),
             &self.hidden_state.get(0)?,
             Unit::Bernoulli,
             out,
@@ -262,35 +199,30 @@ impl Parts {
 
     /// `LN = x − sigmoid(y W + b')`
     fn reconstruct(&self, minibatch: usize, x: &Tensor, gathered: &Tensor) -> Result<()> {
-        let scale = 1. / self.kind.scale();
-        let (units, bias) = (self.plane(&self.hidden, UNITS)?, &self.values.visible_bias);
-        let to = (PLANES * minibatch + ERRORS, self.kind.low(PLANES * self.at_once));
-        errors_of_product_(&self.visible, to, &units, &self.copy, scale, bias, x, gathered)
+        let format = self.masters.format;
+        let (units, bias) = (self.plane(&self.hidden, UNITS)?, self.visible_state.get(0)?);
+        let to = (PLANES * minibatch + ERRORS, format.low(PLANES * self.at_once));
+        let (weights, scale) = (self.masters.operand()?, format.product_scale());
+        errors_of_product_(&self.visible, to, &units, &weights, scale, &bias, x, gathered)
     }
 
     /// `LH = y (1 − y) ∘ (LN Wᵀ)`
     fn deltas(&self, minibatch: usize) -> Result<()> {
         let errors = self.plane(&self.visible, PLANES * minibatch + ERRORS)?;
-        let (planes, across) = ((DELTAS, UNITS, self.kind.low(PLANES)), self.copy.transpose(1, 2)?);
-        deltas_of_product_(&self.hidden, planes, &errors, &across, 1. / self.kind.scale())
+        let (format, across) = (self.masters.format, self.masters.operand()?.transpose(1, 2)?);
+        let planes = (DELTAS, UNITS, format.low(PLANES));
+        deltas_of_product_(&self.hidden, planes, &errors, &across, format.product_scale())
     }
 
     /// Both biases and the weights.
     fn update(&self, minibatch: usize, blocks: i64, counter: &Tensor) -> Result<()> {
         let both = |t: &Tensor, from: usize| self.parts(t)?.narrow(1, from, PLANES);
-        let to = CdOperands {
-            params: &self.weights,
-            velocity: self.velocity.as_ref(),
-            copy: Some(&self.copy),
-            hidden_state: &self.hidden_state,
-            visible_state: &self.visible_state,
-            counter,
-        };
+        let to = self.masters.operands(&self.hidden_state, &self.visible_state, counter);
         let step = CdUpdate {
             weights: WeightStep { l1: 0., l2: self.config.weight_decay as f32 },
             sparsity: None,
             visible_scale: None,
-            copy_scale: self.kind.scale(),
+            copy_scale: self.masters.format.weight_scale(),
             advance: blocks,
             precision: self.config.precision,
             biases: BiasGradients::Autoencoder,
@@ -300,12 +232,32 @@ impl Parts {
         cd_update_(to, &hidden, &visible, &self.scalars, step)
     }
 
+    /// The values. They share memory with these, but for weights in halves.
+    pub(super) fn values(&self) -> Result<Parameters> {
+        self.parameters(0, self.masters.weight()?)
+    }
+
+    /// Takes over what [`values`](Self::values) gave, after changes.
+    pub(super) fn set_values(&self, values: &Parameters) -> Result<()> {
+        self.masters.set_weight(&values.weight)
+    }
+
+    /// The velocities, which share memory with these; that of the weights may be bf16.
+    fn velocities(&self) -> Result<Parameters> {
+        self.parameters(1, self.masters.velocity()?)
+    }
+
+    /// A plane of the biases of both sides, beside `weight`.
+    fn parameters(&self, plane: usize, weight: Tensor) -> Result<Parameters> {
+        let (bias, visible_bias) = (self.hidden_state.get(plane)?, self.visible_state.get(plane)?);
+        Ok(Parameters { weight, decoder_weight: None, bias, visible_bias })
+    }
+
     /// Values and velocities as a flat buffer holds them.
     pub(super) fn flattened(&self, of: &DaeConfig) -> Result<Tensor> {
-        let flat = Tensor::zeros(&flat_shape(of).0, DType::F32, self.weights.device())?;
-        for (index, plane) in [VALUES, VELOCITY].into_iter().enumerate() {
-            let to = parameters(of, &flat.get(plane)?)?;
-            for (to, from) in to.tensors().into_iter().zip(self.tensors(index)?) {
+        let flat = Tensor::zeros(&flat_shape(of).0, DType::F32, self.pre.device())?;
+        for (plane, own) in [(VALUES, self.values()?), (VELOCITY, self.velocities()?)] {
+            for (to, from) in parameters(of, &flat.get(plane)?)?.tensors().into_iter().zip(own.tensors()) {
                 scale_into_(to, &from.to_dtype(DType::F32)?, 1.)?;
             }
         }
@@ -314,28 +266,19 @@ impl Parts {
 
     /// Takes them from there.
     pub(super) fn unflatten(&self, of: &DaeConfig, flat: &Tensor) -> Result<()> {
-        for (index, plane) in [VALUES, VELOCITY].into_iter().enumerate() {
-            let from = parameters(of, &flat.get(plane)?)?;
-            for (to, from) in self.tensors(index)?.iter().zip(from.tensors()) {
+        let (values, velocities) = (self.values()?, self.velocities()?);
+        for (plane, own) in [(VALUES, &values), (VELOCITY, &velocities)] {
+            for (to, from) in own.tensors().into_iter().zip(parameters(of, &flat.get(plane)?)?.tensors()) {
                 scale_into_(to, from, 1.)?;
             }
         }
-        Ok(())
-    }
-
-    /// Values (0) or velocities (1), in the order of [`Parameters::tensors`].
-    fn tensors(&self, index: usize) -> Result<[Tensor; 3]> {
-        let weights = match &self.velocity {
-            Some(velocity) if index == 1 => velocity.clone(),
-            _ => self.weights.get(index)?,
-        };
-        Ok([weights, self.hidden_state.get(index)?, self.visible_state.get(index)?])
+        self.set_values(&values)
     }
 
     /// `planes` as `[parts, planes of a part, batch, n]`.
     fn parts(&self, planes: &Tensor) -> Result<Tensor> {
         let (n_planes, batch, n) = planes.dims3()?;
-        let parts = self.kind.parts();
+        let parts = self.masters.format.parts();
         planes.reshape((parts, n_planes / parts, batch, n))
     }
 
@@ -343,4 +286,21 @@ impl Parts {
     fn plane(&self, planes: &Tensor, index: usize) -> Result<Tensor> {
         self.parts(planes)?.narrow(1, index, 1)?.squeeze(1)
     }
+}
+
+/// The memory of steps on minibatches of `batch` rows, `at_once` of them: see the fields `hidden`,
+/// `visible`, `pre` and `scalars` of [`Parts`].
+fn memory(
+    of: &DaeConfig,
+    batch: usize,
+    (format, at_once): (Format, usize),
+    device: &Device,
+) -> Result<[Tensor; 4]> {
+    let (planes, dtype) = (format.parts() * PLANES, format.dtype());
+    Ok([
+        Tensor::zeros((planes, batch, of.n_hidden), dtype, device)?,
+        Tensor::zeros((planes * at_once, batch, of.n_visible), dtype, device)?,
+        Tensor::zeros((batch, of.n_hidden), DType::F32, device)?,
+        Tensor::zeros(3, DType::F32, device)?,
+    ])
 }

@@ -1,9 +1,9 @@
 //! Several minibatches of one step: where they are loaded to, and which of them a step takes; and
 //! one that is not full.
-use super::super::storage::store;
 use super::super::variance::Variance;
 use super::super::{Rbm, RbmTrainConfig, VisibleUnit};
 use super::{Buffers, H_DRAWN, V_POS};
+use crate::masters::store;
 use crate::share::Share;
 use candle::{D, Result, Tensor};
 use chandlery_ops::core::set_scalars_;

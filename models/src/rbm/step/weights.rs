@@ -7,20 +7,20 @@
 //! | dense, with a copy of 16 bits | [`units_of_product_`] | [`cd_update_`] |
 //! | patches | [`units_of_patches_`] | [`patch_cd_update_`], [`patch_last_step_`] |
 //! | filters | those of [`MapSteps`] | [`MapSteps::update`] |
-use super::super::storage::{Format, store};
-use super::super::{Rbm, RbmConnections, RbmTrainConfig, WeightStorage};
+use super::super::{Rbm, RbmConnections, RbmTrainConfig};
 use super::share::HiddenShare;
 use super::units::Units;
 use crate::conv_rbm::MapSteps;
+use crate::masters::{Format, Masters, Storage};
 use candle::{D, DType, Result, Tensor};
-use chandlery_ops::arrays::{halves_into_, joined_into_, scale_into_};
+use chandlery_ops::arrays::scale_into_;
 use chandlery_ops::images::{
     PatchDirection, PatchGrid, patch_cd_update_, patch_gradient_, patch_last_step_, sums_of_patches_,
     units_of_patches_,
 };
 use chandlery_ops::layers::{
-    BiasStep, CdOperands, CdUpdate, Factors, Phases, Sparsity, Unit, WeightStep, cd_update_, gemm_,
-    gemm_parts_, max_norm_rows_, units_, units_of_product_, weight_step_,
+    BiasStep, CdUpdate, Factors, Phases, Sparsity, Unit, WeightStep, cd_update_, gemm_, gemm_parts_,
+    max_norm_rows_, units_, units_of_product_, weight_step_,
 };
 use chandlery_ops::{Philox, Precision};
 
@@ -41,18 +41,9 @@ pub(super) enum Form {
 #[derive(Clone)]
 pub(in super::super) struct Weights {
     pub(super) form: Form,
-    /// How states and weights are stored for products.
-    pub(super) format: Format,
+    /// Weights `[n_hidden, n_visible]`, and how states and weights are stored for products.
+    pub(in super::super) masters: Masters,
     precision: Precision,
-    /// `[2, n_hidden, n_visible]`: weights, velocity; or the weights alone, which are bf16 where
-    /// they are rounded stochastically, and i16 where they are the lower halves of weights whose
-    /// upper halves are `copy`.
-    params: Tensor,
-    /// `[n_hidden, n_visible]` bf16, where the velocity is stored apart.
-    pub(in super::super) velocity: Option<Tensor>,
-    /// `[parts, n_hidden, n_visible]`: the weights as products read them, where that is not f32;
-    /// `params` themselves where those are bf16.
-    pub(in super::super) copy: Option<Tensor>,
     /// Where the draws begin by which bf16 weights are rounded.
     pub(super) rounding: Option<Philox>,
 }
@@ -75,9 +66,8 @@ pub(super) struct Update<'a> {
 }
 
 impl Weights {
-    /// Those of `rbm` in f32, before products can read them; see [`set_params`](Self::set_params).
-    /// For steps on so many rows, and where ranks learn together from rows of their own in memory
-    /// for weights and velocity, `[2, n_weights]`.
+    /// Those of `rbm`, for steps on so many rows, and where ranks learn together from rows of their
+    /// own in memory for weights and velocity, `[2, n_weights]`.
     pub(super) fn new(
         rbm: &Rbm,
         config: &RbmTrainConfig,
@@ -90,38 +80,26 @@ impl Weights {
             Some(_) => Format::plain(of, config.precision),
             None => Format::of(of, config.precision, device),
         };
-        let rounding = (config.weights == WeightStorage::Bf16Stochastic)
+        let storage = format.storage(of, config, device);
+        let rounding = (storage == Storage::Bf16)
             .then_some(Philox { stream: philox.stream ^ ROUNDING_STREAM, ..philox });
-        let apart = rounding.is_some() || together.is_none() && format.velocity_apart(of, device);
         let shape = rbm.weight().dims();
-        let velocity = apart.then(|| Tensor::zeros(shape, DType::BF16, device)).transpose()?;
-        let in_halves = apart && rounding.is_none() && format.in_halves(of, config, device);
-        let weight = rbm.weight().to_dtype(DType::F32)?.unsqueeze(0)?;
-        let params = match (apart, together) {
-            (false, Some(together)) => {
-                let params = together.reshape([&[2], shape].concat())?;
-                scale_into_(&params.narrow(0, 0, 1)?, &weight.contiguous()?, 1.)?;
-                params
+        let masters = match together {
+            Some(together) if rounding.is_none() => {
+                Masters::of(together.reshape([&[2], shape].concat())?, format)?
             }
-            (false, None) => Tensor::cat(&[&weight, &weight.zeros_like()?], 0)?,
-            (true, _) if rounding.is_some() => weight.to_dtype(DType::BF16)?.copy()?,
-            (true, _) if in_halves => Tensor::zeros(weight.shape(), DType::I16, device)?,
-            (true, _) => weight.copy()?,
+            _ => Masters::zeros(shape, storage, format, device)?,
         };
-        let copy = match format {
-            _ if rounding.is_some() => Some(params.clone()),
-            Format::F32 => None,
-            _ => Some(Tensor::zeros([&[format.parts()], shape].concat(), format.dtype(), device)?),
-        };
+        let weight = masters.weight()?;
+        scale_into_(&weight, &rbm.weight().to_dtype(DType::F32)?.contiguous()?, 1.)?;
+        masters.set_weight(&weight)?;
         let form = match of.connections {
             RbmConnections::Dense => Form::Dense,
             RbmConnections::Patches(grid) => Form::Patches(grid),
             // A minibatch may have no row for this rank.
             RbmConnections::Filters(grid) => Form::Maps(MapSteps::new(grid, rows.max(1), device)?),
         };
-        let weights = Self { form, format, precision: config.precision, params, velocity, copy, rounding };
-        weights.set_params(&weight)?;
-        Ok(weights)
+        Ok(Self { form, masters, precision: config.precision, rounding })
     }
 
     /// These with the memory of `shared`, for steps of another number of rows.
@@ -129,36 +107,14 @@ impl Weights {
         Self { form: self.form, ..shared.clone() }
     }
 
-    /// `[1, n_hidden, n_visible]`: the weights, or `[2, n_hidden, n_visible]` where the velocity is
-    /// stored with them. They share memory with these unless the weights are in halves.
-    pub(in super::super) fn params(&self) -> Result<Tensor> {
-        match &self.copy {
-            Some(upper) if self.in_halves() => {
-                let whole = Tensor::zeros(upper.shape(), DType::F32, upper.device())?;
-                joined_into_(&whole, upper, &self.params)?;
-                Ok(whole)
-            }
-            _ => Ok(self.params.clone()),
-        }
-    }
-
-    /// Brings what products read up to date with `params`, which [`params`](Self::params) gave and
-    /// which has changed.
-    pub(in super::super) fn set_params(&self, params: &Tensor) -> Result<()> {
-        match &self.copy {
-            Some(upper) if self.in_halves() => halves_into_(upper, &self.params, params),
-            _ => self.refresh_copy(),
-        }
-    }
-
-    /// Whether `params` are the lower halves of weights, and `copy` the upper ones.
-    fn in_halves(&self) -> bool {
-        self.params.dtype() == DType::I16
+    /// How states and weights are stored for products.
+    pub(super) fn format(&self) -> Format {
+        self.masters.format
     }
 
     /// Numbers that a state is the sum of.
     pub(super) fn parts(&self) -> usize {
-        self.format.parts()
+        self.format().parts()
     }
 
     /// The grid of patches.
@@ -180,9 +136,9 @@ impl Weights {
     /// Hidden units given `visible`, `[parts, batch, n_visible]`.
     pub(super) fn hidden_units(&self, visible: &Tensor, to: Units<'_>) -> Result<()> {
         let Units { planes, pre, bias, unit, out, draws } = to;
-        match (&self.form, &self.copy) {
+        match (&self.form, &self.masters.copy) {
             (Form::Maps(maps), _) => {
-                maps.hidden_units(planes, pre, &visible.get(0)?, &self.params.get(0)?, bias, out, draws)
+                maps.hidden_units(planes, pre, &visible.get(0)?, &self.masters.weight()?, bias, out, draws)
             }
             (Form::Patches(grid), _) => {
                 let (weight, scale) = self.parts_of_patches()?;
@@ -192,12 +148,12 @@ impl Weights {
                 )
             }
             (Form::Dense, None) => {
-                let weight = self.params.get(0)?.t()?;
+                let weight = self.masters.weight()?.t()?;
                 gemm_(pre, &visible.get(0)?, &weight, Factors::OVERWRITE, self.precision)?;
                 units_(planes, pre, bias, unit, out, draws, None)
             }
             (Form::Dense, Some(copy)) => {
-                let (weight, scale) = (copy.transpose(1, 2)?, self.format.product_scale());
+                let (weight, scale) = (copy.transpose(1, 2)?, self.format().product_scale());
                 units_of_product_(planes, pre, visible, &weight, scale, bias, unit, out, draws)
             }
         }
@@ -216,9 +172,9 @@ impl Weights {
         let Units { planes, pre, bias, unit, out, draws } = to;
         let alone = share.group.is_single();
         let parts = || hidden.unsqueeze(0); // 0 and 1 have no second part
-        match (&self.form, &self.copy) {
+        match (&self.form, &self.masters.copy) {
             (Form::Maps(maps), _) => {
-                maps.visible_sums(pre, hidden, &self.params.get(0)?)?;
+                maps.visible_sums(pre, hidden, &self.masters.weight()?)?;
                 share.sum_(pre)?;
                 maps.visible_units(planes, pre, bias, unit, out, draws)
             }
@@ -235,17 +191,17 @@ impl Weights {
                 )
             }
             (Form::Dense, None) => {
-                gemm_(pre, hidden, &self.params.get(0)?, Factors::OVERWRITE, self.precision)?;
+                gemm_(pre, hidden, &self.masters.weight()?, Factors::OVERWRITE, self.precision)?;
                 share.sum_(pre)?;
                 units_(planes, pre, bias, unit, out, draws, stdev)
             }
             (Form::Dense, Some(copy)) if !alone => {
-                gemm_parts_(pre, &parts()?, copy, self.format.product_scale())?;
+                gemm_parts_(pre, &parts()?, copy, self.format().product_scale())?;
                 share.sum_(pre)?;
                 units_(planes, pre, bias, unit, out, draws, stdev)
             }
             (Form::Dense, Some(copy)) => {
-                let scale = self.format.product_scale();
+                let scale = self.format().product_scale();
                 units_of_product_(planes, pre, &parts()?, copy, scale, bias, unit, out, draws)
             }
         }
@@ -255,7 +211,7 @@ impl Weights {
     /// in f32.
     pub(super) fn gradient(&self, h: &Tensor, x: &Tensor) -> Result<Tensor> {
         let Form::Patches(grid) = &self.form else { return h.t()?.matmul(x) };
-        let gradient = self.weight()?.zeros_like()?;
+        let gradient = self.masters.weight()?.zeros_like()?;
         patch_gradient_(&gradient, &h.unsqueeze(0)?, &x.unsqueeze(0)?, grid, Factors::OVERWRITE)?;
         Ok(gradient)
     }
@@ -270,14 +226,7 @@ impl Weights {
         max_norm: Option<f64>,
     ) -> Result<()> {
         let Update { hidden, visible, hidden_state, visible_state, scalars, counter } = states;
-        let to = CdOperands {
-            params: &self.params,
-            velocity: self.velocity.as_ref(),
-            copy: self.copy.as_ref().filter(|_| self.rounding.is_none()),
-            hidden_state,
-            visible_state,
-            counter,
-        };
+        let to = self.masters.operands(hidden_state, visible_state, counter);
         match &self.form {
             Form::Dense => cd_update_(to, hidden, visible, scalars, step)?,
             Form::Patches(grid) => match last_means {
@@ -292,15 +241,15 @@ impl Weights {
     /// Scales rows beyond a norm back to it.
     fn shorten(&self, max_norm: Option<f64>) -> Result<()> {
         let Some(max_norm) = max_norm else { return Ok(()) };
-        let weight = self.weight()?;
+        let weight = self.masters.weight()?;
         let len = weight.dim(D::Minus1)?;
         max_norm_rows_(&weight.reshape(((), len))?, max_norm as f32)?;
-        self.refresh_copy()
+        self.masters.set_weight(&weight)
     }
 
     /// `V ← factors[0] hᵀ x + factors[1] V` of both phases, for states of one part.
     pub(super) fn add_gradient(&self, states: &States, factors: &Tensor) -> Result<()> {
-        let (velocity, factors) = (self.params.get(1)?, Factors::Tensor(factors));
+        let (velocity, factors) = (self.masters.velocity()?, Factors::Tensor(factors));
         let States { hidden, visible } = states;
         let (h, x) = (hidden.flatten(0, 1)?, visible.flatten(0, 1)?);
         match &self.form {
@@ -319,10 +268,10 @@ impl Weights {
         decay: WeightStep,
         max_norm: Option<f64>,
     ) -> Result<()> {
-        weight_step_(&self.params, scalars, decay)?;
+        weight_step_(&self.masters.params()?, scalars, decay)?;
         match max_norm {
             Some(_) => self.shorten(max_norm),
-            None => self.refresh_copy(),
+            None => self.masters.set_weight(&self.masters.weight()?),
         }
     }
 
@@ -345,24 +294,8 @@ impl Weights {
         }
     }
 
-    /// The weights of a step that stores them whole.
-    pub(super) fn weight(&self) -> Result<Tensor> {
-        self.params.get(0)
-    }
-
     /// The weights as products of patches read them, in parts, and the factor on such a product.
     fn parts_of_patches(&self) -> Result<(Tensor, f32)> {
-        match &self.copy {
-            Some(copy) => Ok((copy.clone(), self.format.product_scale())),
-            None => Ok((self.params.narrow(0, 0, 1)?, 1.)),
-        }
-    }
-
-    /// Brings the copy of the weights up to date.
-    fn refresh_copy(&self) -> Result<()> {
-        match &self.copy {
-            Some(copy) if self.rounding.is_none() => store(copy, &self.weight()?, self.format.weight_scale()),
-            _ => Ok(()),
-        }
+        Ok((self.masters.operand()?, self.format().product_scale()))
     }
 }

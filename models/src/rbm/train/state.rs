@@ -22,14 +22,14 @@ impl RbmTrainer {
     pub(in crate::rbm) fn own_state(&self) -> Result<Vec<(&'static str, Tensor)>> {
         let b = &self.buffers;
         let mut state = vec![
-            ("params", b.weights.params()?),
+            ("params", b.weights.masters.params()?),
             ("hidden_state", b.hidden_state.clone()),
             ("visible_state", b.visible_state.clone()),
             (CHAIN, b.hidden.get(H_DRAWN)?),
             ("counter", b.counter.clone()),
         ];
         state.extend(b.variance.as_ref().map(|v| ("variance", v.state.clone())));
-        state.extend(b.weights.velocity.as_ref().map(|v| ("velocity", v.clone())));
+        state.extend(b.weights.masters.apart.as_ref().map(|v| ("velocity", v.clone())));
         Ok(state)
     }
 
@@ -82,7 +82,7 @@ impl RbmTrainer {
         };
         checkpoint::put_back("RbmTrainer", state.iter().map(|(name, t)| (*name, t)), fitting)?;
         let Some((_, params)) = state.iter().find(|(name, _)| *name == "params") else { return Ok(()) };
-        self.buffers.weights.set_params(params)
+        self.buffers.weights.masters.set_weight(&params.get(0)?)
     }
 
     /// A tensor of the state in another order of visible units: checkpoints hold them in lines of
