@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn products_read_the_weights_to_the_digits_of_their_format() -> Result<()> {
-        let bf16 = (Format::Bf16, 2f32.powi(-9));
+        let bf16 = (Format::Bf16, 2f32.powi(-8));
         for (storage, (format, share)) in [
             (Storage::F32, (Format::F32, 0.)),
             (Storage::F32, (Format::F16, 2f32.powi(-11))),

@@ -438,7 +438,8 @@ fn weights_in_halves_are_stepped_as_whole_ones() -> Result<()> {
                 continue;
             }
             let case = Update::new(batch, rows, cols, States::Bf16)?;
-            for l1 in [0., 0.2] {
+            let phases = BiasGradients::BothPhases;
+            for (l1, biases) in [(0., phases), (0.2, phases), (0., BiasGradients::Autoencoder)] {
                 let step = CdUpdate {
                     weights: WeightStep { l1, l2: 0.1 },
                     sparsity: None,
@@ -446,14 +447,15 @@ fn weights_in_halves_are_stepped_as_whole_ones() -> Result<()> {
                     copy_scale: 1.,
                     advance: 7,
                     precision: Precision::F32,
-                    biases: BiasGradients::BothPhases,
+                    biases,
                     rounding: None,
                 };
-                let [whole, copy, whole_hidden, ..] = case.run(&device, step)?;
-                let [joined, upper, hidden, ..] = case.run_stored(&device, step, true)?;
-                let what = format!("[{batch}, {rows}, {cols}] l1 {l1} on {:?}", device.location());
+                let [whole, copy, whole_hidden, whole_visible, _] = case.run(&device, step)?;
+                let [joined, upper, hidden, visible, _] = case.run_stored(&device, step, true)?;
+                let what = format!("[{batch}, {rows}, {cols}] l1 {l1} {biases:?} on {:?}", device.location());
                 assert_same_bits(&format!("{what}: weights and velocity"), &joined, &whole)?;
-                assert_same_bits(&format!("{what}: biases"), &hidden, &whole_hidden)?;
+                assert_same_bits(&format!("{what}: hidden biases"), &hidden, &whole_hidden)?;
+                assert_same_bits(&format!("{what}: visible biases"), &visible, &whole_visible)?;
                 // The copy of whole weights takes the even one of two neighbours that are equally
                 // near; ties are rare.
                 let differs = upper.to_dtype(DType::F32)?.ne(&copy.to_dtype(DType::F32)?)?;

@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used)]
 use crate::resume::resumed;
 use candle::{DType, Device, Result, Tensor};
+use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
 use chandlery::{MinibatchTrainer, Model, Trainer};
@@ -37,12 +38,47 @@ fn halves_give_numbers_back_on_every_device() -> Result<()> {
     Ok(())
 }
 
+/// Asserts that a trainer that begins with `start` has its weights to the bit and moves f32 ones,
+/// and that one that stops goes on with the same bits. Some minibatches are not full.
+fn has_f32_masters_and_resumes<T>(
+    what: &str,
+    start: &T::Model,
+    new: impl Fn() -> Result<T>,
+    rows: &Tensor,
+) -> Result<()>
+where
+    T: MinibatchTrainer,
+    T::Model: Model,
+{
+    const STEPS: usize = 6;
+    let (folder, what) = (tempfile::tempdir()?, format!("{what} on {:?}", rows.device().location()));
+    let run = |trainer: &mut T, from: usize, to: usize| {
+        let n = |step: usize| if step % 4 == 1 { rows.dim(0)? - 3 } else { rows.dim(0)? };
+        (from..to).try_for_each(|step| trainer.step(&rows.narrow(0, 0, n(step)?)?, None))
+    };
+    let mut whole = new()?;
+    assert_same_bits(
+        &format!("{what}: weights at the start"),
+        whole.model()?.parameter(),
+        start.parameter(),
+    )?;
+    run(&mut whole, 0, STEPS)?;
+    let whole = whole.model()?;
+    let short = whole.parameter().to_dtype(DType::BF16)?.to_dtype(DType::F32)?;
+    let lost = (whole.parameter() - short)?.abs()?.sum_all()?.to_scalar::<f32>()?;
+    assert!(lost > 0., "{what}: weights are bf16 numbers");
+    let resumed = resumed(&folder.path().join("state.safetensors"), new()?, run, 2, STEPS)?.model()?;
+    for ((part, got), (_, want)) in resumed.tensors().into_iter().zip(whole.tensors()) {
+        assert_same_bits(&format!("{what}: {part}"), &got, &want)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn large_bf16_networks_have_f32_masters_and_resume_bit_for_bit() -> Result<()> {
-    const STEPS: usize = 6;
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("state.safetensors");
+    let (batch, precision, philox) = (64, Precision::Bf16, Philox::new(53, 2));
     for device in devices()? {
+        let rows = |n: usize| uniform((batch, n), &CPU, Philox::new(53, 0))?.to_device(&device);
         // As large as masters in halves need; on the CPU a small one.
         let (visible, hidden) = if device.is_cuda() { (1032, 4104) } else { (24, 20) };
         let grid = PatchGrid { planes: 1, height: 24, width: 24, depth: 64, window: 3, stride: 1 };
@@ -50,29 +86,21 @@ fn large_bf16_networks_have_f32_masters_and_resume_bit_for_bit() -> Result<()> {
         let patches =
             device.is_cuda().then(|| RbmConfig::patches(grid, 64)).transpose()?.map(|config| (config, 0.01));
         for (config, rate) in [Some(dense), patches].into_iter().flatten() {
-            let training = RbmTrainConfig {
-                batch: 64,
-                precision: Precision::Bf16,
-                learning_rate: rate.into(),
-                ..RbmTrainConfig::default()
-            };
-            let rows = uniform((64, config.n_visible), &CPU, Philox::new(53, 0))?.to_device(&device)?;
+            let learning_rate = rate.into();
+            let training = RbmTrainConfig { batch, precision, learning_rate, ..RbmTrainConfig::default() };
             let rbm = Rbm::init(config, Philox::new(53, 1), &device)?;
-            let new = || RbmTrainer::new(&rbm, training.clone(), Philox::new(53, 2));
-            let run = |trainer: &mut RbmTrainer, from: usize, to: usize| {
-                (from..to).try_for_each(|_| trainer.step(&rows, None))
-            };
-            let mut whole = new()?;
-            assert_same_bits("weights at the start", whole.model()?.weight(), rbm.weight())?;
-            run(&mut whole, 0, STEPS)?;
-            let whole = whole.model()?;
-            let short = whole.weight().to_dtype(DType::BF16)?.to_dtype(DType::F32)?;
-            let lost = (whole.weight() - short)?.abs()?.sum_all()?.to_scalar::<f32>()?;
-            assert!(lost > 0., "weights are bf16 numbers on {:?}", device.location());
-            let resumed = resumed(&path, new()?, run, 2, STEPS)?.model()?;
-            for ((part, got), (_, want)) in resumed.tensors().into_iter().zip(whole.tensors()) {
-                assert_same_bits(&format!("{part} on {:?}", device.location()), &got, &want)?;
-            }
+            let new = || RbmTrainer::new(&rbm, training.clone(), philox);
+            has_f32_masters_and_resumes("RBM", &rbm, new, &rows(rbm.config().n_visible)?)?;
+        }
+        // With units that stay at 0 beside its own, and without.
+        for less in [0, 3] {
+            let config = DaeConfig::new(visible - less, hidden - less);
+            let momentum = 0.5.into();
+            let training = DaeTrainConfig { batch, precision, momentum, ..DaeTrainConfig::default() };
+            let dae = Dae::init(config, Philox::new(53, 1), &device)?;
+            let new = || DaeTrainer::new(&dae, training.clone(), philox);
+            let what = format!("denoising autoencoder of {hidden} - {less} units");
+            has_f32_masters_and_resumes(&what, &dae, new, &rows(visible - less)?)?;
         }
     }
     Ok(())
