@@ -18,8 +18,10 @@
 //!
 //! A step is a load and then, on CUDA, one recorded graph: three products a layer (two for the
 //! lowest), one pass for each activation either way, one for the loss, one for each bias, and one
-//! for all parameters, which lie in one flat buffer with their gradients. Everything is allocated
-//! in [`FeedforwardTrainer::new`]. Between dense layers, 64 units or more have up to 7 beside them, which
+//! for all parameters, which lie in one flat buffer with their gradients. By Adam in bf16 the weights of
+//! the lowest layers are stepped where their gradient is summed, where these are wide and ranks do not
+//! sum it first ([`adam_step_of_product_`](chandlery_ops::layers::adam_step_of_product_)). Everything is
+//! allocated in [`FeedforwardTrainer::new`]. Between dense layers, 64 units or more have up to 7 beside them, which
 //! stay at 0, as kernels are fastest on lines of eights; draws of dropout are numbered with them. Cost: `6 · batch` FLOP a weight, and for filters as often as
 //! they have places.
 use super::step::Buffers;
