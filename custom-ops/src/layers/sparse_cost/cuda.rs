@@ -1,4 +1,4 @@
-//! The launch of `kernels/layers/sparse_cost.cu`.
+//! The launch of `kernels/layers/sparse_cost.cu`, and structs that `sparse_terms.cu` takes too.
 use super::shape::{Shape, THREADS};
 use super::{OP, OfRows, SparseCost};
 use crate::core::cuda::{Gpu, Launch, ScratchLayout};
