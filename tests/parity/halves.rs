@@ -5,7 +5,7 @@ use candle::{DType, Device, Result, Tensor};
 use chandlery::dae::{Dae, DaeConfig, DaeTrainConfig, DaeTrainer};
 use chandlery::patch_rbm::PatchGrid;
 use chandlery::rbm::{Rbm, RbmConfig, RbmTrainConfig, RbmTrainer};
-use chandlery::{MinibatchTrainer, Model, Trainer};
+use chandlery::{MinibatchTrainer, Model};
 use chandlery_ops::arrays::{halves_into_, joined_into_};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::{Philox, Precision};
@@ -52,9 +52,10 @@ where
 {
     const STEPS: usize = 6;
     let (folder, what) = (tempfile::tempdir()?, format!("{what} on {:?}", rows.device().location()));
+    let batch = rows.dim(0)?;
     let run = |trainer: &mut T, from: usize, to: usize| {
-        let n = |step: usize| if step % 4 == 1 { rows.dim(0)? - 3 } else { rows.dim(0)? };
-        (from..to).try_for_each(|step| trainer.step(&rows.narrow(0, 0, n(step)?)?, None))
+        let n = |step: usize| if step % 4 == 1 { batch - 3 } else { batch };
+        (from..to).try_for_each(|step| trainer.step(&rows.narrow(0, 0, n(step))?, None))
     };
     let mut whole = new()?;
     assert_same_bits(
