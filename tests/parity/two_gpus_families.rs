@@ -131,7 +131,7 @@ fn two_gpus_learn_the_autoencoders_of_one() -> Result<()> {
         let dae = Dae::init(DaeConfig::new(1789, 1797), Philox::new(1, 0), device)?;
         let config = DaeTrainConfig {
             batch: BATCH,
-            learning_rate: 0.02.into(),
+            learning_rate: 0.01.into(),
             momentum: 0.5.into(),
             precision: Precision::Bf16,
             ..DaeTrainConfig::default()
