@@ -2,7 +2,7 @@
 //! has: of the derivatives by a layer's outputs and of what it reads.
 //!
 //! ```text
-//! g = δᵀ x,   W, m, v, t as in [`adam_step_`]
+//! g = δᵀ x,   m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²,   W as for adam_step_
 //! ```
 //!
 //! Of large matrices on GPUs of capability 9.0 one launch of
