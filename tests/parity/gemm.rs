@@ -98,6 +98,43 @@ fn gemm_matches_plain_loops_for_every_layout_and_precision() -> Result<()> {
     Ok(())
 }
 
+/// Gradients of large matrices of weights, for which capability 9.0 has a kernel: operands in lines
+/// that lie apart, and results that end within a tile.
+#[test]
+fn products_onto_a_large_matrix_match_those_of_the_cpu() -> Result<()> {
+    for (m, n, k) in [(2944, 2944, 1), (3001, 2948, 70), (2890, 3004, 200)] {
+        let operand = |width: usize, stream| {
+            let line = width.next_multiple_of(8) + 8;
+            normal((k + 1, line), &Device::Cpu, Philox::new(21, stream))?.to_dtype(DType::BF16)
+        };
+        let (a, b) = (operand(m, 0)?, operand(n, 1)?);
+        let old = normal(m * n + 8, &Device::Cpu, Philox::new(21, 2))?;
+        let inside = |t: &Tensor| t.narrow(0, 4, m * n)?.reshape((m, n));
+        let lines = |t: &Tensor, width| t.narrow(0, 1, k)?.narrow(1, 8, width);
+        let product = |device: &Device| {
+            let whole = Tensor::full(f32::NAN, m * n + 8, device)?;
+            let [a, b, there] = [&a, &b, &old].map(|t| t.to_device(device));
+            let there = there?;
+            let (a, b) = (lines(&a?, m)?, lines(&b?, n)?);
+            gemm_onto_(&inside(&whole)?, &inside(&there)?, &a.t()?, &b, 0.75, Precision::F32)?;
+            let what = format!("{m}x{n}x{k} on {:?}", device.location());
+            let beside = [whole.narrow(0, 0, 4)?, whole.narrow(0, m * n + 4, 4)?];
+            for beside in beside {
+                assert!(beside.to_vec1::<f32>()?.iter().all(|x| x.is_nan()), "{what}: written beside");
+            }
+            assert_eq!(there.to_vec1::<f32>()?, old.to_vec1::<f32>()?, "{what}");
+            inside(&whole)?.to_device(&Device::Cpu)
+        };
+        let want = product(&Device::Cpu)?;
+        for device in devices()? {
+            // Products of bf16 numbers are exact in f32, so that only sums round.
+            let sums = 6. * 2f32.powi(-24) * k as f32;
+            assert_close(&format!("{m}x{n}x{k}"), &product(&device)?, &want, 1e-6, sums)?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn products_onto_a_matrix_match_plain_loops_and_leave_it_as_it_is() -> Result<()> {
     for device in devices()? {

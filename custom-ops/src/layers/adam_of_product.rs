@@ -146,7 +146,7 @@ impl Kernel for OfProduct {
         gpu: &crate::core::cuda::Gpu,
         io: crate::core::op::Io<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        use super::pingpong::{DEPTH, THREADS, shared_bytes};
+        use super::pingpong::{DEPTH, SUBTILES, THREADS, shared_bytes};
         use crate::core::cuda::{Fetch, TensorMap};
         use half::bf16;
         /// Bytes of a line of a k-block and of parameters, and of one of the copy; lines of a
@@ -184,7 +184,7 @@ impl Kernel for OfProduct {
         };
         let launch = launch.read(&scalars).read(&steps).num(numbers);
         let blocks = tiles(rows, cols).min(gpu.limits().multiprocessors);
-        let launch = launch.blocks(blocks, THREADS).shared(shared_bytes(SUBTILE));
+        let launch = launch.blocks(blocks, THREADS).shared(shared_bytes(SUBTILES * SUBTILE));
         // SAFETY: (6 × TensorMap, const float*, const long long*, Numbers): maps of both operands, of
         // the weights, the moments and the copy, whose memory has addresses that are alive, in the
         // blocks that the kernel takes. `adam_step_of_product_` checked shapes and that the weights

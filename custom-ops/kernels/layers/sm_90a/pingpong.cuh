@@ -1,22 +1,22 @@
 // sm_90a/pingpong.cuh: gradients of large matrices of parameters, tile after tile in a block, each of
 // which a warpgroup steps its parameters by while another sums the next: for the kernels of
-// cd_update_pingpong.cu and adam_of_product.cu on capability 9.0.
+// cd_update_pingpong.cu, adam_of_product.cu and product_onto.cu on capability 9.0.
 //
 // A tile is SIDE x SIDE sums of products a' b over a minibatch. Both operands lie along their outer
 // dimension, in planes of `batch` rows, and pass through a ring in k-blocks of DEPTH rows, which one
 // thread copies; two warpgroups take turns at it. Parameters come and go through a SubtileRing
-// meanwhile, in subtiles of ROWS x COLS.
+// meanwhile, in subtiles of ROWS x COLS, of which SUBTILES have room.
 #pragma once
 
 #include "core/order.cuh"
 #include "layers/sm_90a/product_tile.cuh"
 #include "layers/sm_90a/subtile_ring.cuh"
 
-template <typename T_, typename Maps_, int ROWS_, int COLS_>
+template <typename T_, typename Maps_, int ROWS_, int COLS_, int SUBTILES = 3>
 struct PingPong {
   using T = T_;
   using Maps = Maps_;
-  using Subtiles = SubtileRing<Maps, 3>;
+  using Subtiles = SubtileRing<Maps, SUBTILES>;
   static constexpr int ROWS = ROWS_, COLS = COLS_, SIDE = 128, DEPTH = 64, BLOCK_BYTES = DEPTH * BLOCK_LINE, K_BLOCK_BYTES = 4 * BLOCK_BYTES;
   static constexpr int ACROSS = SIDE / COLS, OF_TILE = SIDE / ROWS * ACROSS;  // subtiles beside each other, and in all
   static constexpr int GROUPS = 2, BLOCK = 128 * GROUPS + 128;                // threads of a block

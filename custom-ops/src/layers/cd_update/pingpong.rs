@@ -2,7 +2,7 @@
 //! GPUs of capability 9.0.
 use super::Sizes;
 use crate::core::limits::Limits;
-use crate::layers::pingpong::{shared_bytes, tiles};
+use crate::layers::pingpong::{SUBTILES, shared_bytes, tiles};
 
 /// Weights of a subtile.
 const SUBTILE: usize = 64 * 64;
@@ -26,7 +26,7 @@ impl PingPong {
 
     /// Shared memory of a block for weights of so many bytes each, with velocity and copy.
     pub(super) fn shared_bytes(of_weight: usize) -> usize {
-        shared_bytes(SUBTILE * of_weight)
+        shared_bytes(SUBTILES * SUBTILE * of_weight)
     }
 }
 

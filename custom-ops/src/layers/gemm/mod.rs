@@ -11,6 +11,8 @@ pub(crate) mod cpu;
 mod cuda;
 pub(crate) mod few;
 mod onto;
+#[cfg(any(feature = "cuda", test))]
+mod onto_kernel;
 mod parts;
 pub mod split;
 

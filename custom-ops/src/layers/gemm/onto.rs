@@ -1,4 +1,6 @@
 //! A product that is added to a matrix and written to another.
+//!
+//! On CUDA it is cuBLASLt's, or that of a kernel of our own; see `onto_kernel.rs`.
 use super::{Factors, Precision, run};
 use candle::{Result, Tensor};
 
@@ -10,8 +12,8 @@ const OP: &str = "gemm_onto_";
 /// `c` and `onto` are `[m, n]` f32, contiguous; `a` and `b` are f32, bf16
 /// or f16, as for [`gemm_`](super::gemm_).
 ///
-/// Cost: `2mnk` FLOP, and one read of `onto` beside those of the operands. On CUDA cuBLASLt chooses
-/// its kernel anew for each call, in some microseconds of the host.
+/// Cost: `2mnk` FLOP, and one read of `onto` beside those of the operands. On CUDA cuBLASLt, where it
+/// makes the product, chooses its kernel anew for each call, in some microseconds of the host.
 ///
 /// # Errors
 /// When shapes, types, devices or layouts do not fit.
@@ -57,8 +59,25 @@ mod cuda {
     }
 
     impl Gemm {
-        /// `c ← alpha · a b + beta · onto` by cuBLASLt, of one product with factors from the host.
+        /// `c ← alpha · a b + beta · onto`, of one product with factors from the host, of which
+        /// `alpha` is 1.
         pub(in super::super) fn launch_onto<T: CudaDType + WithDType>(
+            &self,
+            gpu: &Gpu,
+            c: &mut CudaViewMut<'_, f32>,
+            onto: &CudaView<'_, f32>,
+            a: &CudaView<'_, T>,
+            b: &CudaView<'_, T>,
+        ) -> Result<()> {
+            let begins = [gpu.to_write(c).at, gpu.to_read(onto).at, gpu.to_read(a).at, gpu.to_read(b).at];
+            if self.fuses(gpu.limits()) && begins.iter().all(|at| at.is_multiple_of(16)) {
+                return self.launch_onto_kernel(gpu, c, onto, a, b);
+            }
+            self.launch_library(gpu, c, onto, a, b)
+        }
+
+        /// By cuBLASLt.
+        fn launch_library<T: CudaDType + WithDType>(
             &self,
             gpu: &Gpu,
             c: &mut CudaViewMut<'_, f32>,
