@@ -58,9 +58,8 @@ pub(super) struct Buffers {
     pub(super) all_params: Tensor,
     /// Entries of all weights, which come first.
     n_weights: usize,
-    /// The lowest layers whose weights are stepped by where their gradient is summed, and the entries
-    /// of these.
-    fused: (usize, usize),
+    /// Layers, from the lowest on, whose weights are stepped by where their gradient is summed.
+    fused: usize,
     /// `[n_weights]` bf16, where products read such numbers.
     rounded: Option<Tensor>,
     layers: Vec<LayerBuffers>,
@@ -212,13 +211,13 @@ impl Buffers {
         }
         // Ranks need the gradient, to sum it.
         let may = config.optimizer == Optimizer::Adam && rounded.is_some() && share.group().is_single();
-        let mut fused = (0, 0);
-        for (layer, place) in of.iter().zip(&places).filter(|_| may) {
+        let mut fused = 0;
+        for layer in of.iter().filter(|_| may) {
             let (size, rows) = ([layer.n_outputs, layer.n_inputs], share.rows().len());
             if !adam_step_of_product_fuses(device, size, rows)? {
                 break;
             }
-            fused = (fused.0 + 1, place.weight + layer.n_weights());
+            fused += 1;
         }
         let outputs = layers.last().map_or(Activation::Identity, |layer| layer.step.activation);
         let shared = layers.last().filter(|top| top.step.shares_biases());
@@ -448,7 +447,7 @@ impl Buffers {
             }
             let below = if i == 0 { None } else { self.layers.get(i - 1) };
             let x = below.map_or(&self.input, |below| below.step.values());
-            let is_fused = i < self.fused.0;
+            let is_fused = i < self.fused;
             if is_fused {
                 layer.step.bias_gradient(delta)?;
             } else {
@@ -483,9 +482,10 @@ impl Buffers {
     fn update(&self) -> Result<()> {
         match self.config.optimizer {
             Optimizer::Adam => {
-                let Self { all_params, scalars, steps, n_weights, fused: (_, first), .. } = self;
+                let Self { all_params, scalars, steps, n_weights, .. } = self;
                 let copy = self.rounded.as_ref();
-                adam_step_(all_params, scalars, steps, self.adam(), *first.., *n_weights, copy)?;
+                let first = self.layers.get(self.fused).map_or(*n_weights, |layer| layer.first_weight);
+                adam_step_(all_params, scalars, steps, self.adam(), first.., *n_weights, copy)?;
             }
             Optimizer::Sgd => {
                 let step = SgdStep { weight_decay: self.config.weight_decay as f32 };

@@ -2,7 +2,7 @@
 //! too large.
 use super::shape::{Stage, factor_size};
 use super::{Lasso, LassoMethod, OP};
-use crate::core::cuda::{Flags, Gpu, Part, Scratch, ScratchLayout, keep_freed_memory};
+use crate::core::cuda::{Flags, Gpu, Part, Scratch, ScratchLayout};
 use crate::core::op::{In, Io};
 use candle::cuda::cudarc::driver::{CudaView, CudaViewMut, DeviceRepr, ValidAsZeroBits};
 use candle::cuda::{CudaDType, WrapErr};
@@ -65,7 +65,6 @@ pub(super) fn run<T: CudaDType + WithDType + DeviceRepr + ValidAsZeroBits>(
     io: Io<'_, CudaStorage>,
 ) -> Result<()> {
     gpu.not_recording(OP)?;
-    keep_freed_memory(gpu)?;
     let (n, bytes) = (lasso.n, size_of::<T>());
     let ([activations, gaps, updates], [gram, correlations, energies, penalties]) = io.parts()?;
     let starts = [activations.layout(), correlations.layout()?, penalties.layout()?];

@@ -167,6 +167,7 @@ impl State {
             shared_bytes: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
             multiprocessors: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1),
         };
+        super::memory::keep_freed_memory(&context)?;
         Ok(Self {
             context,
             limits,

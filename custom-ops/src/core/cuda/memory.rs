@@ -2,31 +2,19 @@
 use super::Gpu;
 use candle::Result;
 use candle::cuda::WrapErr;
-use candle::cuda::cudarc::driver::{result, sys};
-use std::sync::{Mutex, PoisonError};
+use candle::cuda::cudarc::driver::{CudaContext, result, sys};
 
-/// Lets the device's allocator keep up to a sixteenth of the memory when all work is done, once for
-/// a GPU.
+/// Lets the device's allocator keep up to half of the memory when all work is done.
 ///
-/// By default it gives every freed block back to the driver at the next synchronisation, and an op
-/// that allocates its results then waits for memory to be mapped again: longer than the op itself
-/// takes where it is small. Without memory pools there is nothing to keep.
-pub(crate) fn keep_freed_memory(gpu: &Gpu) -> Result<()> {
-    static DONE: Mutex<Vec<usize>> = Mutex::new(vec![]);
-    let context = &gpu.state().context;
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if done.contains(&context.ordinal()) {
-        return Ok(());
-    }
-    if let Some(pool) = Pool::of(gpu)? {
-        let share = context.total_mem().w()? as u64 / 16;
-        let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        if pool.read(attribute)? < share {
-            pool.write(attribute, share)?;
-        }
-    }
-    done.push(context.ordinal());
-    Ok(())
+/// By default it gives every freed block back to the driver at the next synchronisation, and what
+/// allocates its results then waits for memory to be mapped again: longer than a small op takes, and
+/// some milliseconds for results of gigabytes. Without memory pools there is nothing to keep.
+pub(super) fn keep_freed_memory(context: &CudaContext) -> Result<()> {
+    let Some(pool) = Pool::of(context)? else { return Ok(()) };
+    // Of what is in use and what was freed.
+    let share = context.total_mem().w()? as u64 / 2;
+    let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    if pool.read(attribute)? < share { pool.write(attribute, share) } else { Ok(()) }
 }
 
 /// Bytes that are free on a GPU, with those that its allocator keeps.
@@ -34,7 +22,7 @@ pub(crate) fn free_memory(gpu: &Gpu) -> Result<u64> {
     use sys::CUmemPool_attribute::{CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_CURRENT};
     gpu.state().context.bind_to_thread().w()?;
     let free = result::mem_get_info().w()?.0 as u64;
-    let Some(pool) = Pool::of(gpu)? else { return Ok(free) };
+    let Some(pool) = Pool::of(&gpu.state().context)? else { return Ok(free) };
     let (reserved, used) =
         (pool.read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?, pool.read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?);
     Ok(free + reserved.saturating_sub(used))
@@ -51,7 +39,7 @@ impl MostMemory {
     /// None where the driver does not count.
     pub(crate) fn of(gpu: &Gpu) -> Result<Option<Self>> {
         use sys::CUmemPool_attribute::{CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_HIGH};
-        let Some(pool) = Pool::of(gpu)? else { return Ok(None) };
+        let Some(pool) = Pool::of(&gpu.state().context)? else { return Ok(None) };
         pool.write(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)?; // 0 sets it to what is in use
         let before = pool.read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
         Ok(Some(Self { pool, before }))
@@ -68,8 +56,7 @@ struct Pool(sys::CUmemoryPool);
 
 impl Pool {
     /// None where the driver has none.
-    fn of(gpu: &Gpu) -> Result<Option<Self>> {
-        let context = &&gpu.state().context;
+    fn of(context: &CudaContext) -> Result<Option<Self>> {
         context.bind_to_thread().w()?;
         if !context.has_async_alloc() {
             return Ok(None);

@@ -23,7 +23,7 @@ pub(crate) use gpu::{Gpu, State};
 pub(crate) use grid::Grid;
 pub(crate) use handles::Handle;
 pub(crate) use launch::{Address, Launch};
-pub(crate) use memory::{MostMemory, free_memory, keep_freed_memory};
+pub(crate) use memory::{MostMemory, free_memory};
 pub(crate) use products::{Lent, products_so_far};
 pub(crate) use recording::{alone, log};
 pub(crate) use scratch::{Part, Scratch, ScratchLayout};

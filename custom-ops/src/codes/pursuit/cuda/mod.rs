@@ -22,7 +22,7 @@ pub(super) use codes::{add_rows, to_dense};
 use super::SparseCodes;
 use super::job::{Job, Target};
 use super::plan::{Form, Plan, Sizes, Way};
-use crate::core::cuda::{Gpu, Launch, Part, ScratchLayout, keep_freed_memory};
+use crate::core::cuda::{Gpu, Launch, Part, ScratchLayout};
 use crate::core::op::{Io, Kernel, operands};
 use candle::cuda::cudarc::driver::result;
 use candle::cuda::{CudaDType, WrapErr};
@@ -75,7 +75,6 @@ unsafe fn unset(job: &Job) -> Result<SparseCodes> {
 fn run_as<T: CudaDType>(job: &Job, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<SparseCodes> {
     let op = job.op;
     gpu.not_recording(op)?;
-    keep_freed_memory(gpu)?;
     let ([], [signals, dictionary, mask, targets]) = io.parts()?;
     let (signals, dictionary) = (signals.elements::<T>()?, dictionary.elements::<T>()?);
     let (mask, targets) = (mask.maybe::<u8>()?, targets.maybe::<T>()?);
