@@ -52,8 +52,8 @@
 //! in two f16 parts, as exact as f32 products. Codes are the same bits in every run. A call waits
 //! for the device once, to check that all numbers were finite, and cannot be part of a recorded
 //! step. Its scratch memory (at most 256 MiB of correlations and 1 GiB of `u`, and at most a
-//! quarter of the free memory each) comes from candle's allocator, which keeps up to a sixteenth of
-//! the device's memory for later calls after the first call.
+//! quarter of the free memory each) comes from candle's allocator, which keeps what is freed for
+//! later calls, up to half of the device's memory.
 //!
 //! Sources: Pati, Rezaiifar and Krishnaprasad, "Orthogonal matching pursuit", Asilomar 1993; Chen,
 //! Billings and Luo, "Orthogonal least squares methods and their application to non-linear system

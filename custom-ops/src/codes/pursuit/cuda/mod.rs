@@ -22,10 +22,9 @@ pub(super) use codes::{add_rows, to_dense};
 use super::SparseCodes;
 use super::job::{Job, Target};
 use super::plan::{Form, Plan, Sizes, Way};
-use crate::core::cuda::{Gpu, Launch, Part, ScratchLayout};
+use crate::core::cuda::{Gpu, Launch, Part, ScratchLayout, free_memory};
 use crate::core::op::{Io, Kernel, operands};
-use candle::cuda::cudarc::driver::result;
-use candle::cuda::{CudaDType, WrapErr};
+use candle::cuda::CudaDType;
 use candle::{CpuStorage, CudaStorage, DType, Result, Tensor};
 use problem::{Problem, TargetKind, Workspace};
 
@@ -78,7 +77,7 @@ fn run_as<T: CudaDType>(job: &Job, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result
     let ([], [signals, dictionary, mask, targets]) = io.parts()?;
     let (signals, dictionary) = (signals.elements::<T>()?, dictionary.elements::<T>()?);
     let (mask, targets) = (mask.maybe::<u8>()?, targets.maybe::<T>()?);
-    let plan = Plan::new(Sizes::of(job), gpu.limits(), || Ok(result::mem_get_info().w()?.0))?;
+    let plan = Plan::new(Sizes::of(job), gpu.limits(), || Ok(free_memory(gpu)? as usize))?;
     let plan = plan.at_most(job.chunk);
     let mut layout = ScratchLayout::default();
     let space = Workspace::<T>::new(&plan, job.s, &mut layout);
