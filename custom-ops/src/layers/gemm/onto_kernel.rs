@@ -11,7 +11,7 @@ use candle::DType;
 /// Tiles of a multiprocessor from which on the kernel is faster.
 const LEAST_TILES: usize = 4;
 /// Terms of a sum up to which it is.
-const MOST_TERMS: usize = 4096;
+const MOST_TERMS: usize = 2048;
 
 impl Gemm {
     /// Whether the kernel makes this product: of operands that both lie along their outer dimension,
