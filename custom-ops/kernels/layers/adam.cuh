@@ -1,5 +1,5 @@
 // adam.cuh: the rule of Adam for one parameter; the formulas are in optimizer.cu. The same bits as
-// src/core/adam.rs: the powers are formed by squaring in f64, the rest is f32.
+// src/core/adam.rs, but for `step_near`: the powers are formed by squaring in f64, the rest is f32.
 #pragma once
 
 #include "core/math.cuh"
@@ -41,5 +41,13 @@ struct AdamAt {
     Rounded w = parameter;
     if (decays) w = w * kept;
     return (w - rate * ((m * m_scale) / (root(v * v_scale) + epsilon))).v;
+  }
+  // The same to some units in the last place, in a third of the instructions.
+  __device__ __forceinline__ float step_near(float parameter, float g, float& mean, float& square, bool decays) const {
+    mean = fmaf(b1.v, mean, c1.v * g), square = fmaf(b2.v, square, c2.v * (g * g));
+    float root;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(square * v_scale.v));
+    const float kept_of = decays ? parameter * kept.v : parameter;
+    return fmaf(-rate.v * m_scale.v, __fdividef(mean, root + epsilon.v), kept_of);
   }
 };

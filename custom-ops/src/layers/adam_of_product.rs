@@ -57,7 +57,7 @@ fn fuses(limits: Limits, [rows, cols]: [usize; 2], batch: usize) -> bool {
 ///
 /// The weights decay if `decays`; `scalars`, `steps` and `step` are as for [`adam_step_`]. `copy`,
 /// `[≥ first + n_outputs · n_inputs]` bf16, receives them rounded. Whether the gradient's plane
-/// receives the gradient is not said. All are contiguous.
+/// receives the gradient is not said. All are contiguous. Devices differ by rounding.
 ///
 /// Cost: `2 · batch · n_outputs · n_inputs` FLOP. One kernel moves 26 bytes a weight, a product and a
 /// step 34.

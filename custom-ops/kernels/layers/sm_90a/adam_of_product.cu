@@ -1,6 +1,7 @@
-// sm_90a/adam_of_product.cu: the step of Adam of a large matrix of weights whose gradient is a product of
-// bf16 numbers, on capability 9.0: the gradient is stepped by where it is summed, and never is in
-// memory. The rule is that of optimizer.cu.
+// sm_90a/adam_of_product.cu: the step of Adam of a large matrix of weights whose gradient is a
+// product of bf16 numbers, on capability 9.0: the gradient is stepped by where it is summed, and
+// never is in memory. The rule is that of optimizer.cu, to some units in the last place: with a root
+// and a quotient that round exactly arithmetic would bind.
 //
 //   g = delta' x;   w, m, v <- adam(w, g, m, v);   copy <- w, rounded to bf16
 //
@@ -85,7 +86,7 @@ adam_of_product_bf16(const __grid_constant__ TensorMap delta_map, const __grid_c
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float* g = sum + first + (from + i / 2) * 4 + i % 2 * 2;
-          w[i].x = adam.step(w[i].x, g[0], m[i].x, v[i].x, n.decays), w[i].y = adam.step(w[i].y, g[1], m[i].y, v[i].y, n.decays);
+          w[i].x = adam.step_near(w[i].x, g[0], m[i].x, v[i].x, n.decays), w[i].y = adam.step_near(w[i].y, g[1], m[i].y, v[i].y, n.decays);
         }
         each([&](int i, int row, int col) {
           two(entry<float>(at.weights, row, col)) = w[i], two(entry<float>(at.means, row, col)) = m[i], two(entry<float>(at.squares, row, col)) = v[i];
