@@ -70,7 +70,9 @@ pub fn device_name(device: &Device) -> Result<String> {
 pub fn free_memory(device: &Device) -> Result<Option<u64>> {
     match device {
         #[cfg(feature = "cuda")]
-        Device::Cuda(cuda) => crate::core::cuda::free_memory(&crate::core::cuda::Gpu::of(cuda)?).map(Some),
+        Device::Cuda(cuda) => {
+            crate::core::cuda::free_memory(crate::core::cuda::Gpu::of(cuda)?.context()).map(Some)
+        }
         Device::Cpu => Ok(std::fs::read_to_string("/proc/meminfo").ok().and_then(|info| available(&info))),
         _ => Ok(None),
     }
@@ -85,7 +87,7 @@ pub fn free_memory(device: &Device) -> Result<Option<u64>> {
 pub fn most_memory<R>(device: &Device, work: impl FnOnce() -> R) -> Result<(R, Option<u64>)> {
     #[cfg(feature = "cuda")]
     if let Device::Cuda(cuda) = device {
-        let memory = crate::core::cuda::MostMemory::of(&crate::core::cuda::Gpu::of(cuda)?)?;
+        let memory = crate::core::cuda::MostMemory::of(crate::core::cuda::Gpu::of(cuda)?.context())?;
         let result = work();
         let bytes = memory.map(|memory| memory.bytes()).transpose()?;
         return Ok((result, bytes));

@@ -74,6 +74,11 @@ impl Gpu {
         &self.device
     }
 
+    /// The GPU's context.
+    pub(crate) fn context(&self) -> &CudaContext {
+        &self.state.context
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         self.state.limits
     }

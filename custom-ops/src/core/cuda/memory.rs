@@ -1,5 +1,4 @@
 //! The memory of a GPU: what is free, and what its allocator keeps and gives out.
-use super::Gpu;
 use candle::Result;
 use candle::cuda::WrapErr;
 use candle::cuda::cudarc::driver::{CudaContext, result, sys};
@@ -18,11 +17,11 @@ pub(super) fn keep_freed_memory(context: &CudaContext) -> Result<()> {
 }
 
 /// Bytes that are free on a GPU, with those that its allocator keeps.
-pub(crate) fn free_memory(gpu: &Gpu) -> Result<u64> {
+pub(crate) fn free_memory(context: &CudaContext) -> Result<u64> {
     use sys::CUmemPool_attribute::{CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_CURRENT};
-    gpu.state().context.bind_to_thread().w()?;
+    context.bind_to_thread().w()?;
     let free = result::mem_get_info().w()?.0 as u64;
-    let Some(pool) = Pool::of(&gpu.state().context)? else { return Ok(free) };
+    let Some(pool) = Pool::of(context)? else { return Ok(free) };
     let (reserved, used) =
         (pool.read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?, pool.read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?);
     Ok(free + reserved.saturating_sub(used))
@@ -37,9 +36,9 @@ pub(crate) struct MostMemory {
 
 impl MostMemory {
     /// None where the driver does not count.
-    pub(crate) fn of(gpu: &Gpu) -> Result<Option<Self>> {
+    pub(crate) fn of(context: &CudaContext) -> Result<Option<Self>> {
         use sys::CUmemPool_attribute::{CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_HIGH};
-        let Some(pool) = Pool::of(&gpu.state().context)? else { return Ok(None) };
+        let Some(pool) = Pool::of(context)? else { return Ok(None) };
         pool.write(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)?; // 0 sets it to what is in use
         let before = pool.read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
         Ok(Some(Self { pool, before }))

@@ -77,7 +77,7 @@ fn run_as<T: CudaDType>(job: &Job, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result
     let ([], [signals, dictionary, mask, targets]) = io.parts()?;
     let (signals, dictionary) = (signals.elements::<T>()?, dictionary.elements::<T>()?);
     let (mask, targets) = (mask.maybe::<u8>()?, targets.maybe::<T>()?);
-    let plan = Plan::new(Sizes::of(job), gpu.limits(), || Ok(free_memory(gpu)? as usize))?;
+    let plan = Plan::new(Sizes::of(job), gpu.limits(), || Ok(free_memory(gpu.context())? as usize))?;
     let plan = plan.at_most(job.chunk);
     let mut layout = ScratchLayout::default();
     let space = Workspace::<T>::new(&plan, job.s, &mut layout);
