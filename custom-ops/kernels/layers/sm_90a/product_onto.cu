@@ -1,5 +1,6 @@
-// sm_90a/product_onto.cu: the product of two matrices of bf16 numbers, added to a multiple of a matrix,
-// for large results of short sums on capability 9.0: what is added comes while the sums are made.
+// sm_90a/product_onto.cu: the product of two matrices of bf16 numbers, added to a multiple of a
+// matrix, for large results of short sums on capability 9.0: what is added comes while the sums are
+// made.
 //
 //   c = a' b + beta onto
 //
