@@ -8,7 +8,7 @@
 mod gauge;
 #[path = "../datasets/tests/common/mutants.rs"]
 mod mutants;
-#[path = "../bins/tests/common/npy.rs"]
+#[path = "../bins/tests/cli/common/npy.rs"]
 mod npy;
 
 use chandlery_bins::report::{Outcome, one_line};
