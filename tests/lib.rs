@@ -12,6 +12,12 @@ pub fn devices() -> Result<Vec<Device>> {
     return Ok(vec![Device::Cpu]);
 }
 
+/// Those of the sizes that a test takes here: with the feature `cuda` all, without it those that cost
+/// at most 50 million products. Larger ones are there for the kernels of a GPU.
+pub fn sizes_here<T: Copy>(sizes: &[T], products: impl Fn(T) -> usize) -> impl Iterator<Item = T> {
+    sizes.iter().copied().filter(move |&size| cfg!(feature = "cuda") || products(size) <= 50_000_000)
+}
+
 /// Panics with the worst entry unless `|got - want| <= atol + rtol · |want|` everywhere.
 ///
 /// Any float type and device. A NaN on one side only is a mismatch.

@@ -6,7 +6,7 @@ use chandlery::{MinibatchTrainer, Model, Trainer};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{AdamStep, adam_step_of_product_, adam_step_reference};
 use chandlery_ops::{Philox, Precision};
-use chandlery_tests::{assert_close, assert_same_bits, devices};
+use chandlery_tests::{assert_close, assert_same_bits, devices, sizes_here};
 
 const CPU: Device = Device::Cpu;
 
@@ -48,7 +48,8 @@ fn stepped(
 #[test]
 fn the_step_is_that_of_a_product_on_every_device() -> Result<()> {
     // Odd numbers of rows; few tiles, whole tiles, and tiles that end within both sides.
-    for (batch, rows, cols) in [(3, 8, 16), (37, 3072, 3072), (130, 3080, 2824)] {
+    let sizes = [(3, 8, 16), (37, 600, 1016), (37, 3072, 3072), (130, 3080, 2824)];
+    for (batch, rows, cols) in sizes_here(&sizes, |(batch, rows, cols)| batch * rows * cols) {
         let n = BEFORE + rows * cols + BEHIND;
         let start = state(n)?;
         let draw = |width, stream| rounded((batch, width), 0.3, Philox::new(72, stream));

@@ -8,7 +8,7 @@ use chandlery_ops::layers::{
     units_of_product_,
 };
 use chandlery_ops::{Philox, Precision};
-use chandlery_tests::{assert_close, devices};
+use chandlery_tests::{assert_close, devices, sizes_here};
 
 /// Error of a product of k terms of order 1, relative to their size √k: rounding of the operands,
 /// and of the sum.
@@ -389,7 +389,8 @@ fn products_in_two_tf32_parts_are_as_exact_as_those_of_f32() -> Result<()> {
     for device in devices()? {
         // Results that are large enough for parts, of sizes that are multiples of nothing, with
         // sums around the terms of a part and above; the last is made without.
-        for (m, n, k) in [(2053, 2050, 513), (4099, 1030, 256), (131, 33_001, 261), (300, 200, 100)] {
+        let sizes = [(2053, 2050, 513), (4099, 1030, 256), (131, 33_001, 261), (300, 200, 100)];
+        for (m, n, k) in sizes_here(&sizes, |(m, n, k)| m * n * k) {
             for (a_t, b_t) in [(false, false), (false, true), (true, false), (true, true)] {
                 // Terms of one sign, where tensor cores lose most, in one of the layouts.
                 let one_sign = a_t && !b_t;

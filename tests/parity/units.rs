@@ -7,7 +7,7 @@ use chandlery_ops::layers::{
     Unit, UnitPlanes, deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,
     errors_of_product_reference, units_, units_of_product_, units_of_product_reference, units_reference,
 };
-use chandlery_tests::{assert_close, assert_same_bits, devices};
+use chandlery_tests::{assert_close, assert_same_bits, devices, sizes_here};
 
 const UNITS: [Unit; 3] = [Unit::Bernoulli, Unit::Gaussian, Unit::Rectified];
 const PLACE: Philox = Philox { seed: 11, stream: 22, offset: u64::MAX - 5 };
@@ -331,10 +331,14 @@ fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
         // of 64 lie apart.
         (100, 2560, 2048),
         (100, 5056, 2048),
+        // Tiles of 256 rows and of 256 columns, and clusters of the first.
+        (200, 16_640, 136),
+        (250, 12_800, 72),
+        (193, 4328, 2056),
     ];
     const SCALE: f32 = 64.;
     for device in devices()? {
-        for (m, n, k) in sizes {
+        for (m, n, k) in sizes_here(&sizes, |(m, n, k)| m * n * k) {
             let weight = (normal((n, k), &Device::Cpu, Philox::new(70, 0))? * 0.3)?;
             let levels = uniform((m, k), &Device::Cpu, Philox::new(70, 1))?;
             let states = bernoulli(&Tensor::full(0.4f32, (m, k), &Device::Cpu)?, Philox::new(70, 2))?;
@@ -425,7 +429,11 @@ fn errors_and_deltas_of_products_match_their_references_at_awkward_sizes() -> Re
         (32, 784, 504),
         (128, 504, 784),
         (512, 784, 504),
+        // Tiles of 256 rows and of 256 columns.
+        (200, 16_640, 136),
+        (250, 12_800, 72),
     ];
+    let here = || sizes_here(&sizes, |(m, n, k)| m * n * k);
     for device in devices()? {
         // Scale of the weights, what rounding takes of a result, and of the sums.
         let kinds = [
@@ -433,7 +441,7 @@ fn errors_and_deltas_of_products_match_their_references_at_awkward_sizes() -> Re
             (Operands::One(DType::F16), 64., 2f32.powi(-11), 5e-6),
             (Operands::One(DType::BF16), 1., 2f32.powi(-8), 2e-5),
         ];
-        for ((m, n, k), kind) in sizes.into_iter().flat_map(|sizes| kinds.map(|kind| (sizes, kind))) {
+        for ((m, n, k), kind) in here().flat_map(|size| kinds.map(|kind| (size, kind))) {
             let (operands, scale, rounded, of_sums) = kind;
             let two = matches!(operands, Operands::Two);
             let (n_parts, low) = if two { (2, Some(3)) } else { (1, None) };

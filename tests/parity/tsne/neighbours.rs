@@ -8,6 +8,9 @@ use chandlery_ops::tsne::{
 };
 use chandlery_tests::{assert_same_bits, devices};
 
+/// Rows of an approximate search: without a GPU as many as make it one.
+const N_SEARCHED: usize = if cfg!(feature = "cuda") { 12_000 } else { 5_000 };
+
 /// Distances are those of the reference, and each index has the distance that stands beside it.
 fn assert_neighbours(
     what: &str,
@@ -163,7 +166,7 @@ fn is_of_categories(metric: Metric) -> bool {
 #[test]
 fn an_approximate_search_finds_what_is_wanted_and_says_how_much() -> Result<()> {
     // Few features are multiplied in f32, many in TF32.
-    for (n, d) in [(12_000, 6), (12_000, 200)] {
+    for (n, d) in [(N_SEARCHED, 6), (N_SEARCHED, 200)] {
         let few = normal((n, 6), &CPU, Philox::new(90, 10))?;
         let rows = if d == 6 { few } else { few.matmul(&normal((6, d), &CPU, Philox::new(90, 12))?)? };
         for device in devices()? {
@@ -205,7 +208,7 @@ fn an_approximate_search_finds_what_is_wanted_and_says_how_much() -> Result<()> 
 /// scales whose squares f32 does not hold.
 #[test]
 fn an_approximate_search_takes_rows_of_any_place_and_scale() -> Result<()> {
-    let n = 12_000;
+    let n = N_SEARCHED;
     for d in [10, 200] {
         let noise = normal((n, d), &CPU, Philox::new(90, 23))?;
         let of = |count: usize| Tensor::new((0..n).map(|i| (i % count) as u32).collect::<Vec<u32>>(), &CPU);
