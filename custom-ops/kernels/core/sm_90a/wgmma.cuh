@@ -72,6 +72,8 @@ template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
 #define NAMES_48 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_64 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define NAMES_80 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES_96 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define NAMES_112 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define OPERANDS_8 "{%0, %1, %2, %3}, %4, %5, %6"
 #define OPERANDS_32 "{" NAMES_0 "}, %16, %17, %18"
 #define OPERANDS_64 "{" NAMES_0 "," NAMES_16 "}, %32, %33, %34"
@@ -80,6 +82,9 @@ template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
 #define OPERANDS_96 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "}, %48, %49, %50"
 #define OPERANDS_128 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "}, %64, %65, %66"
 #define OPERANDS_192 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "," NAMES_64 "," NAMES_80 "}, %96, %97, %98"
+#define OPERANDS_256                                                                                                       \
+  "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "," NAMES_64 "," NAMES_80 "," NAMES_96 "," NAMES_112 "}, %128, %129, " \
+  "%130"
 #define SUMS_4(I) "+f"(d[FROM + I]), "+f"(d[FROM + I + 1]), "+f"(d[FROM + I + 2]), "+f"(d[FROM + I + 3])
 #define SUMS(I) SUMS_4(I), SUMS_4(I + 4), SUMS_4(I + 8), SUMS_4(I + 12)
 #define SUMS_8 SUMS_4(0)
@@ -88,6 +93,7 @@ template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
 #define SUMS_96 SUMS_64, SUMS(32)
 #define SUMS_128 SUMS_96, SUMS(48)
 #define SUMS_192 SUMS_128, SUMS(64), SUMS(80)
+#define SUMS_256 SUMS_192, SUMS(96), SUMS(112)
 
 #define WGMMA(T, NAME, N, TRANSPOSED_A, TRANSPOSED_B)                                                       \
   template <> struct Wgmma<T, N, TRANSPOSED_A, TRANSPOSED_B> {                                              \
@@ -109,7 +115,9 @@ template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
   WGMMA(T, NAME, 192, 0, 1)     \
   WGMMA(T, NAME, 96, 0, 0)      \
   WGMMA(T, NAME, 128, 0, 0)     \
-  WGMMA(T, NAME, 192, 0, 0)
+  WGMMA(T, NAME, 192, 0, 0)     \
+  WGMMA(T, NAME, 256, 0, 0)     \
+  WGMMA(T, NAME, 256, 0, 1)
 OF_EVERY_WIDTH(__half, "f16")
 OF_EVERY_WIDTH(__nv_bfloat16, "bf16")
 #undef OF_EVERY_WIDTH
@@ -147,6 +155,7 @@ __device__ __forceinline__ void wgmma_of_registers(float (&d)[16], const unsigne
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
 }
 #undef WGMMA
+#undef SUMS_256
 #undef SUMS_192
 #undef SUMS_128
 #undef SUMS_96
@@ -155,6 +164,7 @@ __device__ __forceinline__ void wgmma_of_registers(float (&d)[16], const unsigne
 #undef SUMS_8
 #undef SUMS
 #undef SUMS_4
+#undef OPERANDS_256
 #undef OPERANDS_192
 #undef OPERANDS_128
 #undef OPERANDS_96
@@ -169,6 +179,8 @@ __device__ __forceinline__ void wgmma_of_registers(float (&d)[16], const unsigne
 #undef NAMES_48
 #undef NAMES_64
 #undef NAMES_80
+#undef NAMES_96
+#undef NAMES_112
 
 // Most registers of a thread of this warpgroup from here on.
 template <int REGISTERS> __device__ __forceinline__ void take_registers() {

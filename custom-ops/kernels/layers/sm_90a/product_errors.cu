@@ -65,6 +65,8 @@ OF_WIDTH(f16x2, 2, 128, __half, 2)
   OF_WIDTH(NAME, 2, 192, T, 1)                                                                          \
   OF_WIDTH(NAME, 3, 64, T, 1)                                                                           \
   OF_WIDTH(NAME, 3, 128, T, 1)                                                                          \
-  OF_WIDTH(NAME, 3, 192, T, 1)
+  OF_WIDTH(NAME, 3, 192, T, 1)                                                                          \
+  OF_WIDTH(NAME, 4, 128, T, 1)                                                                          \
+  OF_WIDTH(NAME, 2, 256, T, 1)
 OF_ONE_PART(f16, __half)
 OF_ONE_PART(bf16, __nv_bfloat16)

@@ -50,9 +50,14 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
   OF_FOUR_PARTS(NAME, WGS, T)                                                                                                \
   PRODUCT_UNITS(NAME##_transposed_##WGS##x64, WGS, 64, true, T, 1, 2)                                                            \
   PRODUCT_UNITS(NAME##_transposed_##WGS##x128, WGS, 128, true, T, 1, 2)
+#define OF_LARGE(NAME, WGS, TN, T)                                                                                           \
+  PRODUCT_UNITS(NAME##_k_major_##WGS##x##TN, WGS, TN, false, T, 1, 1)                                                        \
+  PRODUCT_UNITS(NAME##_transposed_##WGS##x##TN, WGS, TN, true, T, 1, 1)
 #define OF_EVERY_SHAPE(NAME, T)                                                                                              \
   OF_WIDTHS(NAME, 2, T)                                                                                                      \
-  OF_WIDTHS(NAME, 3, T)
+  OF_WIDTHS(NAME, 3, T)                                                                                                      \
+  OF_LARGE(NAME, 2, 256, T)                                                                                                  \
+  OF_LARGE(NAME, 4, 128, T)
 OF_EVERY_SHAPE(product_units_f16, __half)
 OF_EVERY_SHAPE(product_units_bf16, __nv_bfloat16)
 OF_FOUR_PARTS(product_units_f16x2, 1, __half)

@@ -17,45 +17,63 @@ pub(crate) struct Shape {
 /// What kernels of one kind were compiled for, and how fast they finish a tile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Forms {
-    warpgroups: &'static [usize],
-    columns: &'static [usize],
+    /// Warpgroups and columns.
+    tiles: &'static [(usize, usize)],
     /// Entries that two warpgroups finish in a nanosecond; 0 where that takes no time.
     finished: f64,
 }
+
+/// Of numbers in one part, which the hardware's functions finish.
+const ONE_PART: Forms = Forms {
+    tiles: &[(2, 64), (2, 128), (2, 192), (2, 256), (3, 64), (3, 128), (3, 192), (4, 128)],
+    finished: 0.,
+};
 
 impl Forms {
     /// Those of `kernels/layers/sm_90a/product_units.cu`, by the parts of both operands and whether
     /// `b` is row-major. In two parts up from numbers, down from states of 0 and 1, which have one.
     pub(super) fn of_units(parts: [usize; 2], transposed: bool) -> Option<Self> {
-        let (warpgroups, columns, finished): (&[usize], &[usize], f64) = match (parts, transposed) {
-            // The units of numbers in one part are quick.
-            ([1, 1], false) => (&[2, 3], &[64, 96, 128, 192], 0.),
-            ([1, 1], true) => (&[2, 3], &[64, 128, 192], 0.),
-            ([2, 2], false) => (&[1, 2, 3], &[64, 96, 128], 2.7),
-            ([1, 2], true) => (&[2, 3], &[64, 128], 2.7),
-            _ => return None,
-        };
-        Some(Self { warpgroups, columns, finished })
+        let of_two = |tiles| Some(Self { tiles, finished: 2.7 });
+        match (parts, transposed) {
+            ([1, 1], false) => Some(Self {
+                tiles: &[
+                    (2, 64),
+                    (2, 96),
+                    (2, 128),
+                    (2, 192),
+                    (2, 256),
+                    (3, 64),
+                    (3, 96),
+                    (3, 128),
+                    (3, 192),
+                    (4, 128),
+                ],
+                ..ONE_PART
+            }),
+            ([1, 1], true) => Some(ONE_PART),
+            ([2, 2], false) => {
+                of_two(&[(1, 64), (1, 96), (1, 128), (2, 64), (2, 96), (2, 128), (3, 64), (3, 96), (3, 128)])
+            }
+            ([1, 2], true) => of_two(&[(2, 64), (2, 128), (3, 64), (3, 128)]),
+            _ => None,
+        }
     }
 
     /// Those of `kernels/layers/sm_90a/product_errors.cu` for errors.
     pub(super) fn of_errors(parts: [usize; 2], transposed: bool) -> Option<Self> {
-        let of_two = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 1.2 };
-        Self::of_later(parts, of_two).filter(|_| transposed)
+        Self::of_later(parts, 1.2).filter(|_| transposed)
     }
 
     /// Those there for deltas.
     pub(super) fn of_deltas(parts: [usize; 2], transposed: bool) -> Option<Self> {
-        let of_two = Self { warpgroups: &[1, 2], columns: &[64, 128], finished: 2.7 };
-        Self::of_later(parts, of_two).filter(|_| !transposed)
+        Self::of_later(parts, 2.7).filter(|_| !transposed)
     }
 
-    /// Those of the later products of an autoencoder.
-    fn of_later(parts: [usize; 2], of_two: Self) -> Option<Self> {
+    /// Those of the later products of an autoencoder; `finished` is that of two parts.
+    fn of_later(parts: [usize; 2], finished: f64) -> Option<Self> {
         match parts {
-            [2, 2] => Some(of_two),
-            // Numbers of one part are finished by the hardware's functions.
-            [1, 1] => Some(Self { warpgroups: &[2, 3], columns: &[64, 128, 192], finished: 0. }),
+            [2, 2] => Some(Self { tiles: &[(1, 64), (1, 128), (2, 64), (2, 128)], finished }),
+            [1, 1] => Some(ONE_PART),
             _ => None,
         }
     }
@@ -78,12 +96,10 @@ impl Shape {
     /// The fastest one for a product of `m × k` by `k × n` entries, both in so many parts, by a
     /// model of the GPU; none where the GPU has too little shared memory.
     pub(super) fn of(limits: Limits, [m, n, k]: [usize; 3], parts: [usize; 2], forms: Forms) -> Option<Self> {
-        let shapes = forms.warpgroups.iter().flat_map(|&warpgroups| {
-            let each = move |cluster| {
-                forms.columns.iter().map(move |&columns| Self { warpgroups, columns, cluster })
-            };
-            (1..=8).flat_map(each)
-        });
+        let of_tile = |&(warpgroups, columns): &(usize, usize)| {
+            (1..=8).map(move |cluster| Self { warpgroups, columns, cluster })
+        };
+        let shapes = forms.tiles.iter().flat_map(of_tile);
         // Half a kilobyte is for barriers.
         let fits = |shape: &Self| {
             let k_blocks = k.div_ceil(Self::depth(parts));
@@ -225,11 +241,37 @@ mod tests {
     }
 
     #[test]
+    fn products_that_parity_tests_take_tiles_of_256_rows_and_of_256_columns() {
+        for (forms, parts, transposed) in kinds() {
+            if parts == [1, 1] {
+                let of = |[m, n, k]: [usize; 3]| Shape::of(gpus::ALL[3], [m, n, k], parts, forms?);
+                let of = |sizes| {
+                    of(sizes).map(|Shape { warpgroups, columns, cluster }| (warpgroups, columns, cluster))
+                };
+                assert_eq!(of([200, 16_640, 136]), Some((4, 128, 1)), "{transposed}");
+                assert_eq!(of([250, 12_800, 72]), Some((2, 256, 1)), "{transposed}");
+                assert_eq!(of([193, 4328, 2056]), Some((4, 128, 3)), "{transposed}");
+            }
+        }
+    }
+
+    #[test]
     fn only_capability_9_0_has_them() {
         assert_eq!(
             gpus::ALL.map(|gpu| gpu.has_warpgroup_products()),
             [false, false, false, true, false, false, false]
         );
+    }
+
+    #[test]
+    fn a_row_more_than_192_does_not_read_a_large_layer_twice() {
+        for transposed in [false, true] {
+            let tiles_down = |m| {
+                let forms = Forms::of_units([1, 1], transposed)?;
+                Shape::of(gpus::ALL[3], [m, 16384, 16384], [1, 1], forms).map(|shape| shape.grid(m, 16384)[1])
+            };
+            assert_eq!([192, 193, 240].map(tiles_down), [Some(1); 3], "{transposed}");
+        }
     }
 
     #[test]
