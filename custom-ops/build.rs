@@ -9,6 +9,9 @@
 //! `CUDA_COMPUTE_CAP` (`90`), which candle's kernels are compiled for as well, else that of the GPU
 //! in this machine. Products and sums are not contracted (`-fmad=false`), so that a kernel rounds
 //! as its CPU twin does; one that wants a fused multiply-add says `fmaf`.
+//!
+//! `CHANDLERY_NVCC_ARGUMENTS` are arguments of nvcc after these, apart by spaces: with `-Ofc max`, a
+//! build that will not run takes a fraction of the time.
 fn main() {
     println!("cargo::rerun-if-changed=kernels");
     #[cfg(feature = "cuda")]
@@ -35,8 +38,14 @@ mod cuda {
     }
 
     pub fn build() {
-        for variable in ["CHANDLERY_CUDA_CAPABILITIES", "CUDA_COMPUTE_CAP", "CUDA_HOME", "CUDA_PATH", "NVCC"]
-        {
+        for variable in [
+            "CHANDLERY_CUDA_CAPABILITIES",
+            "CHANDLERY_NVCC_ARGUMENTS",
+            "CUDA_COMPUTE_CAP",
+            "CUDA_HOME",
+            "CUDA_PATH",
+            "NVCC",
+        ] {
             println!("cargo::rerun-if-env-changed={variable}");
         }
         let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -150,11 +159,13 @@ mod cuda {
     fn compile(nvcc: &Path, job: &Job, fatbin: &Path) {
         let (files, notes) = (fatbin.with_extension("d"), fatbin.with_extension("arguments"));
         let architectures = job.architectures.iter().map(|arch| format!("-gencode={arch}"));
+        let further = std::env::var("CHANDLERY_NVCC_ARGUMENTS").unwrap_or_default();
         let arguments: Vec<String> =
             ["-fatbin", "-O3", "-std=c++17", "-lineinfo", "-fmad=false", "-Ikernels"]
                 .map(str::to_owned)
                 .into_iter()
                 .chain(architectures)
+                .chain(further.split_whitespace().map(str::to_owned))
                 .collect();
         let sources = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
         let noted = format!("{sources}\n{}\n{}", nvcc.display(), arguments.join("\n"));
