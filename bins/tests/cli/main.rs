@@ -1,0 +1,31 @@
+//! The programs as a user runs them: the built binaries, tiny networks, real folders.
+#![allow(clippy::unwrap_used)]
+mod bench_all;
+mod bench_plots;
+mod chandlery;
+mod common;
+mod conv;
+mod converge;
+mod dae;
+mod dbn;
+mod dictionary;
+mod extend;
+mod fine_tune;
+mod first_run;
+mod likelihood;
+mod options;
+mod papers;
+mod patches;
+mod ranks;
+mod ranks_saved;
+mod raw_rows;
+mod saved;
+mod sessions;
+mod small;
+mod sparse_autoencoder;
+mod sparse_autoencoder_latents;
+mod sparse_coding;
+mod streams;
+mod tables;
+mod tsne;
+mod up_down;
