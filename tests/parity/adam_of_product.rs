@@ -48,7 +48,7 @@ fn stepped(
 #[test]
 fn the_step_is_that_of_a_product_on_every_device() -> Result<()> {
     // Odd numbers of rows; few tiles, whole tiles, and tiles that end within both sides.
-    let sizes = [(3, 8, 16), (37, 600, 1016), (37, 3072, 3072), (130, 3080, 2824)];
+    let sizes = [(3, 8, 16), (37, 600, 1016), (37, 3072, 3072), (130, 3080, 2824), (260, 3080, 2816)];
     for (batch, rows, cols) in sizes_here(&sizes, |(batch, rows, cols)| batch * rows * cols) {
         let n = BEFORE + rows * cols + BEHIND;
         let start = state(n)?;

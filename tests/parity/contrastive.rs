@@ -318,10 +318,15 @@ fn cd_update_matches_its_reference_at_awkward_sizes() -> Result<()> {
         // More slices than a ring has places for: of one block a tile, and of two.
         (200, 264, 136),
         (450, 72, 200),
-        // Minibatches of more rows than stay: of a large matrix, and of tiles that blocks share.
-        (257, 2056, 2312),
-        (700, 264, 136),
-        (640, 136, 392),
+        // Minibatches of more rows than stay: of a large matrix with a ring of four k-blocks and of
+        // five, and of tiles of 128 and of 256 columns, which one block has or several share; with
+        // blocks of 64 columns that one copy takes and not.
+        (193, 2048, 2056),
+        (257, 2056, 2304),
+        (700, 264, 128),
+        (640, 192, 392),
+        (600, 776, 2368),
+        (600, 392, 2056),
     ];
     let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
     for device in devices()? {

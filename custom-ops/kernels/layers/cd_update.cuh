@@ -6,6 +6,7 @@
 
 #include "core/order.cuh"
 #include "layers/cd_numbers.cuh"
+#include "layers/phases.cuh"
 #include "layers/rounding.cuh"
 #include "core/stepped.cuh"
 #include "core/tiles.cuh"
@@ -43,13 +44,13 @@ struct Whole {
   }
 };
 
-// Starts the copy of k-block `index` of both operands. Even k-blocks are of the negative phase, odd
-// ones of the positive.
+// Starts the copy of k-block `s` of both operands.
 template <typename S, typename T, typename At>
-__device__ void fetch_k_block(T* h_k_block, T* x_k_block, const T* h, const T* x, size_t h_part, size_t x_part, int index, int batch, const At& at,
+__device__ void fetch_k_block(T* h_k_block, T* x_k_block, const T* h, const T* x, size_t h_part, size_t x_part, int s, int batch, const At& at,
                             int first_row, int first_col, long long x_at) {
-  const size_t before = (size_t)(index % 2) * batch;
-  const int row0 = index / 2 * DEPTH;
+  const KBlockOfPhases k_block(s);
+  const size_t before = (size_t)k_block.phase * batch;
+  const int row0 = k_block.index * DEPTH;
 #pragma unroll
   for (int p = 0; p < S::PARTS; ++p) {
     fetch<S::CHUNK, DEPTH, S::TILE_M, S::H_LINE, THREADS>(h_k_block + p * S::H_K_BLOCK, h + p * h_part + before * at.h_line() + at.h_start(),

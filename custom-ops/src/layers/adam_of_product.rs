@@ -146,10 +146,10 @@ impl Kernel for OfProduct {
         gpu: &crate::core::cuda::Gpu,
         io: crate::core::op::Io<'_, candle::CudaStorage>,
     ) -> Result<()> {
-        use super::pingpong::{DEPTH, SUBTILES, THREADS, shared_bytes};
+        use super::pingpong::{DEPTH, Rooms, THREADS, TILE};
         use crate::core::cuda::{Fetch, TensorMap};
         use half::bf16;
-        /// Bytes of a line of a k-block and of parameters, and of one of the copy; lines of a
+        /// Bytes of a line of parameters and of one of the copy; lines of a
         /// subtile, and its bytes: three planes and the copy.
         const LINE: usize = 128;
         const COPY_LINE: usize = 64;
@@ -164,8 +164,8 @@ impl Kernel for OfProduct {
         let (of_state, of_copy) = (gpu.to_write(&mut state), gpu.to_write(&mut copy));
         let (of_delta, of_x) = (gpu.to_read(&delta), gpu.to_read(&x));
         let operand = |at, width: usize| {
-            let (sizes, apart) = ([width, batch, 1], [width, batch * width]);
-            TensorMap::of(at, DType::BF16, &sizes, &apart, [LINE, DEPTH], Fetch::TwoLines)
+            let apart = [width, batch * width];
+            TensorMap::of_columns(at, DType::BF16, [width, batch, 1], apart, [TILE / 64, DEPTH])
         };
         let of_weights = |at, dtype, line| {
             TensorMap::of(at, dtype, &[cols, rows], &[cols], [line, LINES], Fetch::TwoLines)
@@ -182,10 +182,11 @@ impl Kernel for OfProduct {
             batch: batch as i32,
             decays: decays.into(),
         };
-        let launch = launch.read(&scalars).read(&steps).num(numbers);
+        let rooms = Rooms::of(batch, SUBTILE);
+        let launch = launch.read(&scalars).read(&steps).num(numbers).num(rooms.subtiles as i32);
         let blocks = tiles(rows, cols).min(gpu.limits().multiprocessors);
-        let launch = launch.blocks(blocks, THREADS).shared(shared_bytes(SUBTILES * SUBTILE));
-        // SAFETY: (6 × TensorMap, const float*, const long long*, Numbers): maps of both operands, of
+        let launch = launch.blocks(blocks, THREADS).shared(rooms.shared_bytes);
+        // SAFETY: (6 × TensorMap, const float*, const long long*, Numbers, int): maps of both operands, of
         // the weights, the moments and the copy, whose memory has addresses that are alive, in the
         // blocks that the kernel takes. `adam_step_of_product_` checked shapes and that the weights
         // lie within their planes, `fuses` that lines and views begin on 16 bytes.

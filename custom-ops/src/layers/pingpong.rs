@@ -5,10 +5,12 @@
 pub(crate) const TILE: usize = 128;
 pub(crate) const THREADS: u32 = 384;
 pub(crate) const DEPTH: usize = 64;
-/// Subtiles in shared memory, of kernels that say nothing else.
-pub(crate) const SUBTILES: usize = 3;
-/// Bytes of a k-block, and how much shared memory k-blocks and subtiles have.
+/// Terms of a sum up to which parameters bind, of which more subtiles are on their way then. Of more,
+/// products do, which k-blocks come sooner for.
+const FEW_TERMS: usize = 256;
+/// Bytes of a k-block, most of them in the ring, and how much shared memory they and subtiles have.
 const K_BLOCK_BYTES: usize = 32 * 1024;
+const MOST_K_BLOCKS: usize = 6;
 const ROOM: usize = 224 * 1024;
 
 /// Tiles of a matrix.
@@ -16,14 +18,27 @@ pub(crate) fn tiles(rows: usize, cols: usize) -> usize {
     rows.div_ceil(TILE) * cols.div_ceil(TILE)
 }
 
-/// Shared memory of a block with subtiles of so many bytes in all.
-pub(crate) fn shared_bytes(subtiles: usize) -> usize {
-    subtiles + k_blocks(subtiles) * K_BLOCK_BYTES + 1024
+/// How shared memory is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rooms {
+    /// Subtiles that have room.
+    pub subtiles: usize,
+    /// Bytes in all.
+    pub shared_bytes: usize,
 }
 
-/// K-blocks in the ring beside them.
-fn k_blocks(subtiles: usize) -> usize {
-    (ROOM - subtiles) / K_BLOCK_BYTES
+impl Rooms {
+    /// For sums of so many terms and subtiles of so many bytes.
+    pub(crate) fn of(terms: usize, subtile: usize) -> Self {
+        let subtiles = if terms > FEW_TERMS { 2 } else { 3 };
+        let k_blocks = Self::k_blocks(subtiles * subtile);
+        Self { subtiles, shared_bytes: subtiles * subtile + k_blocks * K_BLOCK_BYTES + 1024 }
+    }
+
+    /// K-blocks in the ring beside subtiles of so many bytes in all.
+    fn k_blocks(subtiles: usize) -> usize {
+        ((ROOM - subtiles) / K_BLOCK_BYTES).min(MOST_K_BLOCKS)
+    }
 }
 
 #[cfg(test)]
@@ -32,14 +47,17 @@ mod tests {
     use crate::core::limits::gpus;
 
     #[test]
-    fn all_subtiles_leave_room_for_three_k_blocks() {
-        // 64 × 64 weights with a velocity and a copy, 64 × 32 with both moments and a copy, and what
-        // products are added to.
-        for (subtiles, expected) in [(12, 5), (18, 4), (24, 4), (30, 3), (21, 4), (16, 5)] {
-            let subtiles = 4096 * subtiles;
-            assert_eq!(k_blocks(subtiles), expected);
-            let of_barriers = 512;
-            assert!(shared_bytes(subtiles) + of_barriers <= gpus::ALL[3].shared_bytes, "{subtiles}");
+    fn all_subtiles_leave_room_for_three_k_blocks_and_of_long_sums_for_four() {
+        // 64 × 64 weights with a velocity and a copy, of 4 to 10 bytes, 64 × 32 with both moments and
+        // a copy, and what products are added to.
+        for (subtile, short, long) in [(4, 5, 6), (6, 4, 5), (8, 4, 5), (10, 3, 4), (7, 4, 5)] {
+            let subtile = 4096 * subtile;
+            for (terms, expected) in [(FEW_TERMS, short), (FEW_TERMS + 1, long)] {
+                let Rooms { subtiles, shared_bytes } = Rooms::of(terms, subtile);
+                assert_eq!(Rooms::k_blocks(subtiles * subtile), expected);
+                let of_barriers = 512;
+                assert!(shared_bytes + of_barriers <= gpus::ALL[3].shared_bytes, "{subtile} {terms}");
+            }
         }
     }
 }

@@ -117,7 +117,8 @@ template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
   WGMMA(T, NAME, 128, 0, 0)     \
   WGMMA(T, NAME, 192, 0, 0)     \
   WGMMA(T, NAME, 256, 0, 0)     \
-  WGMMA(T, NAME, 256, 0, 1)
+  WGMMA(T, NAME, 256, 0, 1)     \
+  WGMMA(T, NAME, 256, 1, 1)
 OF_EVERY_WIDTH(__half, "f16")
 OF_EVERY_WIDTH(__nv_bfloat16, "bf16")
 #undef OF_EVERY_WIDTH
@@ -246,6 +247,17 @@ struct Stage {
   }
 };
 
+// The same of as many stages as the launch has room for.
+template <>
+struct Stage<0> {
+  int stages, at;
+  unsigned parity;
+  __device__ explicit Stage(int stages, int item = 0) : stages(stages), at(item % stages), parity(item / stages % 2) {}
+  __device__ void next() {
+    if (++at == stages) at = 0, parity ^= 1;
+  }
+};
+
 // Waits until the stage is free and announces so many bytes there, one thread; returns the barrier
 // that counts them. A stage is free when the round before is used; in the first round, for a
 // barrier that nobody has arrived at yet, that parity counts as over.
@@ -284,6 +296,17 @@ __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
       "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
       : "memory");
+}
+// Starts the copies of BLOCKS blocks of 64 columns by DEPTH rows, beside each other from column
+// `first` on, a multiple of 64, of an operand that lies along its outer dimension, to places that lie
+// `apart`. Where all blocks are `whole`, as the width is a multiple of 64, they are one copy, which
+// takes less time than theirs; see TensorMap::of_columns.
+template <int BLOCKS>
+__device__ __forceinline__ void copy_columns(unsigned char* to, int apart, const TensorMap* map, int first, int row, int plane, bool whole,
+                                             uint64_t* barrier) {
+  if (whole) return copy_block(to, map, 0, row, first / 64, plane, barrier);
+#pragma unroll
+  for (int c = 0; c < BLOCKS; ++c) copy_block(to + c * apart, map, first + 64 * c, row, 0, plane, barrier);
 }
 // Asks for a block of one matrix to be brought into the second-level cache: allowed before
 // `wait_for_previous`.

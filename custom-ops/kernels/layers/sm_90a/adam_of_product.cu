@@ -5,10 +5,12 @@
 //
 //   g = delta' x;   w, m, v <- adam(w, g, m, v);   copy <- w, rounded to bf16
 //
-// arrays   delta: [batch, rows] and x: [batch, cols] bf16, as tensor maps of 64 columns by 64 rows;
-//          weight, mean, square: [rows, cols] f32 and copy: the same, bf16, as tensor maps of 32
-//          columns by 64 rows. scalars: [2] f32, rate and momentum. steps: [1] i64, steps made before
-// scalars  rows and cols multiples of 8; arrays begin on 16 bytes. decays: whether weights decay
+// arrays   delta: [batch, rows] and x: [batch, cols] bf16, as tensor maps of twice 64 columns by 64
+//          rows; weight, mean, square: [rows, cols] f32 and copy: the same, bf16, as tensor maps of
+//          32 columns by 64 rows. scalars: [2] f32, rate and momentum. steps: [1] i64, steps made
+//          before
+// scalars  rows and cols multiples of 8; arrays begin on 16 bytes. decays: whether weights decay.
+//          subtiles: how many have room, 2 or 3
 // launch   1-D grid of at most as many blocks as there are tiles of 128 x 128, one for each
 //          multiprocessor; 384 threads
 // shared   the subtiles and the ring of a PingPong, and 1 KB to align them
@@ -61,11 +63,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 adam_of_product_bf16(const __grid_constant__ TensorMap delta_map, const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map,
                      const __grid_constant__ TensorMap mean_map, const __grid_constant__ TensorMap square_map,
                      const __grid_constant__ TensorMap copy_map, const float* scalars, const long long* steps,
-                     const __grid_constant__ Numbers n) {
+                     const __grid_constant__ Numbers n, int subtiles) {
   using P = PingPong<__nv_bfloat16, AdamMaps, TILE, AdamMaps::COLS>;
   __shared__ float scales[2];
   const AdamMaps maps{weight_map, mean_map, square_map, copy_map};
-  step_in_turns<P>(delta_map, x_map, maps, n.rows, n.cols, n.batch, 1, [&] {
+  step_in_turns<P>(delta_map, x_map, maps, n.rows, n.cols, n.batch, 1, subtiles, [&] {
     if (threadIdx.x == 0) adam_scales(n.rule, *steps, scales);
     all_multiplied<128 * P::GROUPS>();
     const AdamAt adam(n.rule, scalars[0], scales);

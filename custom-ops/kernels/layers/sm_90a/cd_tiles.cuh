@@ -7,6 +7,7 @@
 #pragma once
 
 #include "layers/cd_numbers.cuh"
+#include "layers/phases.cuh"
 #include "core/patches.cuh"
 #include "layers/sm_90a/cd_subtile.cuh"
 
@@ -103,7 +104,8 @@ struct States {
 
   // Starts the copy of a part of k-block s of one side.
   __device__ void copy_k_block(unsigned char* to, const TensorMap& map, int along, int s, int part, uint64_t* here) const {
-    const int plane = ALTERNATE ? s % 2 : s >= of_phase, row = (ALTERNATE ? s / 2 : s - plane * of_phase) * K_BLOCK_DEPTH;
+    const KBlockOfPhases k_block(s);
+    const int plane = ALTERNATE ? k_block.phase : s >= of_phase, row = (ALTERNATE ? k_block.index : s - plane * of_phase) * K_BLOCK_DEPTH;
     if (PARTS == 1) copy_block(to, &map, along, row, plane, here);
     else copy_block(to, &map, along, row, plane, part, here);
   }

@@ -59,18 +59,19 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
                                               const long long* counter) {
   using Tiles = Schedule<PATCHES, false, WIDE>;
   using Maps = SubtileMaps<T, V, STORED>;
-  using Subtiles = SubtileRing<Maps, STORED == Stored::ROUNDED ? 4 : 3>;
+  constexpr int SUBTILES = STORED == Stored::ROUNDED ? 4 : 3;
+  using Subtiles = SubtileRing<Maps, SUBTILES>;
   constexpr bool COPIED = Maps::COPIED;
   constexpr int STAYING_BYTES = K_BLOCKS * WIDE * K_BLOCK_BYTES;
-  constexpr int STAGES = (SHARED - 1024 - STAYING_BYTES - Subtiles::STAGES * Subtiles::BYTES) / K_BLOCK_BYTES;
-  static_assert(2 * Subtiles::STAGES >= GROUPS * WIDE, "of three subtiles in one stage the first is stepped before anyone waits for the third");
+  constexpr int STAGES = (SHARED - 1024 - STAYING_BYTES - SUBTILES * Subtiles::BYTES) / K_BLOCK_BYTES;
+  static_assert(2 * SUBTILES >= GROUPS * WIDE, "of three subtiles in one stage the first is stepped before anyone waits for the third");
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[STAGES], empty[STAGES], turn[GROUPS], here[K_BLOCKS], free[K_BLOCKS];
   __shared__ typename Subtiles::Barriers of_subtiles;
   unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const Maps maps{weight_map, velocity_map, copy_map};
   const Subtiles subtiles{of_subtiles, staying + STAYING_BYTES, maps};
-  unsigned char* k_blocks = subtiles.memory + Subtiles::STAGES * Subtiles::BYTES;
+  unsigned char* k_blocks = subtiles.memory + SUBTILES * Subtiles::BYTES;
   unsigned char* ones = k_blocks + STAGES * K_BLOCK_BYTES;
   const int of_phase = (n.batch + K_BLOCK_DEPTH - 1) / K_BLOCK_DEPTH, count = 2 * of_phase;
   const int warp = warp_of_block(), lane = threadIdx.x % 32;
@@ -115,13 +116,13 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
         states.template copy_passing<STAGES>(k_blocks, full, empty);
         return;
       case 2:  // weights and velocities in; the first ones come into the second-level cache while the launch before still runs
-        each_subtile([&](int, int row0, int col0) { maps.prefetch(row0, col0); }, Subtiles::STAGES);
+        each_subtile([&](int, int row0, int col0) { maps.prefetch(row0, col0); }, SUBTILES);
         wait_for_previous();
-        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_in(subtile, row0, col0); });
+        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_in(subtiles.place(subtile), row0, col0); });
         return;
       default:  // and out, with the copy, which the launch before may have read
         wait_for_previous();
-        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_out(subtile, row0, col0); });
+        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_out(subtiles.place(subtile), row0, col0); });
         store_wait();
         return;
     }
@@ -222,12 +223,13 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
           for (int c = 0; c < 2; ++c)
             words[half][c] = philox_block(draws, rounding_block(tile.row0() + row + 8 * half, tile.col0() + w * TILE + 32 * c + pair_at, n.cols));
       }
-      subtiles.arrived(subtile, Subtiles::STAGES < GROUPS * WIDE);
-      const auto at = subtiles.at(subtile);
+      const auto place = subtiles.place(subtile);
+      subtiles.arrived(place, SUBTILES < GROUPS * WIDE);
+      const auto at = subtiles.at(place);
       auto step_all = [&](auto decay) { at.template step<TILE>(sum, 32 * w, words, row, 0, pair_at, n.scale, decay); };
       if (n.l1 != 0.f) step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l1, n.l2); });
       else step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l2); });
-      subtiles.stepped(subtile);
+      subtiles.stepped(place);
       ++subtile;
     }
   }

@@ -3,19 +3,22 @@
 // formulas are those of cd_update.cu; its kernel cd_biases updates the biases and the counter.
 //
 // cd_update.cu beside this keeps the states of visible units in shared memory, which holds 192 rows
-// of both phases. Here both sides pass through a ring, and a tile of 128 x 128 weights has sums as
-// long as the minibatch: arithmetic binds, or the operands' way from the second-level cache. Two
-// blocks share a multiprocessor, so that one multiplies while the other steps its weights, which
-// were asked for into the second-level cache when it began. A cluster of blocks shares a tile where
-// there are few.
+// of both phases. Here both sides pass through a ring, and a tile of 128 x TN weights has sums as
+// long as the minibatch: arithmetic binds, or the operands' way from the second-level cache. Of 128
+// columns two blocks share a multiprocessor, so that one multiplies while the other steps its
+// weights; of 256 tensor cores wait less for operands, and longer sums make up for the steps. Weights
+// were asked for into the second-level cache when a block began. A cluster of blocks shares a tile
+// where there are few.
 //
-// arrays   h: planes of [batch, rows] and x: of [batch, cols], T, as tensor maps of 64 columns by
-//          64 rows; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
-//          f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the same, T
+// arrays   h: planes of [batch, rows] and x: of [batch, cols], T, as tensor maps of 128 and of TN
+//          columns by 64 rows; plane 0 is of the negative phase, plane 1 of the positive. weight:
+//          [rows, cols] f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the
+//          same, T
 // scalars  rows and cols multiples of 8; arrays begin on 16 bytes. scalars: [3] f32 on the device:
-//          rate / batch, momentum, rate. counter: [1] i64, read by cd_update_deep_rounded
+//          rate / batch, momentum, rate. counter: [1] i64, read by cd_update_deep_rounded_TN
 // launch   1-D grid of `cluster` blocks for each tile, columns fastest; 288 threads
-// shared   Deep::STAGES k-blocks of 32 KB, and 1 KB to align them; the tile of sums takes their place
+// shared   Deep::STAGES k-blocks of 32 or 48 KB, and 1 KB to align them; the tile of sums takes their
+//          place
 // cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy, 12
 //          with halves, or 8 with bf16 weights; operands once for each tile, from the second-level
 //          cache
@@ -26,14 +29,16 @@
 
 #include "core/stepped.cuh"
 #include "layers/cd_numbers.cuh"
+#include "layers/phases.cuh"
 #include "layers/sm_90a/cd_subtile.cuh"
 #include "layers/sm_90a/product_tile.cuh"
 
-// Both operands lie along their outer dimension. Three stages leave room for a second block.
-template <typename T> struct Deep : Shape<2, 128, true, T, 1, 1> {
-  using Base = Shape<2, 128, true, T, 1, 1>;
+// Both operands lie along their outer dimension. Of 128 columns three stages leave room for a second
+// block.
+template <typename T, int TN> struct Deep : Shape<2, TN, true, T, 1, 1> {
+  using Base = Shape<2, TN, true, T, 1, 1>;
   static constexpr bool TRANSPOSED_A = true;
-  static constexpr int STAGES = 3, BLOCK = Base::THREADS + 32, BLOCKS_OF_A = Base::TM / 64;
+  static constexpr int STAGES = TN == 128 ? 3 : 4, BLOCK = Base::THREADS + 32, AT_ONCE = TN == 128 ? 2 : 1, BLOCKS_OF_A = Base::TM / 64;
 };
 
 // Four neighbours in memory, as pairs.
@@ -58,18 +63,18 @@ __device__ __forceinline__ void prefetch_lines(const V* matrix, const Numbers& n
   }
 }
 
-template <typename T, typename V, Stored STORED>
+template <typename T, typename V, Stored STORED, int TN>
 __device__ __forceinline__ void cd_update_deep(typename Subtile<T, V, STORED>::W* weight, V* velocity, T* copy, const float* scalars,
                                                const long long* counter, const TensorMap& h_map, const TensorMap& x_map, const Numbers& n,
                                                const Rounding& rounding, int cluster) {
-  using H = Deep<T>;
+  using H = Deep<T, TN>;
   using Step = Subtile<T, V, STORED>;
   using W = typename Step::W;
   constexpr bool COPIED = STORED != Stored::ROUNDED;
   const int rank = blockIdx.x % cluster, tile = blockIdx.x / cluster, across = (n.cols + H::TN - 1) / H::TN;
   const TilePlace<16> at(tile, across, (n.rows + H::TM - 1) / H::TM);
   const int row0 = at.row * H::TM, col0 = at.col * H::TN;
-  const int of_phase = (n.batch + H::DEPTH - 1) / H::DEPTH, all = 2 * of_phase;
+  const int all = 2 * ((n.batch + H::DEPTH - 1) / H::DEPTH);
   const int first = all * rank / cluster, count = all * (rank + 1) / cluster - first;
   const int begin = H::TM * rank / cluster, end = H::TM * (rank + 1) / cluster;
   prefetch_lines<H>(weight, n, row0, col0, begin, end);
@@ -80,13 +85,12 @@ __device__ __forceinline__ void cd_update_deep(typename Subtile<T, V, STORED>::W
     Stage<H::STAGES> stage;
 #pragma unroll 1
     for (int s = first; s < first + count; ++s, stage.next()) {
-      const int plane = s >= of_phase, row = (s - plane * of_phase) * H::DEPTH;
+      const KBlockOfPhases k_block(s);
+      const int plane = k_block.phase, row = k_block.index * H::DEPTH;
       uint64_t* here = announce(ring.full, ring.empty, stage, H::BYTES);
       unsigned char* to = ring.k_blocks + stage.at * H::BYTES;
-#pragma unroll
-      for (int c = 0; c < H::BLOCKS_OF_A; ++c, to += H::BLOCK_BYTES) copy_block(to, &h_map, row0 + 64 * c, row, plane, here);
-#pragma unroll
-      for (int c = 0; c < H::BLOCKS; ++c, to += H::BLOCK_BYTES) copy_block(to, &x_map, col0 + 64 * c, row, plane, here);
+      copy_columns<H::BLOCKS_OF_A>(to, H::BLOCK_BYTES, &h_map, row0, row, plane, n.rows % 64 == 0, here);
+      copy_columns<H::BLOCKS>(to + H::A_BYTES, H::BLOCK_BYTES, &x_map, col0, row, plane, n.cols % 64 == 0, here);
     }
   };
   sum_tile<H>(cluster, {count}, copy_k_blocks, [&](const Sums<H>& sums) {
@@ -137,21 +141,26 @@ __device__ __forceinline__ void cd_update_deep(typename Subtile<T, V, STORED>::W
 }
 
 // Without a velocity of its own, that of f32 lies behind the weights.
-#define CONTRAST_STEP(NAME, T, V, W, STORED)                                                                                   \
-  extern "C" __global__ void __launch_bounds__(Deep<T>::BLOCK, 2)                                                              \
-  NAME(W* weight, V* velocity, T* copy, const float* scalars, const __grid_constant__ TensorMap h_map,                         \
-       const __grid_constant__ TensorMap x_map, const __grid_constant__ Numbers n, int cluster) {                              \
+#define CONTRAST_STEP(NAME, T, V, W, STORED, TN)                                                                               \
+  extern "C" __global__ void __launch_bounds__(Deep<T, TN>::BLOCK, Deep<T, TN>::AT_ONCE)                                       \
+  NAME##_##TN(W* weight, V* velocity, T* copy, const float* scalars, const __grid_constant__ TensorMap h_map,                  \
+              const __grid_constant__ TensorMap x_map, const __grid_constant__ Numbers n, int cluster) {                       \
     V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)n.rows * n.cols);                                     \
-    cd_update_deep<T, V, STORED>(weight, own, copy, scalars, nullptr, h_map, x_map, n, Rounding{}, cluster);                   \
+    cd_update_deep<T, V, STORED, TN>(weight, own, copy, scalars, nullptr, h_map, x_map, n, Rounding{}, cluster);               \
   }
-CONTRAST_STEP(cd_update_deep_f16, __half, float, float, Stored::WHOLE)
-CONTRAST_STEP(cd_update_deep_bf16, __nv_bfloat16, __nv_bfloat16, float, Stored::WHOLE)
-CONTRAST_STEP(cd_update_deep_halves, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, Stored::HALVES)
-
 // Of bf16 weights, which have no copy.
-extern "C" __global__ void __launch_bounds__(Deep<__nv_bfloat16>::BLOCK, 2)
-cd_update_deep_rounded(__nv_bfloat16* weight, __nv_bfloat16* velocity, const float* scalars, const long long* counter,
-                       const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map, const __grid_constant__ Numbers n,
-                       const __grid_constant__ Rounding rounding, int cluster) {
-  cd_update_deep<__nv_bfloat16, __nv_bfloat16, Stored::ROUNDED>(weight, velocity, nullptr, scalars, counter, h_map, x_map, n, rounding, cluster);
-}
+#define CONTRAST_STEP_ROUNDED(NAME, TN)                                                                                        \
+  extern "C" __global__ void __launch_bounds__(Deep<__nv_bfloat16, TN>::BLOCK, Deep<__nv_bfloat16, TN>::AT_ONCE)               \
+  NAME##_##TN(__nv_bfloat16* weight, __nv_bfloat16* velocity, const float* scalars, const long long* counter,                  \
+              const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,                                \
+              const __grid_constant__ Numbers n, const __grid_constant__ Rounding rounding, int cluster) {                     \
+    cd_update_deep<__nv_bfloat16, __nv_bfloat16, Stored::ROUNDED, TN>(weight, velocity, nullptr, scalars, counter, h_map,      \
+                                                                      x_map, n, rounding, cluster);                            \
+  }
+#define OF_COLUMNS(TN)                                                                                                         \
+  CONTRAST_STEP(cd_update_deep_f16, __half, float, float, Stored::WHOLE, TN)                                                   \
+  CONTRAST_STEP(cd_update_deep_bf16, __nv_bfloat16, __nv_bfloat16, float, Stored::WHOLE, TN)                                   \
+  CONTRAST_STEP(cd_update_deep_halves, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, Stored::HALVES, TN)                        \
+  CONTRAST_STEP_ROUNDED(cd_update_deep_rounded, TN)
+OF_COLUMNS(128)
+OF_COLUMNS(256)

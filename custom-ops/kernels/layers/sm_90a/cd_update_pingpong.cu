@@ -6,12 +6,12 @@
 // cd_update.cu beside this keeps the states of visible units in shared memory, which holds 192 rows
 // of both phases. Here both sides pass through a ring; see pingpong.cuh.
 //
-// arrays   h: planes of [batch, rows] and x: of [batch, cols], T, as tensor maps of 64 columns by
-//          64 rows; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
+// arrays   h: planes of [batch, rows] and x: of [batch, cols], T, as tensor maps of twice 64 columns
+//          by 64 rows; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]
 //          f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the same, T; as
 //          tensor maps of 128 bytes by 64 rows
 // scalars  rows and cols multiples of 8. scalars: [3] f32 on the device: rate / batch, momentum, rate.
-//          counter: [1] i64, read by cd_update_pingpong_rounded
+//          counter: [1] i64, read by cd_update_pingpong_rounded. subtiles: how many have room, 2 or 3
 // launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; 384
 //          threads
 // shared   the subtiles and the ring of a PingPong, and 1 KB to align them
@@ -31,10 +31,10 @@
 template <typename T, typename V, Stored STORED>
 __device__ __forceinline__ void cd_update_pingpong(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
                                                    const TensorMap& velocity_map, const TensorMap& copy_map, const float* scalars,
-                                                   const long long* counter, const Numbers& n, const Rounding& rounding) {
+                                                   const long long* counter, const Numbers& n, const Rounding& rounding, int subtiles) {
   using Maps = SubtileMaps<T, V, STORED>;
   const Maps maps{weight_map, velocity_map, copy_map};
-  step_in_turns<PingPong<T, Maps, TILE, TILE>>(h_map, x_map, maps, n.rows, n.cols, n.batch, 2, [&] {
+  step_in_turns<PingPong<T, Maps, TILE, TILE>>(h_map, x_map, maps, n.rows, n.cols, n.batch, 2, subtiles, [&] {
     const float alpha = scalars[0], momentum = scalars[1], rate = scalars[2];
     const Philox draws = Maps::COPIED ? Philox{} : rounding_draws(rounding, counter);
     const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, pair_at = threadIdx.x % 4 * 2;
@@ -58,8 +58,8 @@ __device__ __forceinline__ void cd_update_pingpong(const TensorMap& h_map, const
   extern "C" __global__ void __launch_bounds__(384, 1)                                                                                 \
   NAME(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map, \
        const __grid_constant__ TensorMap velocity_map, const __grid_constant__ TensorMap copy_map, const float* scalars,               \
-       const __grid_constant__ Numbers n) {                                                                                            \
-    cd_update_pingpong<T, V, STORED>(h_map, x_map, weight_map, velocity_map, copy_map, scalars, nullptr, n, Rounding{});               \
+       const __grid_constant__ Numbers n, int subtiles) {                                                                              \
+    cd_update_pingpong<T, V, STORED>(h_map, x_map, weight_map, velocity_map, copy_map, scalars, nullptr, n, Rounding{}, subtiles);     \
   }
 CONTRAST_STEP(cd_update_pingpong_f16, __half, float, Stored::WHOLE)
 CONTRAST_STEP(cd_update_pingpong_bf16, __nv_bfloat16, __nv_bfloat16, Stored::WHOLE)
@@ -69,7 +69,7 @@ CONTRAST_STEP(cd_update_pingpong_halves, __nv_bfloat16, __nv_bfloat16, Stored::H
 extern "C" __global__ void __launch_bounds__(384, 1)
 cd_update_pingpong_rounded(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,
                            const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap velocity_map, const float* scalars,
-                           const long long* counter, const __grid_constant__ Numbers n, const __grid_constant__ Rounding rounding) {
+                           const long long* counter, const __grid_constant__ Numbers n, const __grid_constant__ Rounding rounding, int subtiles) {
   cd_update_pingpong<__nv_bfloat16, __nv_bfloat16, Stored::ROUNDED>(h_map, x_map, weight_map, velocity_map, weight_map, scalars, counter, n,
-                                                                    rounding);
+                                                                    rounding, subtiles);
 }

@@ -11,7 +11,8 @@
 //
 // A number in two parts is the sum of two f16 ones: g = hi lo + lo hi + hi hi. The k-blocks of both
 // phases take turns, so that what has been summed stays small: tensor cores cut off what lies below
-// 2^-24 of it or so.
+// 2^-24 of it or so, always towards 0. Over long sums that adds up, so that those of GROUP k-blocks in
+// two parts are added to f32 ones outside.
 //
 // arrays   h_map, x_map: the states h and x as tensor maps of 64 columns by DEPTH rows, third
 //          dimension the plane, fourth, of two parts, the part; the others as in
@@ -32,6 +33,7 @@
 
 #include "core/cluster.cuh"
 #include "layers/cd_numbers.cuh"
+#include "layers/phases.cuh"
 #include "core/order.cuh"
 #include "core/stepped.cuh"
 #include "core/sm_90a/wgmma.cuh"
@@ -41,6 +43,7 @@ constexpr int RING = 104 * 1024;   // at most
 constexpr int MULTIPLYING = 128;   // threads
 constexpr int LINE = TILE + 4;     // of the tile of sums
 constexpr int FOURS = TILE / 4;    // of a line
+constexpr int GROUP = 4;           // k-blocks
 
 template <typename T_, typename V_, int PARTS_, int CLUSTER_>
 struct Shape {
@@ -82,22 +85,20 @@ __device__ __forceinline__ void step_biases_of(const Arguments<typename H::T, ty
   if (block == 0 && threadIdx.x == 0) *a.counter += n.by;
 }
 
-// Starts the copies of k-blocks first .. first + count of both sides, in turn, one thread. Even
-// k-blocks are of the negative phase, odd ones of the positive.
+// Starts the copies of k-blocks first .. first + count of both sides, in turn, one thread.
 template <typename H>
 __device__ __forceinline__ void copy_k_blocks(const Arguments<typename H::T, typename H::V>& a, unsigned char* k_blocks, uint64_t* full, uint64_t* empty,
                                             int row0, int col0, int first, int count) {
   Stage<H::STAGES> stage;
 #pragma unroll 1
   for (int i = 0; i < count; ++i, stage.next()) {
-    const int plane = (first + i) % 2, k = (first + i) / 2 * H::DEPTH;
-    barrier_wait(empty + stage.at, stage.parity ^ 1);
+    const KBlockOfPhases k_block(first + i);
+    uint64_t* here = announce(full, empty, stage, H::BYTES);
     unsigned char* to = k_blocks + stage.at * H::BYTES;
-    uint64_t* here = full + stage.at;
-    barrier_expect(here, H::BYTES);
     auto start = [&](const TensorMap& map, int column, int part) {
-      if (H::PARTS == 1) copy_block(to, &map, column, k, plane, here);
-      else copy_block(to, &map, column, k, plane, part, here);
+      const int k = k_block.index * H::DEPTH;
+      if (H::PARTS == 1) copy_block(to, &map, column, k, k_block.phase, here);
+      else copy_block(to, &map, column, k, k_block.phase, part, here);
       to += H::SIDE;
     };
 #pragma unroll
@@ -153,7 +154,15 @@ __device__ __forceinline__ void cd_update(const Arguments<typename H::T, typenam
   }
   const float alpha = a.scalars[0], momentum = a.scalars[1], rate = a.scalars[2];
 
-  float sum[TILE / 2] = {};
+  float sum[TILE / 2] = {}, exact[H::PARTS == 2 ? TILE / 2 : 1] = {};
+  auto add_outside = [&] {
+    wgmma_wait<0>();
+    summed(sum);
+    if constexpr (H::PARTS == 2) {
+#pragma unroll
+      for (int j = 0; j < TILE / 2; ++j) exact[j] += sum[j], sum[j] = 0.f;
+    }
+  };
   const Barriers here(full), used(empty);
   const uint64_t first_k_block = operand(kept_address(k_blocks));
   Stage<H::STAGES> stage;
@@ -180,9 +189,9 @@ __device__ __forceinline__ void cd_update(const Arguments<typename H::T, typenam
     wgmma_wait<1>();
     if (i > 0 && threadIdx.x == 0) used.arrive(last_stage);
     last_stage = stage.at;
+    if (H::PARTS == 2 && i % GROUP == GROUP - 1) add_outside();
   }
-  wgmma_wait<0>();
-  summed(sum);
+  add_outside();
 
   all_multiplied<MULTIPLYING>();
   // A lane holds columns 2t and 2t + 1 of lines g and g + 8 of each eight columns; through shared
@@ -193,7 +202,8 @@ __device__ __forceinline__ void cd_update(const Arguments<typename H::T, typenam
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float2* to = reinterpret_cast<float2*>(tile + (16 * warp + lane / 4 + 8 * half) * LINE + 8 * c + lane % 4 * 2);
-      *to = make_float2(sum[4 * c + 2 * half], sum[4 * c + 2 * half + 1]);
+      const float* of = (H::PARTS == 2 ? exact : sum) + 4 * c + 2 * half;
+      *to = make_float2(of[0], of[1]);
     }
   if (H::CLUSTER > 1) cluster_sync();
   else all_multiplied<MULTIPLYING>();

@@ -5,44 +5,49 @@
 // A tile is SIDE x SIDE sums of products a' b over a minibatch. Both operands lie along their outer
 // dimension, in planes of `batch` rows, and pass through a ring in k-blocks of DEPTH rows, which one
 // thread copies; two warpgroups take turns at it. Parameters come and go through a SubtileRing
-// meanwhile, in subtiles of ROWS x COLS, of which SUBTILES have room.
+// meanwhile, in subtiles of ROWS x COLS. The launch says how many of these have room; k-blocks have
+// the rest.
 #pragma once
 
 #include "core/order.cuh"
+#include "layers/phases.cuh"
 #include "layers/sm_90a/product_tile.cuh"
 #include "layers/sm_90a/subtile_ring.cuh"
 
-template <typename T_, typename Maps_, int ROWS_, int COLS_, int SUBTILES = 3>
+template <typename T_, typename Maps_, int ROWS_, int COLS_>
 struct PingPong {
   using T = T_;
   using Maps = Maps_;
-  using Subtiles = SubtileRing<Maps, SUBTILES>;
-  static constexpr int ROWS = ROWS_, COLS = COLS_, SIDE = 128, DEPTH = 64, BLOCK_BYTES = DEPTH * BLOCK_LINE, K_BLOCK_BYTES = 4 * BLOCK_BYTES;
+  using Subtiles = SubtileRing<Maps, 3>;
+  static constexpr int ROWS = ROWS_, COLS = COLS_, SIDE = 128, DEPTH = 64, BLOCK_BYTES = DEPTH * BLOCK_LINE, OPERAND_BYTES = SIDE / 64 * BLOCK_BYTES;
+  static constexpr int K_BLOCK_BYTES = 2 * OPERAND_BYTES, ROOM = 224 * 1024, MOST_STAGES = 6;
   static constexpr int ACROSS = SIDE / COLS, OF_TILE = SIDE / ROWS * ACROSS;  // subtiles beside each other, and in all
   static constexpr int GROUPS = 2, BLOCK = 128 * GROUPS + 128;                // threads of a block
-  static constexpr int ROOM = Subtiles::STAGES * Subtiles::BYTES, STAGES = (224 * 1024 - ROOM) / K_BLOCK_BYTES;
+  static __device__ int stages(int subtiles) { return min(MOST_STAGES, (ROOM - subtiles * Subtiles::BYTES) / K_BLOCK_BYTES); }
 };
 
-// All tiles of this block, of a matrix of rows x cols. Of `planes` planes of `batch` rows; `begin` is
-// called once by each thread that multiplies, after the launch before has ended, and what it returns
-// is called with each subtile: step(number, row0, col0, sums), where the sums are those of its ROWS
-// rows, of columns from `first` on, as products leave them.
+// All tiles of this block, of a matrix of rows x cols, with room for so many subtiles. Of one plane of
+// `batch` rows, or of two phases, as TensorMap::of_columns has both blocks of a tile; `begin` is called
+// once by each thread that multiplies, after the launch before has ended, and what it returns is called
+// with each subtile: step(number, row0, col0, sums), where the sums are those of its ROWS rows, of
+// columns from `first` on, as products leave them.
 template <typename P, typename Begin>
 __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const TensorMap& b_map, const typename P::Maps& maps, int rows, int cols, int batch,
-                                              int planes, Begin begin) {
+                                              int planes, int of_subtiles, Begin begin) {
   using Subtiles = typename P::Subtiles;
-  constexpr int STAGES = P::STAGES, GROUPS = P::GROUPS;
+  constexpr int GROUPS = P::GROUPS;
   extern __shared__ unsigned char memory[];
-  __shared__ uint64_t full[STAGES], empty[STAGES], turn[GROUPS], step_turn[GROUPS];
+  __shared__ uint64_t full[P::MOST_STAGES], empty[P::MOST_STAGES], turn[GROUPS], step_turn[GROUPS];
   __shared__ typename Subtiles::Barriers barriers;
   unsigned char* k_blocks = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const Subtiles subtiles{barriers, k_blocks + STAGES * P::K_BLOCK_BYTES, maps};
-  const int of_plane = (batch + P::DEPTH - 1) / P::DEPTH, count = planes * of_plane;
+  const int stages = P::stages(of_subtiles);
+  const Subtiles subtiles{barriers, k_blocks + stages * P::K_BLOCK_BYTES, maps, of_subtiles};
+  const int count = planes * ((batch + P::DEPTH - 1) / P::DEPTH);
   const int across = (cols + P::SIDE - 1) / P::SIDE, down = (rows + P::SIDE - 1) / P::SIDE;
   const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
+    for (int s = 0; s < stages; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
     for (int t = 0; t < GROUPS; ++t) barrier_init(turn + t, 1), barrier_init(step_turn + t, 1);
     subtiles.init();
     barriers_made();
@@ -73,17 +78,17 @@ __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const Tens
     switch (warp - 4 * GROUPS) {
       case 0: {
         wait_for_previous();
-        Stage<STAGES> stage;
+        const bool whole_a = rows % 64 == 0, whole_b = cols % 64 == 0;
+        Stage<0> stage(stages);
         each_tile([&](int, int row0, int col0) {
 #pragma unroll 1
           for (int s = 0; s < count; ++s, stage.next()) {
-            const int plane = s / of_plane, row = (s - plane * of_plane) * P::DEPTH;
+            const KBlockOfPhases k_block(s);
+            const int plane = planes == 2 ? k_block.phase : 0, row = (planes == 2 ? k_block.index : s) * P::DEPTH;
             uint64_t* here = announce(full, empty, stage, P::K_BLOCK_BYTES);
             unsigned char* to = k_blocks + stage.at * P::K_BLOCK_BYTES;
-#pragma unroll
-            for (int c = 0; c < 2; ++c, to += P::BLOCK_BYTES) copy_block(to, &a_map, row0 + 64 * c, row, plane, here);
-#pragma unroll
-            for (int c = 0; c < 2; ++c, to += P::BLOCK_BYTES) copy_block(to, &b_map, col0 + 64 * c, row, plane, here);
+            copy_columns<P::SIDE / 64>(to, P::BLOCK_BYTES, &a_map, row0, row, plane, whole_a, here);
+            copy_columns<P::SIDE / 64>(to + P::OPERAND_BYTES, P::BLOCK_BYTES, &b_map, col0, row, plane, whole_b, here);
           }
         });
         return;
@@ -91,11 +96,11 @@ __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const Tens
       case 1:
         each_subtile([&](int, int row0, int col0) { maps.prefetch(row0, col0); }, 1);
         wait_for_previous();
-        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_in(subtile, row0, col0); });
+        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_in(subtiles.place(subtile), row0, col0); });
         return;
       case 2:
         wait_for_previous();
-        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_out(subtile, row0, col0); });
+        each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_out(subtiles.place(subtile), row0, col0); });
         store_wait();
         return;
       default:
@@ -109,7 +114,7 @@ __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const Tens
   const auto step = begin();
   const Barriers here(full), used(empty);
   const uint32_t at = kept_address(k_blocks);
-  const uint64_t of_a = operand(at), of_b = operand(at + 2 * P::BLOCK_BYTES, P::BLOCK_BYTES);
+  const uint64_t of_a = operand(at), of_b = operand(at + P::OPERAND_BYTES, P::BLOCK_BYTES);
   each_tile([&](int i, int row0, int col0) {
     const int group = i % GROUPS;
     if (group != warp / 4) return;
@@ -120,7 +125,7 @@ __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const Tens
     const unsigned parity = (i / GROUPS - (group == 0)) % 2;  // of this warpgroup's turn
     int last_stage = 0;
     if (i > 0) barrier_wait(turn + group, parity);
-    Stage<STAGES> stage(i * count);
+    Stage<0> stage(stages, i * count);
 #pragma unroll 1
     for (int s = 0; s < count; ++s, stage.next()) {
       here.wait(stage.at, stage.parity);
@@ -145,11 +150,12 @@ __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const Tens
     // In the order of the subtiles, so that of those before in a stage at most one is still to be
     // stepped.
     if (i > 0) barrier_wait(step_turn + group, parity);
+    auto place = subtiles.place(P::OF_TILE * i);
 #pragma unroll
-    for (int s = 0; s < P::OF_TILE; ++s) {
-      const int subtile = P::OF_TILE * i + s, row = s / P::ACROSS * P::ROWS, col = s % P::ACROSS * P::COLS;
-      step(subtiles.at(subtile), row0 + row, col0 + col, sum[row / 64], col / 2, [&] { subtiles.arrived(subtile, true); });
-      subtiles.stepped(subtile);
+    for (int s = 0; s < P::OF_TILE; ++s, subtiles.next(place)) {
+      const int row = s / P::ACROSS * P::ROWS, col = s % P::ACROSS * P::COLS;
+      step(subtiles.at(place), row0 + row, col0 + col, sum[row / 64], col / 2, [&] { subtiles.arrived(place, true); });
+      subtiles.stepped(place);
     }
     if (threadIdx.x % 128 == 0) barrier_arrive(step_turn + (i + 1) % GROUPS);
   });

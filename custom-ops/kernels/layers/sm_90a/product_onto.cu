@@ -4,9 +4,11 @@
 //
 //   c = a' b + beta onto
 //
-// arrays   a: [depth, rows] and b: [depth, cols] bf16, as tensor maps of 64 columns by 64 rows; onto
-//          and c: [rows, cols] f32, as tensor maps of 32 columns by 64 rows, which may be the same
-// scalars  cols a multiple of 4; lines of a and b multiples of 8; arrays begin on 16 bytes
+// arrays   a: [depth, rows] and b: [depth, cols] bf16, as tensor maps of twice 64 columns by 64 rows;
+//          onto and c: [rows, cols] f32, as tensor maps of 32 columns by 64 rows, which may be the
+//          same
+// scalars  cols a multiple of 4; lines of a and b multiples of 8; arrays begin on 16 bytes. subtiles:
+//          how many have room, 2 or 3
 // launch   1-D grid of at most as many blocks as there are tiles of 128 x 128, one for each
 //          multiprocessor; 384 threads
 // shared   the subtiles and the ring of a PingPong, and 1 KB to align them
@@ -42,9 +44,9 @@ struct OntoMaps {
 
 extern "C" __global__ void __launch_bounds__(384, 1)
 product_onto_bf16(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap onto_map,
-                  const __grid_constant__ TensorMap c_map, float beta, int rows, int cols, int depth) {
+                  const __grid_constant__ TensorMap c_map, float beta, int rows, int cols, int depth, int subtiles) {
   const OntoMaps maps{onto_map, c_map};
-  step_in_turns<PingPong<__nv_bfloat16, OntoMaps, TILE, TILE, 4>>(a_map, b_map, maps, rows, cols, depth, 1, [&] {
+  step_in_turns<PingPong<__nv_bfloat16, OntoMaps, TILE, TILE>>(a_map, b_map, maps, rows, cols, depth, 1, subtiles, [&] {
     const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, pair_at = threadIdx.x % 4 * 2;
     return [=](unsigned char* at, int, int, const float(&sum)[TILE], int first, auto wait) {
       wait();

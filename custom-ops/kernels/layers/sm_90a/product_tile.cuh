@@ -13,8 +13,8 @@
 // outside. Numbers in one part are summed in the tensor cores.
 //
 // arrays   a: PA of [m, k]; b: PB of [n, k] (K-major) or [k, n] (transposed), T, as tensor maps of
-//          blocks of DEPTH entries (b transposed: 64) by lines_of_a(m) and TN or DEPTH lines, their
-//          third dimension the part
+//          blocks of DEPTH entries by lines_of_a(m) and TN lines, their third dimension the part; b
+//          transposed as TensorMap::of_columns has TN columns by DEPTH lines
 // scalars  n a multiple of 4, rows of a and b of 8 entries
 // launch   grid (S * tiles across n, tiles across m), clusters of S <= MOST along x; Shape::BLOCK
 //          threads
@@ -232,10 +232,11 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
 }
 
 // Starts the copies of `count` k-blocks of both operands in turn, from `first` on, each `step`
-// further along the depth, one thread; a has m rows.
+// further along the depth, one thread; a has m rows, b n columns.
 template <typename H>
 __device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap& a_map, const TensorMap& b_map, int row0, int col0, int first,
-                                            int step, int count, int m) {
+                                            int step, int count, int m, int n) {
+  const bool whole = n % 64 == 0;
   const int bytes = H::BYTES - H::PA * (H::A_BYTES - H::lines_of_a(m) * H::LINE);
   Stage<H::STAGES> stage;
 #pragma unroll 1
@@ -247,12 +248,8 @@ __device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap&
     for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &a_map, k, row0, p, here);
 #pragma unroll
     for (int p = 0; p < H::PB; ++p, to += H::B_BYTES) {
-      if (H::TRANSPOSED) {
-#pragma unroll
-        for (int c = 0; c < H::BLOCKS; ++c) copy_block(to + c * H::BLOCK_BYTES, &b_map, col0 + 64 * c, k, p, here);
-      } else {
-        copy_block(to, &b_map, k, col0, p, here);
-      }
+      if (H::TRANSPOSED) copy_columns<H::BLOCKS>(to, H::BLOCK_BYTES, &b_map, col0, k, p, whole, here);
+      else copy_block(to, &b_map, k, col0, p, here);
     }
   }
 }
@@ -277,7 +274,7 @@ __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const Te
     prefetch_map(&a_map);
     prefetch_map(&b_map);
   }
-  auto copy = [&](const Ring& ring) { copy_k_blocks<H>(ring, a_map, b_map, row0, col0, first, step, count, n.m); };
+  auto copy = [&](const Ring& ring) { copy_k_blocks<H>(ring, a_map, b_map, row0, col0, first, step, count, n.m, n.n); };
   return sum_tile<H>(cluster, {count}, copy, [&](const Sums<H>& sums) {
     const int col = col0 + sums.along(), end = min(sums.end, n.m - row0);
     if (col >= n.n) return;  // n is a multiple of 4

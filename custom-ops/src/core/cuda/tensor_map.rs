@@ -37,6 +37,44 @@ impl TensorMap {
         [line, lines]: [usize; 2],
         fetch: Fetch,
     ) -> Result<Self> {
+        Self::encode(address, dtype, sizes, apart, (line, &[lines]), fetch)
+    }
+
+    /// An operand of products that lies along its outer dimension: `planes` planes of `rows` lines of
+    /// `width` entries. The lines lie `line` entries apart, and the planes `plane`. It is copied in
+    /// `blocks` blocks of 128 bytes beside each other by `lines` rows, by `copy_columns` of
+    /// `kernels/core/sm_90a/wgmma.cuh`. Of a `width` of whole blocks these are the third dimension, so
+    /// that one copy takes all; of another that dimension is 1, and each block is a copy.
+    ///
+    /// # Errors
+    /// As for [`Self::of`].
+    pub(crate) fn of_columns(
+        address: u64,
+        dtype: DType,
+        [width, rows, planes]: [usize; 3],
+        [line, plane]: [usize; 2],
+        [blocks, lines]: [usize; 2],
+    ) -> Result<Self> {
+        const LINE: usize = 128;
+        let of_block = LINE / dtype.size_in_bytes();
+        let apart = [line, of_block, plane];
+        let (sizes, blocks) = match width.is_multiple_of(of_block) {
+            true => ([of_block, rows, width / of_block, planes], blocks),
+            false => ([width, rows, 1, planes], 1),
+        };
+        Self::encode(address, dtype, &sizes, &apart, (LINE, &[lines, blocks]), Fetch::TwoLines)
+    }
+
+    /// The map whose copies are of `line` bytes by `lines` in the next dimensions, and by one in all
+    /// that follow.
+    fn encode(
+        address: u64,
+        dtype: DType,
+        sizes: &[usize],
+        apart: &[usize],
+        (line, lines): (usize, &[usize]),
+        fetch: Fetch,
+    ) -> Result<Self> {
         use sys::CUtensorMapDataType as Type;
         let of_driver = match dtype {
             DType::BF16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
@@ -61,7 +99,10 @@ impl TensorMap {
             Fetch::Line => sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             Fetch::TwoLines => sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         };
-        let (block, steps) = ([(line / bytes) as u32, lines as u32, 1, 1], [1; 4]);
+        let (mut block, steps) = ([(line / bytes) as u32, 1, 1, 1], [1; 4]);
+        for (lines, of) in lines.iter().zip(&mut block[1..]) {
+            *of = *lines as u32;
+        }
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
         // SAFETY: all arrays have as many entries as there are dimensions, at most four, strides
         // one less; the driver only writes the map, and does not touch the matrix.

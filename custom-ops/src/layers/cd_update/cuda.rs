@@ -289,24 +289,25 @@ impl Fused<'_> {
         gpu: &Gpu,
         mut of: Operands<'_, T>,
     ) -> Result<()> {
-        let Sizes { rows, cols, .. } = self.sizes;
+        let Sizes { batch, rows, cols, .. } = self.sizes;
         let Operands { weights, velocity, copy, h, x, scalars, numbers, .. } = &mut of;
         let numbers = *numbers;
-        let (h_map, of_h) = self.states(gpu, h, rows, numbers.h_part, pingpong::DEPTH)?;
-        let (x_map, of_x) = self.states(gpu, x, cols, numbers.x_part, pingpong::DEPTH)?;
+        let (of_h, of_x) = (gpu.to_read(h), gpu.to_read(x));
+        let columns = |at, width| columns_of_states(at, self.dtype, [width, batch], pingpong::TILE);
+        let (h_map, x_map) = (columns(of_h.at, rows)?, columns(of_x.at, cols)?);
         let of_velocity = if velocity.is_some() { 2 } else { 4 };
         let (kernel, of_weight) = match weights {
             Weights::Whole(_) => (dtype, 4),
             Weights::Lower(_) => ("halves", 2),
         };
-        let shared = PingPong::shared_bytes(of_weight + of_velocity + self.dtype.size_in_bytes());
+        let rooms = form.rooms(of_weight + of_velocity + self.dtype.size_in_bytes());
         let maps = self.weights(gpu, (weights, velocity, copy), [rows, cols], Fetch::TwoLines)?;
         let kernel = format!("cd_update_pingpong_{kernel}");
         let launch = gpu.launch(self.op, "sm_90a/cd_update_pingpong", &kernel)?;
         let launch = launch.num(h_map).num(x_map).num(maps.weights).num(maps.velocity).num(maps.copy);
-        let launch = launch.read(scalars).num(numbers);
-        let launch = launch.blocks(form.blocks, pingpong::THREADS).shared(shared);
-        // SAFETY: (5 × TensorMap, const float*, Numbers): maps of the states, of the weights, the
+        let launch = launch.read(scalars).num(numbers).num(rooms.subtiles as i32);
+        let launch = launch.blocks(form.blocks, pingpong::THREADS).shared(rooms.shared_bytes);
+        // SAFETY: (5 × TensorMap, const float*, Numbers, int): maps of the states, of the weights, the
         // velocity and the copy, whose memory has addresses that are alive, in the blocks that the
         // kernel takes; `Sizes::of` checked shapes, and `Chunk::of` that lines are multiples of 16
         // bytes, on which views begin. Weights in halves have a velocity of their own. Blocks and
@@ -324,23 +325,25 @@ impl Fused<'_> {
         gpu: &Gpu,
         mut of: Operands<'_, T>,
     ) -> Result<()> {
-        let Sizes { rows, cols, .. } = self.sizes;
-        let (h_map, of_h) = self.states(gpu, &of.h, rows, of.numbers.h_part, deep::DEPTH)?;
-        let (x_map, of_x) = self.states(gpu, &of.x, cols, of.numbers.x_part, deep::DEPTH)?;
-        let kernel = format!("cd_update_deep_{}", if self.halves { "halves" } else { dtype });
+        let Sizes { batch, rows, cols, .. } = self.sizes;
+        let (of_h, of_x) = (gpu.to_read(&of.h), gpu.to_read(&of.x));
+        let columns = |at, width, most| columns_of_states(at, self.dtype, [width, batch], most);
+        let (h_map, x_map) = (columns(of_h.at, rows, deep::ROWS)?, columns(of_x.at, cols, form.columns())?);
+        let kernel = if self.halves { "halves" } else { dtype };
+        let kernel = format!("cd_update_deep_{kernel}_{}", form.columns());
         let launch = gpu.launch(self.op, "sm_90a/cd_update_deep", &kernel)?;
         let launch = match &mut of.weights {
             Weights::Whole(params) => launch.write(params),
             Weights::Lower(lower) => launch.write(lower),
         };
         let launch = launch.maybe_write(&mut of.velocity).write(&mut of.copy).read(&of.scalars);
-        let launch = launch.num(h_map).num(x_map).num(of.numbers).num(form.cluster as i32);
-        let launch = launch.blocks(form.blocks, deep::THREADS).shared(deep::SHARED);
+        let launch = launch.num(h_map).num(x_map).num(of.numbers).num(form.cluster() as i32);
+        let launch = launch.blocks(form.blocks, deep::THREADS).shared(form.shared_bytes());
         // SAFETY: (W*, V* or null, T*, const float*, 2 × TensorMap, Numbers, int) with the shapes
         // that `Sizes::of` checked and maps of the states, whose memory has addresses that are
         // alive; by `Chunk::of` lines are multiples of 16 bytes, on which views begin. Weights in
         // halves have a velocity of their own. Blocks, clusters and shared memory are the form's.
-        unsafe { launch.clusters_of(form.cluster as u32).overlapped().go()? };
+        unsafe { launch.clusters_of(form.cluster() as u32).overlapped().go()? };
         drop((of_h, of_x));
         self.launch_biases_behind(dtype, gpu, of)
     }
@@ -496,6 +499,18 @@ pub(super) fn map_of_states(
     let (sizes, apart) = ([width, batch, 2, parts], [width, batch * width, part]);
     // One part has no place for the next.
     TensorMap::of(at, dtype, &sizes[..2 + parts], &apart[..1 + parts], [LINE, depth], Fetch::TwoLines)
+}
+
+/// States of both phases in one part, as kernels see them that copy `columns` columns at once, by
+/// k-blocks of [`K_BLOCK_DEPTH`] rows.
+pub(super) fn columns_of_states(
+    at: u64,
+    dtype: DType,
+    [width, batch]: [usize; 2],
+    columns: usize,
+) -> Result<TensorMap> {
+    let blocks = [columns / TILE, K_BLOCK_DEPTH];
+    TensorMap::of_columns(at, dtype, [width, batch, 2], [width, batch * width], blocks)
 }
 
 /// Weights, velocities or a copy as its copies see them.

@@ -71,11 +71,13 @@ impl Plan {
         }
         if chunk == Chunk::Eight && !matches!(matrices, Matrices::Patches { .. }) {
             let large = large(limits, sizes, n);
-            if let Some(form) = PingPong::of(limits, sizes, large) {
-                return Self::PingPong(form);
-            }
-            if let Some(form) = Deep::of(limits, sizes, large) {
-                return Self::Deep(form);
+            let in_turns = PingPong::of(limits, sizes, large);
+            let deep = Deep::of(limits, sizes, large).filter(|form| {
+                let time = form.nanoseconds(limits, sizes);
+                in_turns.is_none_or(|in_turns| time < in_turns.nanoseconds(sizes))
+            });
+            if let Some(plan) = deep.map(Self::Deep).or(in_turns.map(Self::PingPong)) {
+                return plan;
             }
         }
         let small = Small::of(limits, sizes).filter(|_| (matrices, chunk) == (Matrices::One, Chunk::Eight));
@@ -143,7 +145,10 @@ mod tests {
         assert_eq!(of([192, 16000, 2304], Chunk::Eight, Matrices::Rounded), "warpgroups");
         assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::One), "pingpong", "rows that do not stay");
         assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::Rounded), "pingpong");
+        assert_eq!(of([1024, 16000, 2304], Chunk::Eight, Matrices::One), "pingpong");
         assert_eq!(of([4096, 16000, 2304], Chunk::Eight, Matrices::One), "deep");
+        assert_eq!(of([2048, 4096, 4096], Chunk::Eight, Matrices::One), "deep");
+        assert_eq!(of([2048, 4096, 2304], Chunk::Eight, Matrices::One), "pingpong", "three waves for two");
         assert_eq!(of([4096, 504, 784], Chunk::Eight, Matrices::One), "deep", "long sums");
         assert_eq!(of([193, 16000, 2304], Chunk::Four, Matrices::One), "odd");
         assert_eq!(of([193, 192, 576], Chunk::Eight, patches(256, true)), "high");

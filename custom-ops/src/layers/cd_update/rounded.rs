@@ -2,11 +2,10 @@
 //! the counter or, of large matrices on GPUs of capability 9.0, one of
 //! `kernels/layers/sm_90a/cd_update.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
-    BEHIND, BESIDE, Numbers, States, UNITS, WIDE, chunk_of, counted, launch_biases, map_of_states,
-    map_of_weights, warpgroup_blocks,
+    BEHIND, BESIDE, Numbers, States, UNITS, WIDE, chunk_of, columns_of_states, counted, launch_biases,
+    map_of_states, map_of_weights, warpgroup_blocks,
 };
 use super::deep;
-use super::pingpong::PingPong;
 use super::plan::{K_BLOCK_DEPTH, Matrices, Plan, TILE, WARPGROUP_SHARED};
 use super::shape::Chunk;
 use super::{CdOperands, CdUpdate, OP, Sizes};
@@ -82,17 +81,26 @@ impl Kernel for Rounded<'_> {
             plan => {
                 let (of_h, of_x) = (gpu.to_read(&h), gpu.to_read(&x));
                 let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, K_BLOCK_DEPTH);
-                let (h_map, x_map) = (states(of_h.at, rows)?, states(of_x.at, cols)?);
+                let columns = |of_tile: [usize; 2]| {
+                    let map = |at, width, most| columns_of_states(at, DType::BF16, [width, batch], most);
+                    Ok::<_, candle::Error>((map(of_h.at, rows, of_tile[0])?, map(of_x.at, cols, of_tile[1])?))
+                };
+                let (h_map, x_map) = match plan {
+                    Plan::Deep(form) => columns([deep::ROWS, form.columns()])?,
+                    Plan::PingPong(_) => columns([pingpong::TILE; 2])?,
+                    _ => (states(of_h.at, rows)?, states(of_x.at, cols)?),
+                };
                 let (place, biases) = if let Plan::Deep(form) = plan {
-                    let launch = gpu.launch(OP, "sm_90a/cd_update_deep", "cd_update_deep_rounded")?;
+                    let kernel = format!("cd_update_deep_rounded_{}", form.columns());
+                    let launch = gpu.launch(OP, "sm_90a/cd_update_deep", &kernel)?;
                     let launch = launch.write(&mut weight).write(&mut velocity).read(&scalars);
                     let launch = launch.write(&mut counter).num(h_map).num(x_map).num(numbers);
-                    let launch = launch.num(rounding).num(form.cluster as i32);
-                    let launch = launch.blocks(form.blocks, deep::THREADS).shared(deep::SHARED);
+                    let launch = launch.num(rounding).num(form.cluster() as i32);
+                    let launch = launch.blocks(form.blocks, deep::THREADS).shared(form.shared_bytes());
                     // SAFETY: (2 × bf16*, const float*, const long long*, 2 × TensorMap, Numbers,
                     // Rounding, int): shapes and places are those of the kernel below. Blocks,
                     // clusters and shared memory are the form's.
-                    unsafe { launch.clusters_of(form.cluster as u32).overlapped().go()? };
+                    unsafe { launch.clusters_of(form.cluster() as u32).overlapped().go()? };
                     (BEHIND, numbers.of_biases(rows, cols))
                 } else {
                     let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
@@ -108,11 +116,12 @@ impl Kernel for Rounded<'_> {
                     // on which views begin.
                     if let Plan::PingPong(form) = plan {
                         let launch = begin("sm_90a/cd_update_pingpong", "cd_update_pingpong_rounded")?;
+                        let rooms = form.rooms(2 + 2);
                         let launch = launch.read(&scalars).write(&mut counter).num(numbers).num(rounding);
-                        let launch = launch.blocks(form.blocks, pingpong::THREADS);
+                        let launch = launch.num(rooms.subtiles as i32).shared(rooms.shared_bytes);
                         // SAFETY: (4 × TensorMap, const float*, const long long*, Numbers,
-                        // Rounding). Blocks and shared memory are the form's.
-                        unsafe { launch.shared(PingPong::shared_bytes(2 + 2)).overlapped().go()? };
+                        // Rounding, int). Blocks and shared memory are the form's.
+                        unsafe { launch.blocks(form.blocks, pingpong::THREADS).overlapped().go()? };
                         drop((of_weight, of_velocity));
                         (BEHIND, numbers.of_biases(rows, cols))
                     } else {

@@ -36,16 +36,15 @@ impl Gemm {
 mod cuda {
     use super::*;
     use crate::core::cuda::{Fetch, Gpu, TensorMap};
-    use crate::layers::pingpong::{DEPTH, THREADS, shared_bytes};
+    use crate::layers::pingpong::{DEPTH, Rooms, THREADS, TILE};
     use candle::cuda::CudaDType;
     use candle::cuda::cudarc::driver::{CudaView, CudaViewMut};
     use candle::{Result, WithDType};
 
-    /// Of the kernel: bytes of a line of a k-block and of a subtile, lines of a subtile, and bytes of
-    /// all subtiles, four of 64 × 64 f32 numbers.
+    /// Of the kernel: bytes of a line of a subtile, its lines, and its bytes, of 64 × 64 f32 numbers.
     const LINE: usize = 128;
     const LINES: usize = 64;
-    const SUBTILES: usize = 4 * 64 * 64 * 4;
+    const SUBTILE: usize = 64 * 64 * 4;
 
     impl Gemm {
         /// `c ← a b + beta · onto`, of operands that the kernel [takes](Self::fuses) and that begin on
@@ -63,8 +62,7 @@ mod cuda {
             let (at_a, at_b) = (gpu.to_read(a), gpu.to_read(b));
             let operand = |at, width: usize, order: Order| {
                 let (Order::RowMajor { line } | Order::ColumnMajor { line }) = order;
-                let (sizes, apart) = ([width, k, 1], [line, k * line]);
-                TensorMap::of(at, T::DTYPE, &sizes, &apart, [LINE, DEPTH], Fetch::TwoLines)
+                TensorMap::of_columns(at, T::DTYPE, [width, k, 1], [line, k * line], [TILE / 64, DEPTH])
             };
             let entries = |at| TensorMap::of(at, DType::F32, &[n, m], &[n], [LINE, LINES], Fetch::TwoLines);
             let launch = gpu.launch(self.op, "sm_90a/product_onto", "product_onto_bf16")?;
@@ -72,9 +70,11 @@ mod cuda {
             let launch = launch.num(entries(of_onto.at)?).num(entries(of_c.at)?);
             let (_, beta) = self.factors.unwrap_or_default();
             let launch = launch.num(beta as f32).num(m as i32).num(n as i32).num(k as i32);
+            let rooms = Rooms::of(k, SUBTILE);
             let blocks = tiles(m, n).min(gpu.limits().multiprocessors);
-            let launch = launch.blocks(blocks, THREADS).shared(shared_bytes(SUBTILES));
-            // SAFETY: (4 × TensorMap, float, 3 × int): maps of both operands, of what is added and of
+            let launch = launch.num(rooms.subtiles as i32);
+            let launch = launch.blocks(blocks, THREADS).shared(rooms.shared_bytes);
+            // SAFETY: (4 × TensorMap, float, 4 × int): maps of both operands, of what is added and of
             // the result, whose memory has addresses that are alive, in the blocks that the kernel
             // takes. `run` checked shapes and that the spans hold them, `fuses` and `launch_onto` that
             // lines and views begin on 16 bytes.

@@ -115,7 +115,8 @@ impl Product {
         let b_map = match transposed {
             false => k_major(b.at, n, b_apart, parts[1], shape.columns)?,
             true => {
-                TensorMap::of(b.at, dtype, &[n, k, parts[1]], &[n, b_apart], [128, depth], Fetch::TwoLines)?
+                let blocks = shape.columns / 64;
+                TensorMap::of_columns(b.at, dtype, [n, k, parts[1]], [n, b_apart], [blocks, depth])?
             }
         };
         Ok(Maps { a: a_map, b: b_map, _used: [a, b] })

@@ -111,7 +111,15 @@ impl Shape {
         shapes.filter(fits).min_by(|a, b| time(a).total_cmp(&time(b)))
     }
 
-    fn nanoseconds(self, limits: Limits, [m, n, k]: [usize; 3], parts: [usize; 2], finished: f64) -> f64 {
+    /// What a product takes, of which two warpgroups finish so many entries in a nanosecond; none where
+    /// that is 0.
+    pub(crate) fn nanoseconds(
+        self,
+        limits: Limits,
+        [m, n, k]: [usize; 3],
+        parts: [usize; 2],
+        finished: f64,
+    ) -> f64 {
         let [blocks, down, _] = self.grid(m, n);
         let clusters = blocks / self.cluster * down;
         // Clusters lie within groups of 16 multiprocessors, of which some are larger and one may be
@@ -122,11 +130,7 @@ impl Shape {
             size => (limits.multiprocessors / 16 * (16 / size)).saturating_sub(1),
         };
         let waves = clusters.div_ceil(at_once.max(1));
-        let lines = parts[0] * self.lines_of_a(m) + parts[1] * self.columns;
-        let bytes = (lines * 2 * Self::depth(parts)) as f64;
-        // The product of both second parts is left out.
-        let flop = (2 * Self::depth(parts) * self.rows() * self.columns * (parts[0] + parts[1] - 1)) as f64;
-        let of_k_block = (bytes / speed::COPIES).max(flop / speed::PRODUCTS);
+        let of_k_block = self.of_k_block(m, parts);
         let k_blocks = k.div_ceil(Self::depth(parts)).div_ceil(self.cluster) as f64;
         let exchange = match self.cluster {
             1 => 0.,
@@ -142,6 +146,15 @@ impl Shape {
         waves as f64 * (k_blocks * of_k_block + speed::BLOCK + exchange + finish)
     }
 
+    /// What a k-block takes, of nanoseconds.
+    pub(crate) fn of_k_block(self, m: usize, parts: [usize; 2]) -> f64 {
+        let lines = parts[0] * self.lines_of_a(m) + parts[1] * self.columns;
+        let bytes = (lines * 2 * Self::depth(parts)) as f64;
+        // The product of both second parts is left out.
+        let flop = (2 * Self::depth(parts) * self.rows() * self.columns * (parts[0] + parts[1] - 1)) as f64;
+        (bytes / speed::COPIES).max(flop / speed::PRODUCTS)
+    }
+
     /// Rows of a tile.
     pub(crate) fn rows(self) -> usize {
         64 * self.warpgroups
@@ -153,7 +166,7 @@ impl Shape {
     }
 
     /// Blocks across and down of a product of `m` by `n` entries.
-    pub(super) fn grid(self, m: usize, n: usize) -> [usize; 3] {
+    pub(crate) fn grid(self, m: usize, n: usize) -> [usize; 3] {
         [self.cluster * n.div_ceil(self.columns), m.div_ceil(self.rows()), 1]
     }
 
