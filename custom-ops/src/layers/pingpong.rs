@@ -5,12 +5,13 @@
 pub(crate) const TILE: usize = 128;
 pub(crate) const THREADS: u32 = 384;
 pub(crate) const DEPTH: usize = 64;
-/// Terms of a sum up to which parameters bind, of which more subtiles are on their way then. Of more,
-/// products do, which k-blocks come sooner for.
+/// Terms of a sum up to which parameters bind, so that at least [`IN_FLIGHT`] bytes of them are on
+/// their way. Of more, products do: subtiles are two, or as many as leave room for five k-blocks.
 const FEW_TERMS: usize = 256;
+const IN_FLIGHT: usize = 64 * 1024;
 /// Bytes of a k-block, most of them in the ring, and how much shared memory they and subtiles have.
 const K_BLOCK_BYTES: usize = 32 * 1024;
-const MOST_K_BLOCKS: usize = 6;
+const MOST_K_BLOCKS: usize = 5;
 const ROOM: usize = 224 * 1024;
 
 /// Tiles of a matrix.
@@ -30,7 +31,10 @@ pub(crate) struct Rooms {
 impl Rooms {
     /// For sums of so many terms and subtiles of so many bytes.
     pub(crate) fn of(terms: usize, subtile: usize) -> Self {
-        let subtiles = if terms > FEW_TERMS { 2 } else { 3 };
+        let subtiles = match terms > FEW_TERMS {
+            true => (IN_FLIGHT / subtile).max(2),
+            false => IN_FLIGHT.div_ceil(subtile).max(3),
+        };
         let k_blocks = Self::k_blocks(subtiles * subtile);
         Self { subtiles, shared_bytes: subtiles * subtile + k_blocks * K_BLOCK_BYTES + 1024 }
     }
@@ -50,7 +54,7 @@ mod tests {
     fn all_subtiles_leave_room_for_three_k_blocks_and_of_long_sums_for_four() {
         // 64 × 64 weights with a velocity and a copy, of 4 to 10 bytes, 64 × 32 with both moments and
         // a copy, and what products are added to.
-        for (subtile, short, long) in [(4, 5, 6), (6, 4, 5), (8, 4, 5), (10, 3, 4), (7, 4, 5)] {
+        for (subtile, short, long) in [(4, 5, 5), (6, 4, 5), (8, 4, 5), (10, 3, 4), (7, 4, 5)] {
             let subtile = 4096 * subtile;
             for (terms, expected) in [(FEW_TERMS, short), (FEW_TERMS + 1, long)] {
                 let Rooms { subtiles, shared_bytes } = Rooms::of(terms, subtile);

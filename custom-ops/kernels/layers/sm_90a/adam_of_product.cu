@@ -10,7 +10,7 @@
 //          32 columns by 64 rows. scalars: [2] f32, rate and momentum. steps: [1] i64, steps made
 //          before
 // scalars  rows and cols multiples of 8; arrays begin on 16 bytes. decays: whether weights decay.
-//          subtiles: how many have room, 2 or 3
+//          subtiles: how many have room, 2 to 4
 // launch   1-D grid of at most as many blocks as there are tiles of 128 x 128, one for each
 //          multiprocessor; 384 threads
 // shared   the subtiles and the ring of a PingPong, and 1 KB to align them

@@ -11,7 +11,7 @@
 //          f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the same, T; as
 //          tensor maps of 128 bytes by 64 rows
 // scalars  rows and cols multiples of 8. scalars: [3] f32 on the device: rate / batch, momentum, rate.
-//          counter: [1] i64, read by cd_update_pingpong_rounded. subtiles: how many have room, 2 or 3
+//          counter: [1] i64, read by cd_update_pingpong_rounded. subtiles: how many have room, 2 to 4
 // launch   1-D grid of at most as many blocks as there are tiles, one for each multiprocessor; 384
 //          threads
 // shared   the subtiles and the ring of a PingPong, and 1 KB to align them

@@ -18,9 +18,9 @@ template <typename T_, typename Maps_, int ROWS_, int COLS_>
 struct PingPong {
   using T = T_;
   using Maps = Maps_;
-  using Subtiles = SubtileRing<Maps, 3>;
+  using Subtiles = SubtileRing<Maps, 4>;
   static constexpr int ROWS = ROWS_, COLS = COLS_, SIDE = 128, DEPTH = 64, BLOCK_BYTES = DEPTH * BLOCK_LINE, OPERAND_BYTES = SIDE / 64 * BLOCK_BYTES;
-  static constexpr int K_BLOCK_BYTES = 2 * OPERAND_BYTES, ROOM = 224 * 1024, MOST_STAGES = 6;
+  static constexpr int K_BLOCK_BYTES = 2 * OPERAND_BYTES, ROOM = 224 * 1024, MOST_STAGES = 5;
   static constexpr int ACROSS = SIDE / COLS, OF_TILE = SIDE / ROWS * ACROSS;  // subtiles beside each other, and in all
   static constexpr int GROUPS = 2, BLOCK = 128 * GROUPS + 128;                // threads of a block
   static __device__ int stages(int subtiles) { return min(MOST_STAGES, (ROOM - subtiles * Subtiles::BYTES) / K_BLOCK_BYTES); }

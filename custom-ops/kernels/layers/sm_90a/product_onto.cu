@@ -8,7 +8,7 @@
 //          onto and c: [rows, cols] f32, as tensor maps of 32 columns by 64 rows, which may be the
 //          same
 // scalars  cols a multiple of 4; lines of a and b multiples of 8; arrays begin on 16 bytes. subtiles:
-//          how many have room, 2 or 3
+//          how many have room, 2 to 4
 // launch   1-D grid of at most as many blocks as there are tiles of 128 x 128, one for each
 //          multiprocessor; 384 threads
 // shared   the subtiles and the ring of a PingPong, and 1 KB to align them
