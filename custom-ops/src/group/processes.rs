@@ -45,6 +45,7 @@ impl Processes {
             hosts,
             changed: Condvar::new(),
             exchanging: Mutex::new(0),
+            telling: Mutex::default(),
             on_loss,
         });
         for (i, reader) in readers.into_iter().enumerate() {
@@ -148,9 +149,9 @@ impl Processes {
                 return None;
             }
             state.turns += 1;
-            match state.due {
-                Some((at, wish)) if at == state.turns => {
-                    state.due = None;
+            match state.due.front() {
+                Some(&(at, wish)) if at == state.turns => {
+                    state.due.pop_front();
                     Some(Ok((wish, std::mem::take(&mut state.wished))))
                 }
                 _ => Some(Ok(<(Wish, Wish)>::default())),

@@ -2,7 +2,7 @@
 //! this one is alive, and the others wait for what these hear.
 use super::frames::{Frame, Kind, Link};
 use candle::Result;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::TcpStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -57,6 +57,9 @@ pub(super) struct Shared {
     pub changed: Condvar,
     /// One exchange of this rank at a time, from its first step to its last.
     pub exchanging: Mutex<u64>,
+    /// On rank 0: held from what it decides about turns until all were told, so that others hear
+    /// of it in the order in which it was decided.
+    pub telling: Mutex<()>,
     pub on_loss: OnLoss,
 }
 
@@ -82,8 +85,8 @@ pub(super) struct State {
     pub turns: u64,
     /// No turn after this one before the ranks have agreed.
     pub gate: Option<u64>,
-    /// What is done at which turn.
-    pub due: Option<(u64, Wish)>,
+    /// What is done at which turn, the next one first.
+    pub due: VecDeque<(u64, Wish)>,
     /// On rank 0: the turns of all ranks, while these are asked for.
     pub asking: Option<(Wish, Vec<Option<u64>>)>,
     /// On rank 0: what is asked for once that is done. On others: what this one has wished and all have
@@ -190,12 +193,13 @@ impl Shared {
     /// On rank 0: asks all ranks how many turns they have taken, and holds them there, so that they
     /// can agree on the turn after the furthest of them.
     pub fn ask_turns(&self, wish: Wish) {
+        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         if let Some((asked, _)) = &mut state.asking {
             *asked = asked.and(wish);
             return;
         }
-        if let Some((_, due)) = state.due {
+        if let Some(&(_, due)) = state.due.front() {
             // They have agreed on something else, which other ranks may have done already.
             if due.and(wish) != due {
                 state.wished = state.wished.and(wish);
@@ -216,6 +220,7 @@ impl Shared {
 
     /// On rank 0: a rank has taken so many turns. When all have said so, they agree.
     fn held(&self, rank: usize, turns: u64) {
+        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         let Some((wish, all)) = &mut state.asking else { return };
         if let Some(place) = all.get_mut(rank) {
@@ -227,7 +232,8 @@ impl Shared {
             return;
         };
         let (wish, at) = (*wish, furthest + 1);
-        (state.asking, state.gate, state.due) = (None, None, Some((at, wish)));
+        (state.asking, state.gate) = (None, None);
+        state.due.push_back((at, wish));
         drop(state);
         self.changed.notify_all();
         let frame = Frame::new(Kind::At, at, vec![wish.byte()]);
@@ -256,15 +262,19 @@ impl Shared {
                 Kind::Hold => {
                     let turns = {
                         let mut state = self.state();
-                        state.gate = Some(state.turns);
-                        state.turns
+                        // What they have agreed on before is done first, also where rank 0 has.
+                        let due = state.due.back().map_or(0, |(at, _)| *at);
+                        let turns = state.turns.max(due);
+                        state.gate = Some(turns);
+                        turns
                     };
                     self.send(link, &Frame::new(Kind::Held, turns, Vec::new()));
                 }
                 Kind::Held => self.held(peer, frame.number),
                 Kind::At => {
                     let mut state = self.state();
-                    (state.gate, state.due) = (None, Some((frame.number, Wish::of(&frame.bytes))));
+                    state.gate = None;
+                    state.due.push_back((frame.number, Wish::of(&frame.bytes)));
                     drop(state);
                     self.changed.notify_all();
                 }
