@@ -80,26 +80,16 @@ pub fn slices_of_one(
     (seconds, least): (f64, usize),
     mut calls: impl FnMut(usize) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<f64>> {
-    let mut timed = |n| {
-        let start = Instant::now();
-        calls(n)?;
-        device.synchronize()?;
-        anyhow::Ok(start.elapsed().as_secs_f64())
-    };
-    timed(least)?;
     // The first calls of a number may record what later ones replay, which takes as long as many of
-    // them: a run is as long as the faster of two says, once that is a good part of it.
+    // them: a run is as long as a second one says, once that is a good part of it.
     let mut n = least;
-    loop {
-        let mut taken = timed(n)?;
-        if taken < seconds {
-            taken = taken.min(timed(n)?);
-        }
+    let taken = loop {
+        let taken: f64 = runs(device, 1, || calls(n))?.into_iter().sum();
         if 4. * taken >= seconds {
-            n = ((n as f64 * seconds / taken).ceil() as usize).max(least);
-            break;
+            break taken;
         }
         n *= 2;
-    }
+    };
+    let n = ((n as f64 * seconds / taken).ceil() as usize).max(least);
     Ok(runs(device, repeats, || calls(n))?.into_iter().map(|run| run / n as f64).collect())
 }
