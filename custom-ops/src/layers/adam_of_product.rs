@@ -149,8 +149,8 @@ impl Kernel for OfProduct {
         use super::pingpong::{DEPTH, Rooms, THREADS, TILE};
         use crate::core::cuda::{Fetch, TensorMap};
         use half::bf16;
-        /// Bytes of a line of parameters and of one of the copy; lines of a
-        /// subtile, and its bytes: three planes and the copy.
+        /// Bytes of a line of parameters and of one of the copy; lines of a subtile, and its bytes:
+        /// three planes and the copy.
         const LINE: usize = 128;
         const COPY_LINE: usize = 64;
         const LINES: usize = 64;
