@@ -306,6 +306,69 @@ fn stored(x: &Tensor, operands: Operands, scale: f32) -> Result<Tensor> {
     }
 }
 
+/// The kernels have a loop for every sixteenth row of a tile and every form of it: 44 of them.
+#[test]
+fn units_of_a_product_have_tiles_of_every_number_of_rows() -> Result<()> {
+    const OF_SIXTEENTHS: [(usize, usize, &[usize]); 25] = [
+        // Tiles of 64 columns.
+        (136, 72, &[8, 40]),
+        (4328, 72, &[72, 104]),
+        (4328, 264, &[152]),
+        (8200, 520, &[168]),
+        (2056, 2056, &[200]),
+        (4104, 520, &[500]),
+        // Of 128.
+        (12_808, 72, &[8, 24, 40]),
+        (4328, 72, &[152]),
+        (4328, 520, &[200]),
+        (12_808, 1032, &[88, 136]),
+        (16_000, 520, &[104]),
+        (16_000, 1032, &[120, 168]),
+        (12_808, 2056, &[152, 200, 232]),
+        (16_000, 2056, &[184]),
+        (2304, 8200, &[448]),
+        (16_384, 8192, &[256]),
+        // Of 192.
+        (25_000, 72, &[8, 24, 40]),
+        (4328, 72, &[200]),
+        (25_000, 72, &[72]),
+        (4104, 72, &[500]),
+        (25_000, 72, &[104, 120, 136]),
+        (25_000, 72, &[152, 168, 184]),
+        // Of 256.
+        (33_000, 72, &[8, 24]),
+        (12_808, 72, &[72, 104, 136, 168]),
+        (12_808, 72, &[200, 232]),
+    ];
+    let sizes: Vec<_> =
+        OF_SIXTEENTHS.iter().flat_map(|&(n, k, rows)| rows.iter().map(move |&m| (m, n, k))).collect();
+    for device in devices()? {
+        for (m, n, k) in sizes_here(&sizes, |(m, n, k)| m * n * k) {
+            let weight =
+                uniform((n, k), &device, Philox::new(75, 0))?.affine(2., -1.)?.to_dtype(DType::BF16)?;
+            let x = uniform((1, m, k), &device, Philox::new(75, 1))?.to_dtype(DType::BF16)?;
+            let bias = normal(n, &device, Philox::new(75, 2))?;
+            let exact = x.squeeze(0)?.to_dtype(DType::F32)?.matmul(&weight.to_dtype(DType::F32)?.t()?)?;
+            let exact = exact.broadcast_add(&bias)?.to_device(&Device::Cpu)?;
+            let up = weight.unsqueeze(0)?.transpose(1, 2)?;
+            let down = weight.t()?.contiguous()?.unsqueeze(0)?;
+            for (way, b) in [("up", up), ("down", down)] {
+                let planes = Tensor::full(7f32, (2, m, n), &device)?.to_dtype(DType::BF16)?;
+                let pre = Tensor::zeros((m, n), DType::F32, &device)?;
+                let out = UnitPlanes { sample: None, ..BOTH };
+                units_of_product_(&planes, &pre, &x, &b, 1., &bias, Unit::Gaussian, out, Draws::Mode)?;
+                let what = format!("{way} [{m}, {n}, {k}] on {:?}", device.location());
+                let got = planes.to_dtype(DType::F32)?.to_device(&Device::Cpu)?;
+                // Sums of k terms below 1, and the rounding to bf16.
+                let sum = 2f32.powi(-23) * k as f32;
+                assert_close(&what, &got.get(0)?, &exact, 2f32.powi(-8), sum + 1e-6)?;
+                assert_same_bits(&what, &got.get(1)?, &Tensor::full(7f32, (m, n), &Device::Cpu)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
     // Around tiles of 128 and 192 rows and 64 columns, stretches of 32 terms over 8 and 2 blocks,
@@ -327,14 +390,14 @@ fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
         (400, 264, 600),
         (64, 1440, 520),
         (192, 12_288, 136),
-        // Turned tiles of 128 and of 192 columns in clusters, whose descriptors say how far blocks
-        // of 64 lie apart.
+        // Of two parts, tiles of 128 columns in clusters, whose descriptors say how far blocks of 64
+        // lie apart.
         (100, 2560, 2048),
-        (100, 5056, 2048),
-        // Tiles of 256 rows and of 256 columns, and clusters of the first.
-        (200, 16_640, 136),
+        // Tiles of 64, 128, 192 and 256 columns.
+        (200, 520, 264),
+        (88, 12_808, 1032),
+        (190, 25_000, 72),
         (250, 12_800, 72),
-        (193, 4328, 2056),
     ];
     const SCALE: f32 = 64.;
     for device in devices()? {
@@ -429,8 +492,10 @@ fn errors_and_deltas_of_products_match_their_references_at_awkward_sizes() -> Re
         (32, 784, 504),
         (128, 504, 784),
         (512, 784, 504),
-        // Tiles of 256 rows and of 256 columns.
-        (200, 16_640, 136),
+        // Tiles of 64, 128, 192 and 256 columns.
+        (200, 520, 264),
+        (88, 12_808, 1032),
+        (190, 25_000, 72),
         (250, 12_800, 72),
     ];
     let here = || sizes_here(&sizes, |(m, n, k)| m * n * k);

@@ -7,6 +7,7 @@
 // NVIDIA, "PTX ISA", sections on wgmma and cp.async.bulk.tensor.
 #pragma once
 
+#include "core/sm_90a/wgmma_registers.cuh"
 #include "core/tiles.cuh"
 
 constexpr int BLOCK_LINE = 128;  // bytes of a line of a block of 64 entries
@@ -62,65 +63,33 @@ struct Exchanged {
 
 // d += a b, or d = a b without ADD, for a of 64 x 16 and b of 16 x N, each K-major or transposed; d
 // is N / 2 sums from FROM on. A broad product reads a once, where narrow ones side by side read it
-// each time, and shared memory gives just enough for those of 64 columns. The lists of registers
-// are made of groups of 16.
+// each time, and shared memory gives just enough for those of 64 columns.
 template <typename T, int N, bool TRANSPOSED_A, bool TRANSPOSED_B> struct Wgmma;
-
-#define NAMES_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define NAMES_16 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define NAMES_32 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define NAMES_48 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define NAMES_64 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define NAMES_80 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define NAMES_96 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
-#define NAMES_112 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define OPERANDS_8 "{%0, %1, %2, %3}, %4, %5, %6"
-#define OPERANDS_32 "{" NAMES_0 "}, %16, %17, %18"
-#define OPERANDS_64 "{" NAMES_0 "," NAMES_16 "}, %32, %33, %34"
-#define OPERANDS_64_OF_REGISTERS "{" NAMES_0 "," NAMES_16 "}, {%32, %33, %34, %35}, %36, %37"
-#define OPERANDS_32_OF_REGISTERS "{" NAMES_0 "}, {%16, %17, %18, %19}, %20, %21"
-#define OPERANDS_96 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "}, %48, %49, %50"
-#define OPERANDS_128 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "}, %64, %65, %66"
-#define OPERANDS_192 "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "," NAMES_64 "," NAMES_80 "}, %96, %97, %98"
-#define OPERANDS_256                                                                                                       \
-  "{" NAMES_0 "," NAMES_16 "," NAMES_32 "," NAMES_48 "," NAMES_64 "," NAMES_80 "," NAMES_96 "," NAMES_112 "}, %128, %129, " \
-  "%130"
-#define SUMS_4(I) "+f"(d[FROM + I]), "+f"(d[FROM + I + 1]), "+f"(d[FROM + I + 2]), "+f"(d[FROM + I + 3])
-#define SUMS(I) SUMS_4(I), SUMS_4(I + 4), SUMS_4(I + 8), SUMS_4(I + 12)
-#define SUMS_8 SUMS_4(0)
-#define SUMS_32 SUMS(0)
-#define SUMS_64 SUMS(0), SUMS(16)
-#define SUMS_96 SUMS_64, SUMS(32)
-#define SUMS_128 SUMS_96, SUMS(48)
-#define SUMS_192 SUMS_128, SUMS(64), SUMS(80)
-#define SUMS_256 SUMS_192, SUMS(96), SUMS(112)
 
 #define WGMMA(T, NAME, N, TRANSPOSED_A, TRANSPOSED_B)                                                       \
   template <> struct Wgmma<T, N, TRANSPOSED_A, TRANSPOSED_B> {                                              \
     template <int FROM = 0, bool ADD = true, int ALL>                                               \
     static __device__ __forceinline__ void run(float (&d)[ALL], uint64_t a, uint64_t b) {           \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " " OPERANDS_##N \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME " " WGMMA_OPERANDS_##N \
                    ", 1, 1, " #TRANSPOSED_A ", " #TRANSPOSED_B ";"                                          \
-                   : SUMS_##N                                                                       \
+                   : WGMMA_SUMS_##N                                                                       \
                    : "l"(a), "l"(b), "n"(ADD));                                                     \
     }                                                                                               \
   };
-#define OF_EVERY_WIDTH(T, NAME) \
-  WGMMA(T, NAME, 8, 1, 0)       \
-  WGMMA(T, NAME, 64, 0, 0)      \
-  WGMMA(T, NAME, 64, 0, 1)      \
-  WGMMA(T, NAME, 64, 1, 1)      \
-  WGMMA(T, NAME, 128, 0, 1)     \
-  WGMMA(T, NAME, 128, 1, 1)     \
-  WGMMA(T, NAME, 192, 0, 1)     \
-  WGMMA(T, NAME, 96, 0, 0)      \
-  WGMMA(T, NAME, 128, 0, 0)     \
-  WGMMA(T, NAME, 192, 0, 0)     \
-  WGMMA(T, NAME, 256, 0, 0)     \
-  WGMMA(T, NAME, 256, 0, 1)     \
-  WGMMA(T, NAME, 256, 1, 1)
+#define OF_WIDTH(T, NAME, N) \
+  WGMMA(T, NAME, N, 0, 0)    \
+  WGMMA(T, NAME, N, 0, 1)    \
+  WGMMA(T, NAME, N, 1, 0)    \
+  WGMMA(T, NAME, N, 1, 1)
+#define OF_EVERY_WIDTH(T, NAME)                                                                    \
+  OF_WIDTH(T, NAME, 8) OF_WIDTH(T, NAME, 16) OF_WIDTH(T, NAME, 32) OF_WIDTH(T, NAME, 48)             \
+  OF_WIDTH(T, NAME, 64) OF_WIDTH(T, NAME, 80) OF_WIDTH(T, NAME, 96) OF_WIDTH(T, NAME, 112)           \
+  OF_WIDTH(T, NAME, 128) OF_WIDTH(T, NAME, 144) OF_WIDTH(T, NAME, 160) OF_WIDTH(T, NAME, 176)        \
+  OF_WIDTH(T, NAME, 192) OF_WIDTH(T, NAME, 208) OF_WIDTH(T, NAME, 224) OF_WIDTH(T, NAME, 240)        \
+  OF_WIDTH(T, NAME, 256)
 OF_EVERY_WIDTH(__half, "f16")
 OF_EVERY_WIDTH(__nv_bfloat16, "bf16")
+#undef OF_WIDTH
 #undef OF_EVERY_WIDTH
 
 // The same of TF32 numbers, a of 64 x 8 and b of 8 x N, both K-major, or a in registers: a lane has
@@ -130,14 +99,14 @@ template <int N> struct Tf32;
   template <> struct Tf32<N> {                                                                                            \
     static __device__ __forceinline__ void run(float (&d)[N / 2], uint64_t a, uint64_t b) {                               \
       constexpr int FROM = 0;                                                                                             \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 " OPERANDS_##N ", 1, 1;"                      \
-                   : SUMS_##N                                                                                             \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 " WGMMA_OPERANDS_##N ", 1, 1;"                      \
+                   : WGMMA_SUMS_##N                                                                                             \
                    : "l"(a), "l"(b), "n"(1));                                                                             \
     }                                                                                                                     \
     static __device__ __forceinline__ void run(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b) {                    \
       constexpr int FROM = 0;                                                                                             \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 " OPERANDS_##N##_OF_REGISTERS ", 1, 1;"        \
-                   : SUMS_##N                                                                                             \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 " WGMMA_OPERANDS_##N##_OF_REGISTERS ", 1, 1;"        \
+                   : WGMMA_SUMS_##N                                                                                             \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(1));                                         \
     }                                                                                                                     \
   };
@@ -151,37 +120,11 @@ WGMMA_TF32(64)
 template <bool ADD = true>
 __device__ __forceinline__ void wgmma_of_registers(float (&d)[16], const unsigned (&a)[4], uint64_t b) {
   constexpr int FROM = 0;
-  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " OPERANDS_32_OF_REGISTERS ", 1, 1, 1;"
-               : SUMS(0)
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " WGMMA_OPERANDS_32_OF_REGISTERS ", 1, 1, 1;"
+               : WGMMA_SUMS_32
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
 }
 #undef WGMMA
-#undef SUMS_256
-#undef SUMS_192
-#undef SUMS_128
-#undef SUMS_96
-#undef SUMS_64
-#undef SUMS_32
-#undef SUMS_8
-#undef SUMS
-#undef SUMS_4
-#undef OPERANDS_256
-#undef OPERANDS_192
-#undef OPERANDS_128
-#undef OPERANDS_96
-#undef OPERANDS_64_OF_REGISTERS
-#undef OPERANDS_32_OF_REGISTERS
-#undef OPERANDS_64
-#undef OPERANDS_32
-#undef OPERANDS_8
-#undef NAMES_0
-#undef NAMES_16
-#undef NAMES_32
-#undef NAMES_48
-#undef NAMES_64
-#undef NAMES_80
-#undef NAMES_96
-#undef NAMES_112
 
 // Most registers of a thread of this warpgroup from here on.
 template <int REGISTERS> __device__ __forceinline__ void take_registers() {

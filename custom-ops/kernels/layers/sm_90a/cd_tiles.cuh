@@ -12,10 +12,7 @@
 #include "layers/sm_90a/cd_subtile.cuh"
 
 constexpr int K_BLOCK_DEPTH = 64;  // rows of a k-block
-constexpr int K_BLOCKS = 6;        // of both phases, at most
 constexpr int K_BLOCK_BYTES = K_BLOCK_DEPTH * BLOCK_LINE;  // of one part
-constexpr int SHARED = 217 * 1024;
-constexpr int ONES_BYTES = 2048;    // of cd_update.cu, behind these. A block of cd_biases fits beside both
 
 // A block's tiles, one after the other: runs of tiles below each other, for which the states of
 // visible units stay. What waits for memory takes runs of `height` tiles, each as many runs further
@@ -102,10 +99,11 @@ struct States {
   int of_phase;  // k-blocks
   int height;    // of a run of tiles
 
+  __device__ int phase(int s) const { return ALTERNATE ? KBlockOfPhases(s).phase : s >= of_phase; }
+
   // Starts the copy of a part of k-block s of one side.
   __device__ void copy_k_block(unsigned char* to, const TensorMap& map, int along, int s, int part, uint64_t* here) const {
-    const KBlockOfPhases k_block(s);
-    const int plane = ALTERNATE ? k_block.phase : s >= of_phase, row = (ALTERNATE ? k_block.index : s - plane * of_phase) * K_BLOCK_DEPTH;
+    const int plane = phase(s), row = (ALTERNATE ? KBlockOfPhases(s).index : s - plane * of_phase) * K_BLOCK_DEPTH;
     if (PARTS == 1) copy_block(to, &map, along, row, plane, here);
     else copy_block(to, &map, along, row, plane, part, here);
   }
@@ -130,11 +128,10 @@ struct States {
     }
   }
 
-  // Copies the k-blocks of h that pass, of every tile, each part through the next of STAGES stages,
-  // one thread.
+  // Copies the k-blocks of h that pass, of every tile, each part through the next stage from
+  // `stage` on, one thread.
   template <int STAGES>
-  __device__ void copy_passing(unsigned char* k_blocks, uint64_t* full, uint64_t* empty) const {
-    Stage<STAGES> stage;
+  __device__ void copy_passing(unsigned char* k_blocks, uint64_t* full, uint64_t* empty, Stage<STAGES> stage) const {
 #pragma unroll 1
     for (Tiles tile(n, g, height); tile; tile.next()) {
       const int row0 = tile.row0();

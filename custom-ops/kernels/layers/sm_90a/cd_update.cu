@@ -7,8 +7,8 @@
 // take turns: one sums a tile of the gradient from x, which stays in shared memory, and k-blocks of
 // h, 64 rows at a time, which one thread copies through a ring, while the others step the weights
 // of the tiles before. A tile is one or two subtiles of 64 x 64. A thread copies the subtiles of
-// weights and velocity into SUBTILE_STAGES stages in turn, and another copies the new ones out, so
-// that memory moves in both directions all the time.
+// weights and velocity into stages of shared memory in turn, and another copies the new ones out,
+// so that memory moves in both directions all the time.
 //
 // The sums of hidden units over the minibatch are products with ones, in one tile of those with the
 // same rows: nobody reads the states of hidden units once more for them.
@@ -26,14 +26,14 @@
 //          64 rows for h and x; of 128 bytes by 64 rows for the others. Of patches: [patches *
 //          rows, cols], h of all patches, x the values of the grid. hidden_state: [4, all rows]
 //          f32, see bias_step.cu
-// scalars  rows and cols multiples of 8, batch at most 192; of patches rows a multiple of 64, and
+// scalars  rows and cols multiples of 8, batch at most 256; of patches rows a multiple of 64, and
 //          stride * depth. Grid: of patches alone. scalars: [3] f32 on the device: rate / batch,
 //          momentum, rate. counter: [1] i64, read by cd_update_rounded. height: tiles of a run,
-//          at least 1: see cd_tiles.cuh
+//          at least 1: see cd_tiles.cuh. Rooms: subtiles and stages of the ring
 // launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor; 384
 //          threads, or 512 for cd_update_rounded
-// shared   the side that stays, SUBTILE_STAGES subtiles of weights, velocity and copy, the ring,
-//          ONES_BYTES, and 1 KB to align them
+// shared   the side that stays, subtiles of weights, velocity and copy, the ring and ONES_BYTES: at
+//          most 226 KB
 // cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy, 12
 //          with halves, or 8 with bf16 weights; operands once for each tile, from the second-level
 //          cache
@@ -50,39 +50,45 @@
 #include "layers/sm_90a/cd_tiles.cuh"
 #include "layers/sm_90a/subtile_ring.cuh"
 
+// How many subtiles have room, at least as many as half a tile of each warpgroup, and how many
+// k-blocks in the ring: see src/layers/cd_update/staying.rs.
+struct Rooms {
+  int subtiles, stages;
+};
+constexpr int MOST_SUBTILES = 4, MOST_STAGES = 8, MOST_K_BLOCKS = 8;  // k-blocks that stay
+constexpr int ONES_BYTES = 2048;
+
 // A tile is WIDE subtiles side by side, each with a stage of its own for its weights; GROUPS
 // warpgroups take turns.
 template <bool PATCHES, typename T, typename V, Stored STORED, int WIDE, int GROUPS>
 __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMap& x_map, const TensorMap& weight_map,
                                               const TensorMap& velocity_map, const TensorMap& copy_map, float* hidden_state,
-                                              const float* scalars, const Numbers& n, const Grid& g, int height, const Rounding& rounding,
-                                              const long long* counter) {
+                                              const float* scalars, const Numbers& n, const Grid& g, int height, const Rooms& rooms,
+                                              const Rounding& rounding, const long long* counter) {
   using Tiles = Schedule<PATCHES, false, WIDE>;
   using Maps = SubtileMaps<T, V, STORED>;
-  constexpr int SUBTILES = STORED == Stored::ROUNDED ? 4 : 3;
-  using Subtiles = SubtileRing<Maps, SUBTILES>;
+  using Subtiles = SubtileRing<Maps, MOST_SUBTILES>;
   constexpr bool COPIED = Maps::COPIED;
-  constexpr int STAYING_BYTES = K_BLOCKS * WIDE * K_BLOCK_BYTES;
-  constexpr int STAGES = (SHARED - 1024 - STAYING_BYTES - SUBTILES * Subtiles::BYTES) / K_BLOCK_BYTES;
-  static_assert(2 * SUBTILES >= GROUPS * WIDE, "of three subtiles in one stage the first is stepped before anyone waits for the third");
-  extern __shared__ unsigned char memory[];
-  __shared__ uint64_t full[STAGES], empty[STAGES], turn[GROUPS], here[K_BLOCKS], free[K_BLOCKS];
-  __shared__ typename Subtiles::Barriers of_subtiles;
-  unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
-  const Maps maps{weight_map, velocity_map, copy_map};
-  const Subtiles subtiles{of_subtiles, staying + STAYING_BYTES, maps};
-  unsigned char* k_blocks = subtiles.memory + SUBTILES * Subtiles::BYTES;
-  unsigned char* ones = k_blocks + STAGES * K_BLOCK_BYTES;
   const int of_phase = (n.batch + K_BLOCK_DEPTH - 1) / K_BLOCK_DEPTH, count = 2 * of_phase;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  __shared__ uint64_t full[MOST_STAGES], empty[MOST_STAGES], turn[GROUPS], here[MOST_K_BLOCKS], free[MOST_K_BLOCKS];
+  __shared__ typename Subtiles::Barriers of_subtiles;
+  unsigned char* staying = memory;
+  const Maps maps{weight_map, velocity_map, copy_map};
+  const Subtiles subtiles{of_subtiles, staying + count * WIDE * K_BLOCK_BYTES, maps, rooms.subtiles};
+  unsigned char* k_blocks = subtiles.memory + rooms.subtiles * Subtiles::BYTES;
+  unsigned char* ones = k_blocks + rooms.stages * K_BLOCK_BYTES;
   const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
+    for (int s = 0; s < rooms.stages; ++s) barrier_init(full + s, 1), barrier_init(empty + s, 1);
     subtiles.init();
-    for (int s = 0; s < K_BLOCKS; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
+    for (int s = 0; s < count; ++s) barrier_init(here + s, 1), barrier_init(free + s, 1);
     for (int t = 0; t < GROUPS; ++t) barrier_init(turn + t, 1);
     barriers_made();
   }
+  // Of patches one phase follows the other, as in patch_last_step.cu.
+  const States<Tiles, 1, !PATCHES> states{h_map, x_map, n, g, of_phase, height};
   // For each phase, a line of ones among zeros: products with it are the sums of h over the rows of
   // that phase.
   for (int i = threadIdx.x; i < ONES_BYTES / 2; i += blockDim.x)
@@ -105,7 +111,6 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
   if (warp >= 4 * GROUPS) {
     if (GROUPS == 3) give_registers<40>();
     if (lane != 0) return;
-    const States<Tiles, 1, false> states{h_map, x_map, n, g, of_phase, height};
     switch (warp - 4 * GROUPS) {
       case 0:
         wait_for_previous();
@@ -113,10 +118,10 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
         return;
       case 1:
         wait_for_previous();
-        states.template copy_passing<STAGES>(k_blocks, full, empty);
+        states.copy_passing(k_blocks, full, empty, Stage<0>(rooms.stages));
         return;
       case 2:  // weights and velocities in; the first ones come into the second-level cache while the launch before still runs
-        each_subtile([&](int, int row0, int col0) { maps.prefetch(row0, col0); }, SUBTILES);
+        each_subtile([&](int, int row0, int col0) { maps.prefetch(row0, col0); }, rooms.subtiles);
         wait_for_previous();
         each_subtile([&](int subtile, int row0, int col0) { subtiles.copy_in(subtiles.place(subtile), row0, col0); });
         return;
@@ -176,7 +181,7 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
       for (int e = 0; e < 32 * WIDE; ++e) sum[e] = 0.f;
 #pragma unroll
       for (int e = 0; e < 4; ++e) of_rows[e] = 0.f;
-      Stage<STAGES> stage(i * count);
+      Stage<0> stage(rooms.stages, i * count);
 #pragma unroll 1
       for (int s = 0; s < count; ++s) {
         stays_here.wait(s, runs % 2);
@@ -187,7 +192,7 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
         for (int k = 0; k < K_BLOCK_DEPTH / 16; ++k) {
           Wgmma<T, WIDE * TILE, true, true>::run(sum, advance(of_h, 16 * BLOCK_LINE * k), advance(of_x, 16 * BLOCK_LINE * k));
           if constexpr (rows_too.value)
-            Wgmma<T, 8, true, false>::run(of_rows, advance(of_h, 16 * BLOCK_LINE * k), advance(of_ones, s < of_phase ? 0 : ONES_BYTES / 2));
+            Wgmma<T, 8, true, false>::run(of_rows, advance(of_h, 16 * BLOCK_LINE * k), advance(of_ones, states.phase(s) * (ONES_BYTES / 2)));
         }
         wgmma_commit();
         wgmma_wait<1>();
@@ -224,7 +229,7 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
             words[half][c] = philox_block(draws, rounding_block(tile.row0() + row + 8 * half, tile.col0() + w * TILE + 32 * c + pair_at, n.cols));
       }
       const auto place = subtiles.place(subtile);
-      subtiles.arrived(place, SUBTILES < GROUPS * WIDE);
+      subtiles.arrived(place, rooms.subtiles < GROUPS * WIDE);
       const auto at = subtiles.at(place);
       auto step_all = [&](auto decay) { at.template step<TILE>(sum, 32 * w, words, row, 0, pair_at, n.scale, decay); };
       if (n.l1 != 0.f) step_all([&](float v, float w, float g) { return stepped(v, w, g, alpha, momentum, rate, n.l1, n.l2); });
@@ -246,9 +251,9 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
   NAME(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,                                   \
        const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap velocity_map,                       \
        const __grid_constant__ TensorMap copy_map, float* hidden_state, const float* scalars,                              \
-       const __grid_constant__ Numbers n, const __grid_constant__ Grid g, int height) {                                    \
-    cd_update<PATCHES, T, V, STORED, WIDE, 2>(h_map, x_map, weight_map, velocity_map, copy_map, hidden_state, scalars, \
-                                                  n, g, height, Rounding{}, nullptr);                                      \
+       const __grid_constant__ Numbers n, const __grid_constant__ Grid g, int height, const __grid_constant__ Rooms rooms) { \
+    cd_update<PATCHES, T, V, STORED, WIDE, 2>(h_map, x_map, weight_map, velocity_map, copy_map, hidden_state, scalars,     \
+                                              n, g, height, rooms, Rounding{}, nullptr);                                   \
   }
 CONTRAST_STEP(cd_update_f16, false, __half, float, Stored::WHOLE, 1)
 CONTRAST_STEP(cd_update_bf16, false, __nv_bfloat16, __nv_bfloat16, Stored::WHOLE, 1)
@@ -264,7 +269,7 @@ extern "C" __global__ void __launch_bounds__(128 * GROUPS_ROUNDED + 128, 1)
 cd_update_rounded(const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,
                       const __grid_constant__ TensorMap weight_map, const __grid_constant__ TensorMap velocity_map, float* hidden_state,
                       const float* scalars, const long long* counter, const __grid_constant__ Numbers n, const __grid_constant__ Grid g,
-                      const __grid_constant__ Rounding rounding, int height) {
-  cd_update<false, __nv_bfloat16, __nv_bfloat16, Stored::ROUNDED, 2, GROUPS_ROUNDED>(h_map, x_map, weight_map, velocity_map, weight_map,
-                                                                                         hidden_state, scalars, n, g, height, rounding, counter);
+                      const __grid_constant__ Rounding rounding, int height, const __grid_constant__ Rooms rooms) {
+  cd_update<false, __nv_bfloat16, __nv_bfloat16, Stored::ROUNDED, 2, GROUPS_ROUNDED>(
+      h_map, x_map, weight_map, velocity_map, weight_map, hidden_state, scalars, n, g, height, rooms, rounding, counter);
 }

@@ -2,13 +2,13 @@
 // part of a minibatch of any number of rows, by the products of warpgroups of capability 9.0. The
 // formulas are those of cd_update.cu; its kernel cd_biases updates the biases and the counter.
 //
-// cd_update.cu beside this keeps the states of visible units in shared memory, which holds 192 rows
-// of both phases. Here both sides pass through a ring, and a tile of 128 x TN weights has sums as
-// long as the minibatch: arithmetic binds, or the operands' way from the second-level cache. Of 128
-// columns two blocks share a multiprocessor, so that one multiplies while the other steps its
-// weights; of 256 tensor cores wait less for operands, and longer sums make up for the steps. Weights
-// were asked for into the second-level cache when a block began. A cluster of blocks shares a tile
-// where there are few.
+// cd_update.cu beside this keeps the states of visible units in shared memory, which holds both
+// phases of up to 256 rows. Here both sides pass through a ring, and a tile of 128 x TN weights has
+// sums as long as the minibatch: arithmetic binds, or the operands' way from the second-level
+// cache. Of 128 columns two blocks share a multiprocessor, so that one multiplies while the other
+// steps its weights; of 256 tensor cores wait less for operands, and longer sums make up for the
+// steps. Weights were asked for into the second-level cache when a block began. A cluster of blocks
+// shares a tile where there are few.
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T, as tensor maps of 128 and of TN
 //          columns by 64 rows; plane 0 is of the negative phase, plane 1 of the positive. weight:
@@ -39,6 +39,7 @@ template <typename T, int TN> struct Deep : Shape<2, TN, true, T, 1, 1> {
   using Base = Shape<2, TN, true, T, 1, 1>;
   static constexpr bool TRANSPOSED_A = true;
   static constexpr int STAGES = TN == 128 ? 3 : 4, BLOCK = Base::THREADS + 32, AT_ONCE = TN == 128 ? 2 : 1, BLOCKS_OF_A = Base::TM / 64;
+  static __device__ Room room(int, int) { return {Base::TM, Base::A_BYTES, Base::BYTES, STAGES}; }
 };
 
 // Four neighbours in memory, as pairs.

@@ -38,6 +38,8 @@
 
 constexpr int WGS = 2, THREADS = 128 * WGS + 64;  // two warps start copies
 constexpr int PARTS = 2;
+constexpr int K_BLOCKS = 6;  // of both phases, at most
+constexpr int SHARED = 217 * 1024;
 constexpr int STAGES = (SHARED - 1024 - K_BLOCKS * PARTS * K_BLOCK_BYTES) / K_BLOCK_BYTES;
 
 template <bool PATCHES>
@@ -67,7 +69,7 @@ __device__ __forceinline__ void cd_update(float* weight, __half* copy, const Ten
   }
   if (warp > 4 * WGS && lane == 0) {
     wait_for_previous();
-    states.template copy_passing<STAGES>(k_blocks, full, empty);
+    states.copy_passing(k_blocks, full, empty, Stage<STAGES>());
   }
   if (warp >= 4 * WGS) return;
 

@@ -3,8 +3,8 @@
 // capability 9.0. The formulas are those of cd_update.cu; its kernel cd_biases updates the biases
 // and the counter.
 //
-// cd_update.cu beside this keeps the states of visible units in shared memory, which holds 192 rows
-// of both phases. Here both sides pass through a ring; see pingpong.cuh.
+// cd_update.cu beside this keeps the states of visible units in shared memory, which holds both
+// phases of up to 256 rows. Here both sides pass through a ring; see pingpong.cuh.
 //
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T, as tensor maps of twice 64 columns
 //          by 64 rows; plane 0 is of the negative phase, plane 1 of the positive. weight: [rows, cols]

@@ -48,25 +48,24 @@ __device__ __forceinline__ void product_deltas(typename H::T* planes, size_t at,
 #define DELTAS(T)                                                                                                 \
   (T * planes, const unsigned long long at, const unsigned long long of, const __grid_constant__ TensorMap a_map, \
    const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
-#define OF_ERRORS(NAME, WGS, TN, T, PARTS)                                                                              \
-  OF_TILE(product_errors_##NAME##_##WGS##x##TN, ERRORS(T), product_errors<H>(out, sums, bias, target, a_map, b_map, n), \
-          WGS, TN, true, T, PARTS, PARTS)
-#define OF_DELTAS(NAME, WGS, TN, T, PARTS)                                                                            \
-  OF_TILE(product_deltas_##NAME##_##WGS##x##TN, DELTAS(T), product_deltas<H>(planes, at, of, a_map, b_map, n), WGS, TN, \
-          false, T, PARTS, PARTS)
-#define OF_WIDTH(NAME, WGS, TN, T, PARTS) OF_ERRORS(NAME, WGS, TN, T, PARTS) OF_DELTAS(NAME, WGS, TN, T, PARTS)
-OF_WIDTH(f16x2, 1, 64, __half, 2)
-OF_WIDTH(f16x2, 1, 128, __half, 2)
-OF_WIDTH(f16x2, 2, 64, __half, 2)
-OF_WIDTH(f16x2, 2, 128, __half, 2)
-#define OF_ONE_PART(NAME, T)                                                                            \
-  OF_WIDTH(NAME, 2, 64, T, 1)                                                                           \
-  OF_WIDTH(NAME, 2, 128, T, 1)                                                                          \
-  OF_WIDTH(NAME, 2, 192, T, 1)                                                                          \
-  OF_WIDTH(NAME, 3, 64, T, 1)                                                                           \
-  OF_WIDTH(NAME, 3, 128, T, 1)                                                                          \
-  OF_WIDTH(NAME, 3, 192, T, 1)                                                                          \
-  OF_WIDTH(NAME, 4, 128, T, 1)                                                                          \
-  OF_WIDTH(NAME, 2, 256, T, 1)
+#define OF_ERRORS(NAME, T, TILE, ...) \
+  OF_TILE(product_errors_##NAME, ERRORS(T), product_errors<H>(out, sums, bias, target, a_map, b_map, n), TILE, __VA_ARGS__)
+#define OF_DELTAS(NAME, T, TILE, ...) \
+  OF_TILE(product_deltas_##NAME, DELTAS(T), product_deltas<H>(planes, at, of, a_map, b_map, n), TILE, __VA_ARGS__)
+#define OF_ROWS(WGS, TN)                                                            \
+  OF_ERRORS(f16x2_##WGS##x##TN, __half, Shape, WGS, TN, true, __half, 2, 2)         \
+  OF_DELTAS(f16x2_##WGS##x##TN, __half, Shape, WGS, TN, false, __half, 2, 2)
+OF_ROWS(1, 64)
+OF_ROWS(1, 128)
+OF_ROWS(2, 64)
+OF_ROWS(2, 128)
+#define OF_TURNED(NAME, T, TN, ...)                                                 \
+  OF_ERRORS(NAME##_turned_##TN, T, Turned, __VA_ARGS__, true, T, 1, 1)              \
+  OF_DELTAS(NAME##_turned_##TN, T, Turned, __VA_ARGS__, false, T, 1, 1)
+#define OF_ONE_PART(NAME, T)              \
+  OF_TURNED(NAME, T, 64, 1, 2, 128)       \
+  OF_TURNED(NAME, T, 128, 2, 1, 256)      \
+  OF_TURNED(NAME, T, 192, 3, 1, 192)      \
+  OF_TURNED(NAME, T, 256, 4, 1, 128)
 OF_ONE_PART(f16, __half)
 OF_ONE_PART(bf16, __nv_bfloat16)

@@ -1,11 +1,16 @@
 // product_tile.cuh: the tile of a product of 16-bit numbers, or of numbers in two parts, by the
 // products of warpgroups of capability 9.0, and what is done with its entries, in one kernel.
 //
-// A block sums a tile of 64 WGS x TN entries: one thread of a further warp copies k-blocks of both
-// operands, DEPTH entries of the depth at a time, through a ring of STAGES stages; WGS warpgroups
-// multiply them. Blocks of a cluster share a tile: each sums a stretch of the depth, then each
-// finishes a part of the rows from everyone's sums, read from their shared memory. `sum_tile` is
-// for any operands, `tile_of_product` for two matrices.
+// A block sums a tile: one thread of a further warp copies k-blocks of both operands, DEPTH entries
+// of the depth at a time, through a ring of stages; WGS warpgroups multiply them. Blocks of a
+// cluster share a tile: each sums a stretch of the depth, then each finishes a part of the rows
+// from everyone's sums, read from their shared memory. `sum_tile` is for any operands,
+// `tile_of_product` for two matrices.
+//
+// The hardware's products have 64 rows and any multiple of 8 columns. A tile of Shape has their
+// rows: 64 WGS. One of Turned has its columns in their rows, so that its own rows are any multiple
+// of 16: minibatches of 193 rows take little longer than those of 192, and those of 8 multiply no
+// others.
 //
 // A number in two parts is the sum of two f16 ones, and the product of both second parts is left
 // out. Tensor cores cut off what lies below 2^-24 of a sum or so, where f32 rounds, and over a long
@@ -13,13 +18,13 @@
 // outside. Numbers in one part are summed in the tensor cores.
 //
 // arrays   a: PA of [m, k]; b: PB of [n, k] (K-major) or [k, n] (transposed), T, as tensor maps of
-//          blocks of DEPTH entries by lines_of_a(m) and TN lines, their third dimension the part; b
-//          transposed as TensorMap::of_columns has TN columns by DEPTH lines
+//          blocks of DEPTH entries by the lines of a that come for a tile (Room) and TN lines,
+//          their third dimension the part; b transposed as TensorMap::of_columns has TN columns by
+//          DEPTH lines
 // scalars  n a multiple of 4, rows of a and b of 8 entries
-// launch   grid (S * tiles across n, tiles across m), clusters of S <= MOST along x; Shape::BLOCK
-//          threads
-// shared   the k-blocks of a block, at most STAGES, and 1 KB to align them; the tile of sums takes
-//          their place
+// launch   grid (S * tiles across n, tiles across m), clusters of S <= MOST along x; BLOCK threads
+// shared   the k-blocks of a block, as many as its ring has stages at most, and 1 KB to align them;
+//          the tile of sums takes their place
 // cost     2mnk FLOP for each pair of parts; operands once for each tile
 #pragma once
 
@@ -30,33 +35,63 @@
 constexpr int RING = 216 * 1024;  // at most
 constexpr int MOST = 8;           // blocks of a cluster
 
-// PA and PB: parts of a and of b. TRANSPOSED_A: a comes in blocks of 64 rows along the depth, one for
-// each warpgroup, which a shape that is made of this one may ask for. ALONE: each of two transposed blocks of 64 columns has k-blocks
-// of its own, too. Both then always have products of their own: with those of both together there
-// are not enough registers.
-template <int WGS_, int TN_, bool TRANSPOSED_, typename T_, int PA_, int PB_, bool ALONE_ = false>
-struct Shape {
+// The rows of a tile, and the ring: bytes of a part of its a, of a k-block, and stages.
+struct Room {
+  int rows, a_bytes, bytes, stages;
+  // Lines of a, of m in all, that come for the tile: of few no others, which would take as long as
+  // those of b. What lies below in shared memory gives sums that nobody reads.
+  __device__ int lines_of_a(int m) const { return min(rows, (m + 7) / 8 * 8); }
+};
+
+// What all tiles have. PA and PB: parts of a and of b.
+template <int WGS_, int TN_, bool TRANSPOSED_, typename T_, int PA_, int PB_>
+struct Tile {
   using T = T_;
-  static constexpr int WGS = WGS_, TN = TN_, TM = 64 * WGS, PA = PA_, PB = PB_;
-  static constexpr bool TRANSPOSED_A = false, TRANSPOSED = TRANSPOSED_, ALONE = ALONE_, EXACT = PB == 2;  // sums are added outside the tensor cores
+  static constexpr int WGS = WGS_, TN = TN_, PA = PA_, PB = PB_, MOST_STAGES = 8;
+  static constexpr bool TRANSPOSED = TRANSPOSED_, EXACT = PB == 2;  // sums are added outside the tensor cores
   static constexpr int THREADS = 128 * WGS;  // that multiply
   // Of four parts, k-blocks half as deep leave more stages in the ring.
   static constexpr int DEPTH = PA == 2 ? 32 : 64, LINE = 2 * DEPTH, B_LINE = TRANSPOSED ? BLOCK_LINE : LINE;
-  static constexpr int A_BYTES = TM * LINE, B_BYTES = TN * LINE, BYTES = PA * A_BYTES + PB * B_BYTES;  // of a k-block
-  static constexpr int STAGES = RING / BYTES < 8 ? RING / BYTES : 8;
+  static constexpr int B_BYTES = TN * LINE;
   static constexpr int TILE_LINE = TN + 4;
-  static constexpr int N = ALONE ? 64 : TN;                    // columns of one product
-  static constexpr int BLOCK_BYTES = DEPTH * BLOCK_LINE;       // of a transposed block
-  // Both sums of a warpgroup of three take more registers than a quarter of all.
-  static constexpr bool UNEVEN = EXACT && WGS == 3 && TN > 64;
+  static constexpr int BLOCK_BYTES = DEPTH * BLOCK_LINE;  // of a transposed block
   // Registers are given by warpgroups, so a whole one copies where there is more than one.
   static constexpr int BLOCK = THREADS + (WGS == 1 ? 32 : 128);
   static constexpr int BLOCKS = TRANSPOSED ? TN / 64 : 1;
-  // Lines of a that come for a tile: of few rows in all no others, which would take as long as those
-  // of b. What lies below in shared memory gives sums that nobody reads.
-  static __device__ int lines_of_a(int m) { return min(TM, (m + 7) / 8 * 8); }
   static_assert(!TRANSPOSED || TN % 64 == 0, "a transposed operand comes in blocks of 64 columns");
-  static_assert(!ALONE || (TRANSPOSED && TN == 128), "two of them may be alone");
+};
+
+// TRANSPOSED_A: a comes in blocks of 64 rows along the depth, one for each warpgroup, which a shape
+// that is made of this one may ask for. ALONE: each of two transposed blocks of 64 columns has
+// k-blocks of its own, too. Both then always have products of their own: with those of both
+// together there are not enough registers.
+template <int WGS_, int TN_, bool TRANSPOSED_, typename T_, int PA_, int PB_, bool ALONE_ = false>
+struct Shape : Tile<WGS_, TN_, TRANSPOSED_, T_, PA_, PB_> {
+  using Base = Tile<WGS_, TN_, TRANSPOSED_, T_, PA_, PB_>;
+  static constexpr int WGS = WGS_, TN = TN_, TM = 64 * WGS, SUMS = TN / 2;
+  static constexpr bool TURNED = false, TRANSPOSED_A = false, ALONE = ALONE_;
+  static constexpr int A_BYTES = TM * Base::LINE, BYTES = PA_ * A_BYTES + PB_ * Base::B_BYTES;  // of a k-block
+  static constexpr int STAGES = RING / BYTES < Base::MOST_STAGES ? RING / BYTES : Base::MOST_STAGES;
+  static constexpr int N = ALONE ? 64 : TN;  // columns of one product
+  // Both sums of a warpgroup of three take more registers than a quarter of all.
+  static constexpr bool UNEVEN = Base::EXACT && WGS == 3 && TN > 64;
+  static __device__ Room room(int, int) { return {TM, A_BYTES, BYTES, STAGES}; }
+  static_assert(!ALONE || (TRANSPOSED_ && TN == 128), "two of them may be alone");
+};
+
+// UNITS warpgroups beside each other have 64 columns each, in all rows of a tile, or ROWS of them
+// below each other in a part of these: each at most MOST.
+template <int UNITS_, int ROWS_, int MOST_, bool TRANSPOSED_, typename T_, int PA_, int PB_>
+struct Turned : Tile<UNITS_ * ROWS_, 64 * UNITS_, TRANSPOSED_, T_, PA_, PB_> {
+  using Base = Tile<UNITS_ * ROWS_, 64 * UNITS_, TRANSPOSED_, T_, PA_, PB_>;
+  static constexpr int UNITS = UNITS_, ROWS = ROWS_, MOST = MOST_, SUMS = MOST / 2, STEP = 16;
+  static constexpr bool TURNED = true, UNEVEN = false;
+  // Of m rows in tiles below each other, all of which have equally many.
+  static __device__ Room room(int m, int down) {
+    const int rows = ((m + down - 1) / down + ROWS * STEP - 1) / (ROWS * STEP) * (ROWS * STEP);
+    const int a_bytes = rows * Base::LINE, bytes = PA_ * a_bytes + PB_ * Base::B_BYTES;
+    return {rows, a_bytes, bytes, min(RING / bytes, Base::MOST_STAGES)};
+  }
 };
 
 // A product of [m, k] by [k, n] and the blocks that share a tile.
@@ -116,47 +151,80 @@ struct Sums {
   }
 };
 
-// sum += a b, or sum = a b without ADD, for products FROM to TO of N columns over the depth of a
-// k-block; a and b: 64 rows and TN columns of one part.
-template <typename H, int FROM, int TO, bool ADD>
-__device__ __forceinline__ void multiply_k_block(float (&sum)[H::TN / 2], uint64_t a, uint64_t b) {
-  using Product = Wgmma<typename H::T, H::N, H::TRANSPOSED_A, H::TRANSPOSED>;
+// sum += a b, or sum = a b without ADD, over the depth of a k-block, of sums BEGIN to END; a and b:
+// the lines of a warpgroup, of one part. Those of Shape are products FROM to TO of N columns.
+template <typename H, int FROM = 0, int TO = H::TN / H::N>
+struct Products {
+  static constexpr int BEGIN = FROM * H::N / 2, END = TO * H::N / 2;
+  template <bool ADD>
+  static __device__ __forceinline__ void run(float (&sum)[H::SUMS], uint64_t a, uint64_t b) {
+    using Product = Wgmma<typename H::T, H::N, H::TRANSPOSED_A, H::TRANSPOSED>;
 #pragma unroll
-  for (int k = 0; k < H::DEPTH / 16; ++k) {
-    // 16 entries are 32 bytes of a line, or 16 lines.
-    const uint64_t of_a = advance(a, (H::TRANSPOSED_A ? 16 * BLOCK_LINE : 32) * k);
-    const uint64_t of_b = advance(b, FROM * H::BLOCK_BYTES + (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
-    if (ADD || k > 0) Product::template run<FROM * H::N / 2, true>(sum, of_a, of_b);
-    else Product::template run<FROM * H::N / 2, false>(sum, of_a, of_b);
+    for (int k = 0; k < H::DEPTH / 16; ++k) {
+      // 16 entries are 32 bytes of a line, or 16 lines.
+      const uint64_t of_a = advance(a, (H::TRANSPOSED_A ? 16 * BLOCK_LINE : 32) * k);
+      const uint64_t of_b = advance(b, FROM * H::BLOCK_BYTES + (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
+      if (ADD || k > 0) Product::template run<BEGIN, true>(sum, of_a, of_b);
+      else Product::template run<BEGIN, false>(sum, of_a, of_b);
+    }
+    if constexpr (FROM + 1 < TO) Products<H, FROM + 1, TO>::template run<ADD>(sum, a, b);
   }
-  if constexpr (FROM + 1 < TO) multiply_k_block<H, FROM + 1, TO, ADD>(sum, a, b);
+};
+
+// Those of Turned, N rows of a warpgroup.
+template <typename H, int N>
+struct TurnedProducts {
+  static constexpr int BEGIN = 0, END = N / 2;
+  template <bool ADD>
+  static __device__ __forceinline__ void run(float (&sum)[H::SUMS], uint64_t a, uint64_t b) {
+    using Product = Wgmma<typename H::T, N, H::TRANSPOSED, false>;
+#pragma unroll
+    for (int k = 0; k < H::DEPTH / 16; ++k) {
+      const uint64_t of_a = advance(a, 32 * k), of_b = advance(b, (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
+      if (ADD || k > 0) Product::template run<0, true>(sum, of_b, of_a);
+      else Product::template run<0, false>(sum, of_b, of_a);
+    }
+  }
+};
+
+// Calls of(TurnedProducts<H, n>) for the n that is `rows`.
+template <typename H, int N = H::STEP, typename Of>
+__device__ __forceinline__ void with_rows(int rows, Of of) {
+  if (N == H::MOST || rows == N) return of(TurnedProducts<H, N>());
+  if constexpr (N < H::MOST) with_rows<H, N + H::STEP>(rows, of);
 }
 
 // The operands of a warpgroup in the stages of the ring, in their first parts.
 template <typename H>
 struct Operands {
   uint64_t first_a, first_b;
-  __device__ explicit Operands(const unsigned char* k_blocks) {
-    const uint32_t at = kept_address(k_blocks);
-    first_a = operand<H::LINE>(at + warp_of_block() / 4 * 64 * H::LINE);
-    first_b = operand<H::B_LINE>(at + H::PA * H::A_BYTES, H::TRANSPOSED ? H::BLOCK_BYTES : 0);
+  __device__ explicit Operands(const unsigned char* k_blocks, const Room& room = H::room(0, 0)) {
+    const uint32_t at = kept_address(k_blocks), b = at + H::PA * room.a_bytes;
+    const int group = warp_of_block() / 4;
+    if constexpr (H::TURNED) {
+      first_a = operand<H::LINE>(at + group / H::UNITS * (room.rows / H::ROWS) * H::LINE);
+      first_b = operand<H::B_LINE>(b + group % H::UNITS * 64 * H::LINE);
+    } else {
+      first_a = operand<H::LINE>(at + group * 64 * H::LINE);
+      first_b = operand<H::B_LINE>(b, H::TRANSPOSED ? H::BLOCK_BYTES : 0);
+    }
   }
-  __device__ uint64_t a(int stage) const { return advance(first_a, stage * H::BYTES); }
-  __device__ uint64_t b(int stage) const { return advance(first_b, stage * H::BYTES); }
+  __device__ uint64_t a(int stage, int bytes) const { return advance(first_a, stage * bytes); }
+  __device__ uint64_t b(int stage, int bytes) const { return advance(first_b, stage * bytes); }
 };
 
 // The tile of this block's cluster. One thread calls copy(ring), which copies the k-blocks in turn;
 // the threads that multiply then call finish(sums), and this says whether the thread is one of
 // them. All have waited for the launch before when copy and finish are called.
 template <typename H, typename Copy, typename Finish>
-__device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, Finish finish) {
+__device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, Finish finish, const Room& room = H::room(0, 0)) {
   extern __shared__ unsigned char memory[];
-  __shared__ uint64_t full[H::STAGES], empty[H::STAGES];
+  __shared__ uint64_t full[H::MOST_STAGES], empty[H::MOST_STAGES];
   unsigned char* k_blocks = memory + (1024 - shared_address(memory) % 1024) % 1024;
   const int rank = blockIdx.x % cluster, warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
-    for (int s = 0; s < H::STAGES; ++s) barrier_init(full + s, 1), barrier_init(empty + s, H::WGS);
+    for (int s = 0; s < room.stages; ++s) barrier_init(full + s, 1), barrier_init(empty + s, H::WGS);
     barriers_made();
   }
   __syncthreads();
@@ -169,34 +237,34 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
     return false;  // all copies are waited for by others
   }
   if (H::UNEVEN) take_registers<160>();
-  float sum[H::TN / 2] = {}, exact[H::EXACT ? H::TN / 2 : 1] = {};
+  float sum[H::SUMS] = {}, exact[H::EXACT ? H::SUMS : 1] = {};
   const Barriers here(full), used(empty);
-  const Operands<H> operands(k_blocks);
+  const Operands<H> operands(k_blocks, room);
   auto release = [&](int stage) {
     if (threadIdx.x % 128 == 0) used.arrive(stage);
   };
   int s = 0, last_stage = 0;
-  Stage<H::STAGES> stage;
-  auto multiply_to = [&](auto from, auto to, int end) {
-    constexpr int FROM = decltype(from)::value, TO = decltype(to)::value;
+  Stage<0> stage(room.stages);
+  auto multiply_to = [&](auto products, int end) {
+    using Of = decltype(products);
 #pragma unroll 1
     for (; s < end; ++s, stage.next()) {
       here.wait(stage.at, stage.parity);
-      const uint64_t a = operands.a(stage.at), b = operands.b(stage.at);
+      const uint64_t a = operands.a(stage.at, room.bytes), b = operands.b(stage.at, room.bytes);
       wgmma_fence();
       if constexpr (H::EXACT) {
         // The products with second parts first: less is cut off while the sum is small.
-        multiply_k_block<H, FROM, TO, false>(sum, a, advance(b, H::B_BYTES));
-        if constexpr (H::PA == 2) multiply_k_block<H, FROM, TO, true>(sum, advance(a, H::A_BYTES), b);
-        multiply_k_block<H, FROM, TO, true>(sum, a, b);
+        Of::template run<false>(sum, a, advance(b, H::B_BYTES));
+        if constexpr (H::PA == 2) Of::template run<true>(sum, advance(a, room.a_bytes), b);
+        Of::template run<true>(sum, a, b);
         wgmma_commit();
         wgmma_wait<0>();
         release(stage.at);
-        summed(sum, FROM * H::N / 2, TO * H::N / 2);
+        summed(sum, Of::BEGIN, Of::END);
 #pragma unroll
-        for (int i = FROM * H::N / 2; i < TO * H::N / 2; ++i) exact[i] += sum[i];
+        for (int i = Of::BEGIN; i < Of::END; ++i) exact[i] += sum[i];
       } else {
-        multiply_k_block<H, FROM, TO, true>(sum, a, b);
+        Of::template run<true>(sum, a, b);
         wgmma_commit();
         // The products of the k-block before are done: its stage is free.
         wgmma_wait<1>();
@@ -205,28 +273,38 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
       }
     }
     wgmma_wait<0>();
-    summed(sum, FROM * H::N / 2, TO * H::N / 2);
+    summed(sum, Of::BEGIN, Of::END);
   };
-  constexpr Number<0> zero;
-  constexpr Number<H::TN / H::N> all;
-  if constexpr (H::ALONE) multiply_to(zero, Number<1>(), count.first);
-  multiply_to(zero, all, count.first + count.all);
-  if constexpr (H::ALONE) multiply_to(Number<1>(), all, count.first + count.all + count.last);
+  if constexpr (H::TURNED) {
+    with_rows<H>(room.rows / H::ROWS, [&](auto products) { multiply_to(products, count.all); });
+  } else {
+    constexpr int ALL = H::TN / H::N;
+    if constexpr (H::ALONE) multiply_to(Products<H, 0, 1>(), count.first);
+    multiply_to(Products<H>(), count.first + count.all);
+    if constexpr (H::ALONE) multiply_to(Products<H, 1, ALL>(), count.first + count.all + count.last);
+  }
   all_multiplied<H::THREADS>();
 
   float* tile = reinterpret_cast<float*>(k_blocks);
+  const float* sums = H::EXACT ? exact : sum;
 #pragma unroll
-  for (int c = 0; c < H::TN / 8; ++c)
+  for (int c = 0; c < H::SUMS / 4; ++c)
+    if constexpr (H::TURNED) {
+      const int rows = room.rows / H::ROWS, line = warp / (4 * H::UNITS) * rows + 8 * c + lane % 4 * 2, col = warp % (4 * H::UNITS) * 16 + lane / 4;
+      if (8 * c >= rows) break;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float2* at = reinterpret_cast<float2*>(tile + (16 * warp + lane / 4 + 8 * half) * H::TILE_LINE + 8 * c + lane % 4 * 2);
-      const float* of = (H::EXACT ? exact : sum) + 4 * c + 2 * half;
-      *at = make_float2(of[0], of[1]);
+      for (int i = 0; i < 4; ++i) tile[(line + i % 2) * H::TILE_LINE + col + i / 2 * 8] = sums[4 * c + i];
+    } else {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float2* at = reinterpret_cast<float2*>(tile + (16 * warp + lane / 4 + 8 * half) * H::TILE_LINE + 8 * c + lane % 4 * 2);
+        *at = make_float2(sums[4 * c + 2 * half], sums[4 * c + 2 * half + 1]);
+      }
     }
   if (cluster > 1) cluster_sync();
   else all_multiplied<H::THREADS>();
 
-  finish(Sums<H>{tile, cluster, H::TM * rank / cluster, H::TM * (rank + 1) / cluster});
+  finish(Sums<H>{tile, cluster, room.rows * rank / cluster, room.rows * (rank + 1) / cluster});
   if (cluster > 1) cluster_sync();  // nobody leaves while its tile is read
   return true;
 }
@@ -235,17 +313,17 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
 // further along the depth, one thread; a has m rows, b n columns.
 template <typename H>
 __device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap& a_map, const TensorMap& b_map, int row0, int col0, int first,
-                                            int step, int count, int m, int n) {
+                                            int step, int count, int m, int n, const Room& room) {
   const bool whole = n % 64 == 0;
-  const int bytes = H::BYTES - H::PA * (H::A_BYTES - H::lines_of_a(m) * H::LINE);
-  Stage<H::STAGES> stage;
+  const int bytes = room.bytes - H::PA * (room.a_bytes - room.lines_of_a(m) * H::LINE);
+  Stage<0> stage(room.stages);
 #pragma unroll 1
   for (int s = 0; s < count; ++s, stage.next()) {
     const int k = (first + step * s) * H::DEPTH;
     uint64_t* here = announce(ring.full, ring.empty, stage, bytes);
-    unsigned char* to = ring.k_blocks + stage.at * H::BYTES;
+    unsigned char* to = ring.k_blocks + stage.at * room.bytes;
 #pragma unroll
-    for (int p = 0; p < H::PA; ++p, to += H::A_BYTES) copy_block(to, &a_map, k, row0, p, here);
+    for (int p = 0; p < H::PA; ++p, to += room.a_bytes) copy_block(to, &a_map, k, row0, p, here);
 #pragma unroll
     for (int p = 0; p < H::PB; ++p, to += H::B_BYTES) {
       if (H::TRANSPOSED) copy_columns<H::BLOCKS>(to, H::BLOCK_BYTES, &b_map, col0, k, p, whole, here);
@@ -262,7 +340,8 @@ template <typename H, typename Begin>
 __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const TensorMap& b_map, const Extent& n, Begin begin) {
   const int cluster = n.cluster, rank = blockIdx.x % cluster;
   const TilePlace<12> at((blockIdx.y * gridDim.x + blockIdx.x) / cluster, gridDim.x / cluster, gridDim.y);
-  const int row0 = at.row * H::TM, col0 = at.col * H::TN;
+  const Room room = H::room(n.m, gridDim.y);
+  const int row0 = at.row * room.rows, col0 = at.col * H::TN;
   const int all = (n.k + H::DEPTH - 1) / H::DEPTH;
   // A transposed operand lies in memory along the depth. All blocks go through it together and from
   // its end, which the product of the K-major operand before has read last, as products up and down
@@ -274,7 +353,7 @@ __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const Te
     prefetch_map(&a_map);
     prefetch_map(&b_map);
   }
-  auto copy = [&](const Ring& ring) { copy_k_blocks<H>(ring, a_map, b_map, row0, col0, first, step, count, n.m, n.n); };
+  auto copy = [&](const Ring& ring) { copy_k_blocks<H>(ring, a_map, b_map, row0, col0, first, step, count, n.m, n.n, room); };
   return sum_tile<H>(cluster, {count}, copy, [&](const Sums<H>& sums) {
     const int col = col0 + sums.along(), end = min(sums.end, n.m - row0);
     if (col >= n.n) return;  // n is a multiple of 4
@@ -290,12 +369,12 @@ __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const Te
       take(x);
       if (two) take_next(of_next);
     }
-  });
+  }, room);
 }
 
-// A kernel for a shape: its name, its parameters in parentheses, its body and the shape's numbers.
-#define OF_TILE(NAME, PARAMETERS, RUN, ...)                                                       \
-  extern "C" __global__ void __launch_bounds__(Shape<__VA_ARGS__>::BLOCK, 1) NAME PARAMETERS {    \
-    using H = Shape<__VA_ARGS__>;                                                                 \
-    RUN;                                                                                          \
+// A kernel for a tile: its name, its parameters in parentheses, its body and the tile's numbers.
+#define OF_TILE(NAME, PARAMETERS, RUN, OF, ...)                                          \
+  extern "C" __global__ void __launch_bounds__(OF<__VA_ARGS__>::BLOCK, 1) NAME PARAMETERS {    \
+    using H = OF<__VA_ARGS__>;                                                             \
+    RUN;                                                                                       \
   }

@@ -56,7 +56,7 @@ __device__ __forceinline__ void sum_tiles(int tiles, int count, Copy copy, Finis
     for (int s = 0; s < count; ++s, stage.next()) {
       here.wait(stage.at, stage.parity);
       wgmma_fence();
-      multiply_k_block<H, 0, 1, true>(sum, operands.a(stage.at), operands.b(stage.at));
+      Products<H>::template run<true>(sum, operands.a(stage.at, H::BYTES), operands.b(stage.at, H::BYTES));
       wgmma_commit();
       // The products of the k-block before are done: its stage is free.
       wgmma_wait<1>();

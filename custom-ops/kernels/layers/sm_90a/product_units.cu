@@ -32,34 +32,29 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
 #define PARAMETERS(T)                                                                                             \
   (T * out, const float* bias, const long long* counter, const __grid_constant__ TensorMap a_map,                 \
    const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
-#define PRODUCT_UNITS(NAME, WGS, TN, TRANSPOSED, T, PA, PB)                                                           \
-  OF_TILE(NAME, PARAMETERS(T), product_units<H>(out, bias, counter, a_map, b_map, n), WGS, TN, TRANSPOSED, T, PA, PB)
-#define OF_WIDTHS(NAME, WGS, T)                                                                                              \
-  PRODUCT_UNITS(NAME##_k_major_##WGS##x64, WGS, 64, false, T, 1, 1)                                                         \
-  PRODUCT_UNITS(NAME##_k_major_##WGS##x96, WGS, 96, false, T, 1, 1)                                                         \
-  PRODUCT_UNITS(NAME##_k_major_##WGS##x128, WGS, 128, false, T, 1, 1)                                                       \
-  PRODUCT_UNITS(NAME##_k_major_##WGS##x192, WGS, 192, false, T, 1, 1)                                                       \
-  PRODUCT_UNITS(NAME##_transposed_##WGS##x64, WGS, 64, true, T, 1, 1)                                                            \
-  PRODUCT_UNITS(NAME##_transposed_##WGS##x128, WGS, 128, true, T, 1, 1)                                                          \
-  PRODUCT_UNITS(NAME##_transposed_##WGS##x192, WGS, 192, true, T, 1, 1)
-#define OF_FOUR_PARTS(NAME, WGS, T)                                                                                          \
-  PRODUCT_UNITS(NAME##_k_major_##WGS##x64, WGS, 64, false, T, 2, 2)                                                         \
-  PRODUCT_UNITS(NAME##_k_major_##WGS##x96, WGS, 96, false, T, 2, 2)                                                         \
-  PRODUCT_UNITS(NAME##_k_major_##WGS##x128, WGS, 128, false, T, 2, 2)
-#define OF_TWO_PARTS(NAME, WGS, T)                                                                                           \
-  OF_FOUR_PARTS(NAME, WGS, T)                                                                                                \
-  PRODUCT_UNITS(NAME##_transposed_##WGS##x64, WGS, 64, true, T, 1, 2)                                                            \
-  PRODUCT_UNITS(NAME##_transposed_##WGS##x128, WGS, 128, true, T, 1, 2)
-#define OF_LARGE(NAME, WGS, TN, T)                                                                                           \
-  PRODUCT_UNITS(NAME##_k_major_##WGS##x##TN, WGS, TN, false, T, 1, 1)                                                        \
-  PRODUCT_UNITS(NAME##_transposed_##WGS##x##TN, WGS, TN, true, T, 1, 1)
-#define OF_EVERY_SHAPE(NAME, T)                                                                                              \
-  OF_WIDTHS(NAME, 2, T)                                                                                                      \
-  OF_WIDTHS(NAME, 3, T)                                                                                                      \
-  OF_LARGE(NAME, 2, 256, T)                                                                                                  \
-  OF_LARGE(NAME, 4, 128, T)
-OF_EVERY_SHAPE(product_units_f16, __half)
-OF_EVERY_SHAPE(product_units_bf16, __nv_bfloat16)
+#define PRODUCT_UNITS(NAME, T, TILE, ...) \
+  OF_TILE(NAME, PARAMETERS(T), product_units<H>(out, bias, counter, a_map, b_map, n), TILE, __VA_ARGS__)
+#define OF_ROWS(NAME, WGS, TN, TRANSPOSED, T, PA, PB) PRODUCT_UNITS(NAME##_##WGS##x##TN, T, Shape, WGS, TN, TRANSPOSED, T, PA, PB)
+#define OF_FOUR_PARTS(NAME, WGS, T)                   \
+  OF_ROWS(NAME##_k_major, WGS, 64, false, T, 2, 2)    \
+  OF_ROWS(NAME##_k_major, WGS, 96, false, T, 2, 2)    \
+  OF_ROWS(NAME##_k_major, WGS, 128, false, T, 2, 2)
+#define OF_TWO_PARTS(NAME, WGS, T)                    \
+  OF_FOUR_PARTS(NAME, WGS, T)                         \
+  OF_ROWS(NAME##_transposed, WGS, 64, true, T, 1, 2)  \
+  OF_ROWS(NAME##_transposed, WGS, 128, true, T, 1, 2)
 OF_FOUR_PARTS(product_units_f16x2, 1, __half)
 OF_TWO_PARTS(product_units_f16x2, 2, __half)
 OF_TWO_PARTS(product_units_f16x2, 3, __half)
+
+#define OF_TURNED(NAME, TN, TRANSPOSED, T, ...) PRODUCT_UNITS(NAME##_turned_##TN, T, Turned, __VA_ARGS__, TRANSPOSED, T, 1, 1)
+#define OF_ORDER(NAME, TRANSPOSED, T)                \
+  OF_TURNED(NAME, 64, TRANSPOSED, T, 1, 2, 128)      \
+  OF_TURNED(NAME, 128, TRANSPOSED, T, 2, 1, 256)     \
+  OF_TURNED(NAME, 192, TRANSPOSED, T, 3, 1, 192)     \
+  OF_TURNED(NAME, 256, TRANSPOSED, T, 4, 1, 128)
+#define OF_ONE_PART(NAME, T)                          \
+  OF_ORDER(NAME##_k_major, false, T)                  \
+  OF_ORDER(NAME##_transposed, true, T)
+OF_ONE_PART(product_units_f16, __half)
+OF_ONE_PART(product_units_bf16, __nv_bfloat16)

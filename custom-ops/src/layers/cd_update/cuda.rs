@@ -6,9 +6,10 @@
 //! ones there in one of `kernels/layers/sm_90a/cd_update_small.cu`.
 use super::deep::{self, Deep};
 use super::pingpong::PingPong;
-use super::plan::{K_BLOCK_DEPTH, Matrices, Plain, Plan, THREADS, TILE, WARPGROUP_SHARED, large, warpgroups};
+use super::plan::{Matrices, Plain, Plan, THREADS, WARPGROUP_SHARED, large, warpgroups};
 use super::shape::Chunk;
 use super::small::{self, Small};
+use super::staying::{K_BLOCK_DEPTH, K_BLOCKS, Rooms, TILE, k_blocks};
 use super::{CdOperands, CdUpdate, LastStep, OP, Sizes, hidden_biases, visible_biases};
 use crate::core::cuda::{Address, Fetch, Gpu, Grid, TensorMap};
 use crate::core::limits::Limits;
@@ -23,12 +24,14 @@ use half::{bf16, f16};
 /// Units that a block of kernels/layers/cd_update.cu has the biases of.
 pub(super) const UNITS: usize = 32;
 /// Where the kernels of biases run: their names, and the units of a block.
-pub(super) const BESIDE: (&str, usize) = ("cd_biases", 64);
+const BESIDE: (&str, usize) = ("cd_biases", 64);
 pub(super) const BEHIND: (&str, usize) = ("cd_biases_behind", 32);
 /// Of kernels/layers/sm_90a/cd_update.cu and cd_update_parts.cu: bytes of a line of a
 /// block, and threads for states of one part and of two.
 const LINE: usize = 128;
 const WARPGROUP_THREADS: [u32; 2] = [384, 320];
+/// Most subtiles in its shared memory.
+const SUBTILES: usize = 3;
 /// Subtiles side by side in a tile of weights of 16 bits.
 pub(super) const WIDE: usize = 2;
 
@@ -175,6 +178,7 @@ impl Fused<'_> {
     fn launch<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, io: Io<'_, CudaStorage>) -> Result<()> {
         let matrices = match self.patches {
             Some(Patches { n, boxed_windows, .. }) => Matrices::Patches { n, boxed_windows },
+            None if self.halves => Matrices::Halves,
             None => Matrices::One,
         };
         let of = self.operands::<T>(io)?;
@@ -361,7 +365,8 @@ impl Fused<'_> {
         n_hidden.div_ceil(UNITS) + n_visible.div_ceil(UNITS)
     }
 
-    /// The kernels of warpgroups: the weights, and beside them the biases and the counter.
+    /// The kernels of warpgroups: the weights, and beside or behind them the biases and the
+    /// counter.
     fn launch_warpgroups<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, mut of: Operands<'_, T>) -> Result<()> {
         self.launch_weights(dtype, gpu, &mut of)?;
         let Operands { mut hidden, mut visible, mut counter, h, x, scalars, numbers, .. } = of;
@@ -369,7 +374,16 @@ impl Fused<'_> {
         // Those of hidden units are done where states are of one part.
         let numbers = numbers.of_biases(if self.sizes.parts == 1 { 0 } else { n_hidden }, n_visible);
         let states = States { h: &h, x: &x, hidden: &mut hidden, visible: &mut visible };
-        launch_biases(self.op, BESIDE, dtype, gpu, states, &scalars, &mut counter, numbers)
+        launch_biases(
+            self.op,
+            place_of_biases(self.sizes.batch),
+            dtype,
+            gpu,
+            states,
+            &scalars,
+            &mut counter,
+            numbers,
+        )
     }
 
     /// The states of one side, `width` units and parts `part` entries apart, as the kernels of
@@ -459,6 +473,11 @@ pub(super) fn launch_biases<T: CudaDType>(
     // SAFETY: (2 × const T*, 2 × float*, const float*, long long*, Numbers) with the shapes that
     // `Sizes::of` or `patch_cd_update_` checked.
     unsafe { biases.blocks(blocks, THREADS).overlapped().go() }
+}
+
+/// Where the biases of a minibatch of so many rows are updated that stay in shared memory.
+pub(super) fn place_of_biases(batch: usize) -> (&'static str, usize) {
+    if k_blocks(batch) <= K_BLOCKS { BESIDE } else { BEHIND }
 }
 
 /// Blocks, one for each multiprocessor, as far as there are runs of tiles, of which `across` lie
@@ -563,7 +582,7 @@ struct Operands<'a, T> {
 
 impl Fused<'_> {
     fn launch_weights<T: CudaDType>(&self, dtype: &str, gpu: &Gpu, of: &mut Operands<'_, T>) -> Result<()> {
-        let Self { op, patches, sizes: Sizes { parts, rows, cols, .. }, .. } = *self;
+        let Self { op, patches, sizes: Sizes { parts, batch, rows, cols }, .. } = *self;
         let Operands { weights, velocity, copy, hidden, h, x, scalars, numbers, .. } = of;
         let numbers = *numbers;
         let kind = if patches.is_some() { "patch_step" } else { "cd_update" };
@@ -579,10 +598,13 @@ impl Fused<'_> {
         let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, depth)?;
         let file = if parts == 1 { "sm_90a/cd_update" } else { "sm_90a/cd_update_parts" };
         let keeps = parts == 1 && kind == "cd_update";
-        let (form, wide) = match weights {
-            Weights::Lower(_) => ("halves", WIDE),
-            Weights::Whole(_) => (dtype, 1),
+        let of_velocity = if velocity.is_some() { 2 } else { 4 };
+        let (form, wide, of_weight) = match weights {
+            Weights::Lower(_) => ("halves", WIDE, 2),
+            Weights::Whole(_) => (dtype, 1, 4),
         };
+        let of_weight = of_weight + of_velocity + self.dtype.size_in_bytes();
+        let (rooms, shared_bytes) = Rooms::of(batch, wide, SUBTILES, of_weight);
         let launch = match patches.last_step {
             Some(form) => {
                 let launch = gpu.launch(op, "sm_90a/patch_last_step", form.kernel)?;
@@ -591,7 +613,8 @@ impl Fused<'_> {
             None => {
                 let blocks = warpgroup_blocks(gpu.limits(), down, cols.div_ceil(wide * TILE), keeps);
                 let launch = gpu.launch(op, file, &format!("{kind}_{form}"))?;
-                launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(WARPGROUP_SHARED)
+                let shared_bytes = if parts == 1 { shared_bytes } else { WARPGROUP_SHARED };
+                launch.blocks(blocks, WARPGROUP_THREADS[parts - 1]).shared(shared_bytes)
             }
         };
         let launch = launch.overlapped();
@@ -618,8 +641,8 @@ impl Fused<'_> {
             // and the form was chosen by what else this kernel needs. Weights in halves have a
             // velocity of their own.
             Some(_) => unsafe { launch.go() },
-            // SAFETY: the same with an int.
-            None => unsafe { launch.num(height).go() },
+            // SAFETY: the same with an int and Rooms, by which shared memory is divided.
+            None => unsafe { launch.num(height).num(rooms).go() },
         }
     }
 }

@@ -31,6 +31,7 @@ mod plan;
 mod rounded;
 mod shape;
 mod small;
+mod staying;
 
 use crate::arrays::scale::scale_into_;
 use crate::core::check::{expect, expect_layout};

@@ -4,18 +4,15 @@ use super::deep::Deep;
 use super::pingpong::PingPong;
 use super::shape::{Chunk, Shape};
 use super::small::Small;
+use super::staying::{self, TILE, k_blocks};
 use crate::core::limits::Limits;
 
 /// Of kernels/layers/cd_update.cu: threads of a block, and of one of the kernels that take all
 /// sizes, each of which steps a weight.
 pub(super) const THREADS: u32 = 256;
 const ANY_THREADS: u32 = 512;
-/// Of kernels/layers/sm_90a/cd_update.cu and cd_update_parts.cu: the sides of a tile, rows
-/// of a k-block, k-blocks of both phases at most, and shared memory (`SHARED` and `ONES_BYTES`,
-/// which states of two parts leave).
-pub(super) const TILE: usize = 64;
-pub(super) const K_BLOCK_DEPTH: usize = 64;
-const K_BLOCKS: usize = 6;
+/// Of kernels/layers/sm_90a/cd_update.cu and cd_update_parts.cu: shared memory where
+/// [`staying::K_BLOCKS`] of both phases stay at most.
 pub(super) const WARPGROUP_SHARED: usize = 217 * 1024 + 2048;
 /// Tiles of a multiprocessor for which they are the faster kernels.
 const LEAST_TILES: usize = 6;
@@ -23,8 +20,10 @@ const LEAST_TILES: usize = 6;
 /// What is updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Matrices {
-    /// One matrix of f32 weights, or of weights in halves.
+    /// One matrix of f32 weights.
     One,
+    /// One of weights in halves.
+    Halves,
     /// One of bf16 weights, which are rounded stochastically.
     Rounded,
     /// Those of so many patches, whose windows the products of warpgroups can read or not; see
@@ -64,9 +63,13 @@ impl Plan {
         let Sizes { parts, rows, cols, .. } = sizes;
         let (n, boxed_windows) = match matrices {
             Matrices::Patches { n, boxed_windows } => (n, boxed_windows),
-            Matrices::One | Matrices::Rounded => (1, true),
+            _ => (1, true),
         };
-        if chunk == Chunk::Eight && boxed_windows && warpgroups(limits, sizes, n) {
+        // Tiles of these are two subtiles wide: more states that stay save more reads of others.
+        let of_both = matches!(matrices, Matrices::Halves | Matrices::Rounded) && parts == 1;
+        let most = if of_both { staying::MOST_K_BLOCKS } else { staying::K_BLOCKS };
+        if chunk == Chunk::Eight && boxed_windows && large(limits, sizes, n) && k_blocks(sizes.batch) <= most
+        {
             return Self::Warpgroups;
         }
         if chunk == Chunk::Eight && !matches!(matrices, Matrices::Patches { .. }) {
@@ -97,10 +100,10 @@ impl Plan {
     }
 }
 
-/// Whether the kernels of warpgroups are for an update of `n` matrices: large ones, and states that
-/// they can hold.
+/// Whether the kernels of warpgroups are for an update of `n` matrices of patches: large ones, and
+/// states that they can hold.
 pub(super) fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
-    large(limits, sizes, n) && 2 * sizes.batch.div_ceil(K_BLOCK_DEPTH) <= K_BLOCKS
+    large(limits, sizes, n) && k_blocks(sizes.batch) <= staying::K_BLOCKS
 }
 
 /// Whether `n` matrices have so many tiles that each multiprocessor has several, on capability 9.0.
@@ -144,7 +147,10 @@ mod tests {
         assert_eq!(of([192, 16000, 2304], Chunk::Eight, Matrices::One), "warpgroups");
         assert_eq!(of([192, 16000, 2304], Chunk::Eight, Matrices::Rounded), "warpgroups");
         assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::One), "pingpong", "rows that do not stay");
-        assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::Rounded), "pingpong");
+        assert_eq!(of([193, 16000, 2304], Chunk::Eight, Matrices::Rounded), "warpgroups");
+        assert_eq!(of([256, 16000, 2304], Chunk::Eight, Matrices::Halves), "warpgroups");
+        assert_eq!(of([257, 16000, 2304], Chunk::Eight, Matrices::Rounded), "pingpong");
+        assert_eq!(of([257, 16000, 2304], Chunk::Eight, Matrices::Halves), "pingpong");
         assert_eq!(of([1024, 16000, 2304], Chunk::Eight, Matrices::One), "pingpong");
         assert_eq!(of([4096, 16000, 2304], Chunk::Eight, Matrices::One), "deep");
         assert_eq!(of([2048, 4096, 4096], Chunk::Eight, Matrices::One), "deep");

@@ -2,12 +2,13 @@
 //! the counter or, of large matrices on GPUs of capability 9.0, one of
 //! `kernels/layers/sm_90a/cd_update.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
-    BEHIND, BESIDE, Numbers, States, UNITS, WIDE, chunk_of, columns_of_states, counted, launch_biases,
-    map_of_states, map_of_weights, warpgroup_blocks,
+    BEHIND, Numbers, States, UNITS, WIDE, chunk_of, columns_of_states, counted, launch_biases, map_of_states,
+    map_of_weights, place_of_biases, warpgroup_blocks,
 };
 use super::deep;
-use super::plan::{K_BLOCK_DEPTH, Matrices, Plan, TILE, WARPGROUP_SHARED};
+use super::plan::{Matrices, Plan};
 use super::shape::Chunk;
+use super::staying::{K_BLOCK_DEPTH, Rooms, TILE};
 use super::{CdOperands, CdUpdate, OP, Sizes};
 use crate::core::cuda::{Fetch, Gpu, Grid};
 use crate::core::op::{Io, Kernel, operands};
@@ -21,6 +22,8 @@ use half::bf16;
 
 /// Threads of the kernel in sm_90a: three warpgroups that step, and one that copies.
 const ROUNDED_THREADS: u32 = 512;
+/// Most subtiles in its shared memory.
+const SUBTILES: usize = 4;
 
 /// Runs the kernel on operands that were checked.
 #[expect(clippy::too_many_arguments, reason = "those of the op")]
@@ -129,15 +132,16 @@ impl Kernel for Rounded<'_> {
                         let (down, across) = (rows.div_ceil(TILE), cols.div_ceil(WIDE * TILE));
                         let blocks = warpgroup_blocks(gpu.limits(), down, across, true);
                         let launch = launch.blocks(blocks, ROUNDED_THREADS);
-                        let launch = launch.shared(WARPGROUP_SHARED).overlapped();
+                        let (rooms, shared_bytes) = Rooms::of(batch, WIDE, SUBTILES, 2 + 2);
+                        let launch = launch.shared(shared_bytes).overlapped();
                         let launch = launch.write(&mut hidden).read(&scalars);
                         let launch = launch.write(&mut counter).num(numbers).num(Grid::default());
                         // SAFETY: (4 × TensorMap, float*, const float*, const long long*, Numbers,
-                        // Grid, Rounding, int); `warpgroups` checked that the states fit.
-                        unsafe { launch.num(rounding).num(1i32).go()? };
+                        // Grid, Rounding, int, Rooms); the plan checked that the states fit.
+                        unsafe { launch.num(rounding).num(1i32).num(rooms).go()? };
                         drop((of_weight, of_velocity));
                         // Those of hidden units are done.
-                        (BESIDE, numbers.of_biases(0, cols))
+                        (place_of_biases(batch), numbers.of_biases(0, cols))
                     }
                 };
                 drop((of_h, of_x));

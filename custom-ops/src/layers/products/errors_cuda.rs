@@ -3,7 +3,8 @@
 use super::operands::starts_on;
 use super::product::Product;
 use super::warpgroup_operands::Extent;
-use super::warpgroup_shape::{self, Forms};
+use super::warpgroup_shape::Forms;
+use super::warpgroup_tile::Tile;
 use super::{DELTAS, ERRORS, operands::Sizes, shape};
 use crate::core::cuda::Gpu;
 use crate::core::op::{Io, Kernel, operands};
@@ -41,10 +42,10 @@ pub(super) fn places(device: &Device, m: usize, n: usize, k: usize) -> Result<us
         if shape::fuse(limits) { Some(shape::Shape::of(limits, m, n, k).grid(m, n)) } else { None };
     let of_warpgroups = |parts| {
         let forms = Forms::of_errors(parts, true).filter(|_| limits.has_warpgroup_products());
-        forms.and_then(|forms| warpgroup_shape::Shape::of(limits, [m, n, k], parts, forms))
+        forms.and_then(|forms| Tile::of(limits, [m, n, k], parts, forms))
     };
     let blocks =
-        [[1, 1], [2, 2]].map(|parts| of_warpgroups(parts).map_or(1, |shape| blocks_of(shape.grid(m, n))));
+        [[1, 1], [2, 2]].map(|parts| of_warpgroups(parts).map_or(1, |tile| blocks_of(tile.grid(m, n))));
     Ok(blocks.into_iter().fold(of_warps.map_or(1, blocks_of), usize::max))
 }
 

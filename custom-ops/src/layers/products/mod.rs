@@ -18,12 +18,14 @@ mod operands;
 #[cfg(feature = "cuda")]
 mod product;
 pub(crate) mod shape;
+mod turned_shape;
 mod units;
 #[cfg(feature = "cuda")]
 mod units_cuda;
 #[cfg(feature = "cuda")]
 mod warpgroup_operands;
 pub(crate) mod warpgroup_shape;
+mod warpgroup_tile;
 
 pub use errors::{
     deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,

@@ -2,6 +2,7 @@
 //! capability 9.0.
 use super::operands::{starts_on, transposed};
 use super::warpgroup_shape::{Forms, Shape};
+use super::warpgroup_tile::Tile;
 use crate::core::cuda::{Address, Fetch, Gpu, Launch, TensorMap};
 use crate::core::op::In;
 use crate::layers::gemm::PartSizes;
@@ -12,7 +13,7 @@ use candle::{CudaStorage, DType, Device, Result, Tensor};
 /// A product that a kernel takes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Product {
-    shape: Shape,
+    tile: Tile,
     /// Of `a` and of `b`.
     pub(super) parts: [usize; 2],
     /// Whether `b` is row-major.
@@ -83,8 +84,8 @@ impl Product {
         if !known {
             return Ok(None);
         }
-        let shape = Shape::of(limits, [m, n, k], parts, forms);
-        Ok(shape.map(|shape| Self { shape, parts, transposed, dtype, m, n, k }))
+        let tile = Tile::of(limits, [m, n, k], parts, forms);
+        Ok(tile.map(|tile| Self { tile, parts, transposed, dtype, m, n, k }))
     }
 
     /// The memory of both operands.
@@ -104,18 +105,18 @@ impl Product {
 
     /// The operands as the kernels see them.
     pub(super) fn maps<'a, T: CudaDType>(&self, gpu: &'a Gpu, views: &'a Views<'_, T>) -> Result<Maps<'a>> {
-        let Self { shape, parts, transposed, dtype, m, n, k } = *self;
+        let Self { tile, parts, transposed, dtype, m, n, k } = *self;
         let [a_apart, b_apart] = views.apart;
         let (a, b) = (gpu.to_read(&views.a), gpu.to_read(&views.b));
         let depth = Shape::depth(parts);
         let k_major = |at, lines: usize, apart, parts, rows| {
             TensorMap::of(at, dtype, &[k, lines, parts], &[k, apart], [2 * depth, rows], Fetch::TwoLines)
         };
-        let a_map = k_major(a.at, m, a_apart, parts[0], shape.lines_of_a(m))?;
+        let a_map = k_major(a.at, m, a_apart, parts[0], tile.lines_of_a(m))?;
         let b_map = match transposed {
-            false => k_major(b.at, n, b_apart, parts[1], shape.columns)?,
+            false => k_major(b.at, n, b_apart, parts[1], tile.columns())?,
             true => {
-                let blocks = shape.columns / 64;
+                let blocks = tile.columns() / 64;
                 TensorMap::of_columns(b.at, dtype, [n, k, parts[1]], [n, b_apart], [blocks, depth])?
             }
         };
@@ -123,19 +124,19 @@ impl Product {
     }
 
     pub(super) fn extent(&self) -> Extent {
-        let Self { shape, m, n, k, .. } = *self;
-        Extent { m: m as i32, n: n as i32, k: k as i32, cluster: shape.cluster as i32 }
+        let Self { tile, m, n, k, .. } = *self;
+        Extent { m: m as i32, n: n as i32, k: k as i32, cluster: tile.cluster() as i32 }
     }
 
-    /// The kernel for the shape among those that begin with `of`.
+    /// The kernel for the tile among those that begin with `of`.
     pub(super) fn kernel(&self, of: &str) -> String {
-        format!("{of}_{}x{}", self.shape.warpgroups, self.shape.columns)
+        format!("{of}_{}", self.tile.name())
     }
 
-    /// The launch with the grid, threads, shared memory and clusters of the shape.
+    /// The launch with the grid, threads, shared memory and clusters of the tile.
     pub(super) fn lay_out<'a>(&self, launch: Launch<'a>) -> Launch<'a> {
-        let Self { shape, parts, m, n, k, .. } = *self;
-        let launch = launch.grid(shape.grid(m, n), (shape.threads(), 1, 1));
-        launch.shared(shape.shared_bytes(parts, k)).clusters_of(shape.cluster as u32).overlapped()
+        let Self { tile, m, n, k, .. } = *self;
+        let launch = launch.grid(tile.grid(m, n), (tile.threads(), 1, 1));
+        launch.shared(tile.shared_bytes(k)).clusters_of(tile.cluster() as u32).overlapped()
     }
 }
