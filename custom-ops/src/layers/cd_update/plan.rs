@@ -68,8 +68,7 @@ impl Plan {
         // Tiles of these are two subtiles wide: more states that stay save more reads of others.
         let of_both = matches!(matrices, Matrices::Halves | Matrices::Rounded) && parts == 1;
         let most = if of_both { staying::MOST_K_BLOCKS } else { staying::K_BLOCKS };
-        if chunk == Chunk::Eight && boxed_windows && large(limits, sizes, n) && k_blocks(sizes.batch) <= most
-        {
+        if chunk == Chunk::Eight && boxed_windows && stays(limits, sizes, n, most) {
             return Self::Warpgroups;
         }
         if chunk == Chunk::Eight && !matches!(matrices, Matrices::Patches { .. }) {
@@ -103,7 +102,12 @@ impl Plan {
 /// Whether the kernels of warpgroups are for an update of `n` matrices of patches: large ones, and
 /// states that they can hold.
 pub(super) fn warpgroups(limits: Limits, sizes: Sizes, n: usize) -> bool {
-    large(limits, sizes, n) && k_blocks(sizes.batch) <= staying::K_BLOCKS
+    stays(limits, sizes, n, staying::K_BLOCKS)
+}
+
+/// Whether `n` matrices are large ones, with at most so many k-blocks of states that stay.
+fn stays(limits: Limits, sizes: Sizes, n: usize, most: usize) -> bool {
+    large(limits, sizes, n) && k_blocks(sizes.batch) <= most
 }
 
 /// Whether `n` matrices have so many tiles that each multiprocessor has several, on capability 9.0.

@@ -1,6 +1,6 @@
 //! The choice of a tile of `Turned` of `kernels/layers/sm_90a/product_tile.cuh`, for a product of
 //! numbers in one part.
-use super::warpgroup_shape::{DEPTH, at_once, shared_bytes};
+use super::warpgroup_shape::{DEPTH, at_once, fastest, lines_of_a, shared_bytes, tile_bytes};
 use crate::core::limits::Limits;
 
 /// What kernels were compiled for: columns and warpgroups of a tile, its most rows, and what these
@@ -71,8 +71,8 @@ impl Turned {
         let fits = |tile: &Self| {
             tile.cluster <= k.div_ceil(DEPTH) && tile.shared_bytes(k) + 512 <= limits.shared_bytes
         };
-        let time = |tile: &Self| tile.nanoseconds(limits, [m, n, k]);
-        FORMS.iter().flat_map(of_form).filter(fits).min_by(|a, b| time(a).total_cmp(&time(b)))
+        let tiles = FORMS.iter().flat_map(of_form).filter(fits);
+        fastest(tiles, |tile| tile.nanoseconds(limits, [m, n, k]))
     }
 
     fn nanoseconds(self, limits: Limits, [m, n, k]: [usize; 3]) -> f64 {
@@ -94,16 +94,16 @@ impl Turned {
         let of_tile = k_blocks * of_k_block + speed::BLOCK + exchange + finish;
         let of_memory = (2 * n * k) as f64 / speed::MEMORY;
         // Near the longer one.
-        ((clusters.div_ceil(at_once) as f64 * of_tile).powi(4) + of_memory.powi(4)).powf(0.25)
+        ((clusters.div_ceil(at_once) as f64 * of_tile).powi(4) + of_memory.powi(4)).sqrt().sqrt()
     }
 
     pub(super) fn columns(self) -> usize {
         self.form.columns
     }
 
-    /// Lines of `a`, of `m` rows in all, that come for a tile: `Room::lines_of_a` of the kernels.
+    /// Lines of `a`, of `m` rows in all, that come for a tile.
     pub(super) fn lines_of_a(self, m: usize) -> usize {
-        self.rows.min(m.next_multiple_of(8))
+        lines_of_a(self.rows, m)
     }
 
     /// Blocks across and down of a product with `n` columns.
@@ -121,7 +121,7 @@ impl Turned {
     }
 
     fn tile_bytes(self) -> usize {
-        self.rows * (self.columns() + 4) * 4
+        tile_bytes(self.rows, self.columns())
     }
 }
 

@@ -80,6 +80,23 @@ pub(super) fn shared_bytes(k_block: usize, k_blocks: usize, tile: usize) -> usiz
     ((RING.0 / k_block).min(RING.1).min(k_blocks) * k_block).max(tile) + 1024
 }
 
+/// Lines of `a`, of `m` rows in all, that come for a tile of so many rows: `Room::lines_of_a` of the
+/// kernels.
+pub(super) fn lines_of_a(rows: usize, m: usize) -> usize {
+    rows.min(m.next_multiple_of(8))
+}
+
+/// The tile of sums, with four numbers more in each line.
+pub(super) fn tile_bytes(rows: usize, columns: usize) -> usize {
+    rows * (columns + 4) * 4
+}
+
+/// The one that takes the least time, the first of several.
+pub(super) fn fastest<T>(tiles: impl Iterator<Item = T>, time: impl Fn(&T) -> f64) -> Option<T> {
+    let timed = tiles.map(|tile| (time(&tile), tile));
+    timed.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, tile)| tile)
+}
+
 /// What an H200 does in its place, for the choice alone, fitted to times of many products:
 /// nanoseconds, and bytes and FLOP a nanosecond.
 mod speed {
@@ -113,8 +130,7 @@ impl Shape {
                 && shape.cluster <= k_blocks
                 && shape.shared_bytes(parts, k) + 512 <= limits.shared_bytes
         };
-        let time = |shape: &Self| shape.nanoseconds(limits, [m, n, k], parts, finished);
-        shapes.filter(fits).min_by(|a, b| time(a).total_cmp(&time(b)))
+        fastest(shapes.filter(fits), |shape| shape.nanoseconds(limits, [m, n, k], parts, finished))
     }
 
     /// What a product takes, of which two warpgroups finish so many entries in a nanosecond; none where
@@ -159,9 +175,9 @@ impl Shape {
         64 * self.warpgroups
     }
 
-    /// Lines of `a`, of `m` rows in all, that come for a tile: `Room::lines_of_a` of the kernels.
+    /// Lines of `a`, of `m` rows in all, that come for a tile.
     pub(crate) fn lines_of_a(self, m: usize) -> usize {
-        self.rows().min(m.next_multiple_of(8))
+        lines_of_a(self.rows(), m)
     }
 
     /// Blocks across and down of a product of `m` by `n` entries.
@@ -188,9 +204,8 @@ impl Shape {
         shared_bytes(self.k_block_bytes(parts), k_blocks, self.tile_bytes())
     }
 
-    /// The tile of sums, with four numbers more in each line.
     fn tile_bytes(self) -> usize {
-        self.rows() * (self.columns + 4) * 4
+        tile_bytes(self.rows(), self.columns)
     }
 }
 
