@@ -306,18 +306,19 @@ fn stored(x: &Tensor, operands: Operands, scale: f32) -> Result<Tensor> {
     }
 }
 
-/// The kernels have a loop for every sixteenth row of a tile and every form of it: 44 of them.
+/// The kernels have a loop for every sixteenth row of a warpgroup and every form of a tile: 44 for
+/// numbers in one part.
 #[test]
 fn units_of_a_product_have_tiles_of_every_number_of_rows() -> Result<()> {
-    const OF_SIXTEENTHS: [(usize, usize, &[usize]); 25] = [
-        // Tiles of 64 columns.
+    let sizes: &[(usize, usize, &[usize])] = &[
+        // Two warpgroups below each other.
         (136, 72, &[8, 40]),
         (4328, 72, &[72, 104]),
         (4328, 264, &[152]),
         (8200, 520, &[168]),
         (2056, 2056, &[200]),
         (4104, 520, &[500]),
-        // Of 128.
+        // Two beside each other.
         (12_808, 72, &[8, 24, 40]),
         (4328, 72, &[152]),
         (4328, 520, &[200]),
@@ -328,41 +329,121 @@ fn units_of_a_product_have_tiles_of_every_number_of_rows() -> Result<()> {
         (16_000, 2056, &[184]),
         (2304, 8200, &[448]),
         (16_384, 8192, &[256]),
-        // Of 192.
+        // Three.
         (25_000, 72, &[8, 24, 40]),
         (4328, 72, &[200]),
         (25_000, 72, &[72]),
         (4104, 72, &[500]),
         (25_000, 72, &[104, 120, 136]),
         (25_000, 72, &[152, 168, 184]),
-        // Of 256.
+        // Four.
         (33_000, 72, &[8, 24]),
         (12_808, 72, &[72, 104, 136, 168]),
         (12_808, 72, &[200, 232]),
     ];
-    let sizes: Vec<_> =
-        OF_SIXTEENTHS.iter().flat_map(|&(n, k, rows)| rows.iter().map(move |&m| (m, n, k))).collect();
+    check_tiles(Operands::One(DType::BF16), &["up", "down"], sizes)
+}
+
+/// For numbers in two parts 40 each up and down, of which 36 and 35 are chosen: two by two warpgroups
+/// are faster for most multiples of 32 rows than two beside each other.
+#[test]
+fn units_of_a_product_of_two_parts_have_tiles_of_every_number_of_rows() -> Result<()> {
+    let up: &[(usize, usize, &[usize])] = &[
+        // Two warpgroups below each other.
+        (136, 72, &[8]),
+        (136, 264, &[800]),
+        (784, 2056, &[72, 168]),
+        (520, 520, &[500]),
+        (2304, 520, &[152]),
+        (1288, 1032, &[200]),
+        (264, 2056, &[1000]),
+        // Three.
+        (1288, 72, &[40, 400]),
+        (2056, 72, &[500]),
+        (784, 520, &[500]),
+        (2304, 520, &[200]),
+        // Two beside each other.
+        (4328, 136, &[8]),
+        (8200, 4104, &[24]),
+        (4328, 520, &[40]),
+        (520, 8200, &[168]),
+        (520, 4104, &[200, 500]),
+        (784, 2056, &[336]),
+        (1288, 2056, &[272]),
+        (12_808, 72, &[200]),
+        // Two by two.
+        (4328, 72, &[56, 104, 200]),
+        (12_808, 72, &[104, 136, 168]),
+        // Three beside each other.
+        (25_000, 72, &[8, 24, 40, 56, 88, 104]),
+        (4328, 72, &[400, 600]),
+    ];
+    let down: &[(usize, usize, &[usize])] = &[
+        // Two warpgroups below each other.
+        (136, 72, &[8]),
+        (784, 72, &[600]),
+        (784, 2056, &[72, 200]),
+        (784, 520, &[336]),
+        (2304, 520, &[152]),
+        (784, 4104, &[168]),
+        (1288, 2056, &[248]),
+        // Three.
+        (1288, 136, &[40]),
+        (1288, 72, &[400]),
+        (2056, 72, &[500]),
+        (2304, 520, &[168, 200]),
+        // Two beside each other.
+        (4104, 136, &[8]),
+        (8200, 4104, &[24, 72]),
+        (4328, 520, &[40]),
+        (520, 8200, &[336, 500]),
+        (1288, 4104, &[272]),
+        (12_808, 72, &[200]),
+        // Two by two.
+        (4328, 72, &[56, 104, 200, 400]),
+        (12_808, 72, &[104, 168]),
+        // Three beside each other.
+        (25_000, 72, &[8, 24, 40, 56, 72, 88, 104]),
+        (4328, 72, &[600]),
+    ];
+    check_tiles(Operands::Two, &["up"], up)?;
+    check_tiles(Operands::Two, &["down"], down)
+}
+
+/// Gaussian units beside sums in f32, for columns, terms and several rows.
+fn check_tiles(operands: Operands, ways: &[&str], sizes: &[(usize, usize, &[usize])]) -> Result<()> {
+    let two = matches!(operands, Operands::Two);
+    let sizes: Vec<_> = sizes.iter().flat_map(|&(n, k, rows)| rows.iter().map(move |&m| (m, n, k))).collect();
     for device in devices()? {
         for (m, n, k) in sizes_here(&sizes, |(m, n, k)| m * n * k) {
-            let weight =
-                uniform((n, k), &device, Philox::new(75, 0))?.affine(2., -1.)?.to_dtype(DType::BF16)?;
-            let x = uniform((1, m, k), &device, Philox::new(75, 1))?.to_dtype(DType::BF16)?;
+            let weight = uniform((n, k), &device, Philox::new(75, 0))?.affine(2., -1.)?;
+            let weight = stored(&weight, operands, 1.)?;
+            let levels = uniform((m, k), &device, Philox::new(75, 1))?;
             let bias = normal(n, &device, Philox::new(75, 2))?;
-            let exact = x.squeeze(0)?.to_dtype(DType::F32)?.matmul(&weight.to_dtype(DType::F32)?.t()?)?;
-            let exact = exact.broadcast_add(&bias)?.to_device(&Device::Cpu)?;
-            let up = weight.unsqueeze(0)?.transpose(1, 2)?;
-            let down = weight.t()?.contiguous()?.unsqueeze(0)?;
-            for (way, b) in [("up", up), ("down", down)] {
-                let planes = Tensor::full(7f32, (2, m, n), &device)?.to_dtype(DType::BF16)?;
+            for &way in ways {
+                // Down from numbers in one part.
+                let of_a = if two && way == "down" { Operands::One(DType::F16) } else { operands };
+                let a = stored(&levels, of_a, 1.)?;
+                let b = weight.transpose(1, 2)?;
+                let b = if way == "up" { b } else { b.contiguous()? };
+                let sum = |parts: &Tensor| parts.to_dtype(DType::F32)?.sum(0);
+                let exact = sum(&a)?.matmul(&sum(&weight)?.t()?)?;
+                let exact = exact.broadcast_add(&bias)?.to_device(&Device::Cpu)?;
+                let planes = Tensor::full(7f32, (3, m, n), &device)?.to_dtype(a.dtype())?;
                 let pre = Tensor::zeros((m, n), DType::F32, &device)?;
-                let out = UnitPlanes { sample: None, ..BOTH };
-                units_of_product_(&planes, &pre, &x, &b, 1., &bias, Unit::Gaussian, out, Draws::Mode)?;
-                let what = format!("{way} [{m}, {n}, {k}] on {:?}", device.location());
+                let out = UnitPlanes { sample: None, low: two.then_some(2), ..BOTH };
+                units_of_product_(&planes, &pre, &a, &b, 1., &bias, Unit::Gaussian, out, Draws::Mode)?;
+                let what = format!("{way} {operands:?} [{m}, {n}, {k}] on {:?}", device.location());
                 let got = planes.to_dtype(DType::F32)?.to_device(&Device::Cpu)?;
-                // Sums of k terms below 1, and the rounding to bf16.
-                let sum = 2f32.powi(-23) * k as f32;
-                assert_close(&what, &got.get(0)?, &exact, 2f32.powi(-8), sum + 1e-6)?;
-                assert_same_bits(&what, &got.get(1)?, &Tensor::full(7f32, (m, n), &Device::Cpu)?)?;
+                let mean = if two { (got.get(0)? + got.get(2)?)? } else { got.get(0)? };
+                // The rounding to 16-bit numbers, and sums of k terms below 1.
+                let rounding = if two { 2f32.powi(-21) } else { 2f32.powi(-8) };
+                assert_close(&what, &mean, &exact, rounding, 2f32.powi(-23) * k as f32 + 1e-6)?;
+                let untouched = if two { &[1][..] } else { &[1, 2] };
+                for &plane in untouched {
+                    let before = Tensor::full(7f32, (m, n), &Device::Cpu)?;
+                    assert_same_bits(&what, &got.get(plane)?, &before)?;
+                }
             }
         }
     }
@@ -385,7 +466,7 @@ fn units_of_a_product_match_their_reference_at_awkward_sizes() -> Result<()> {
         (200, 2048, 64),
         (192, 4096, 72),
         (30, 9000, 40),
-        // Long sums over clusters of every size, two tiles of rows, tiles of 96 columns.
+        // Long sums over clusters of every size, two tiles of rows.
         (190, 136, 2056),
         (400, 264, 600),
         (64, 1440, 520),

@@ -52,20 +52,18 @@ __device__ __forceinline__ void product_deltas(typename H::T* planes, size_t at,
   OF_TILE(product_errors_##NAME, ERRORS(T), product_errors<H>(out, sums, bias, target, a_map, b_map, n), TILE, __VA_ARGS__)
 #define OF_DELTAS(NAME, T, TILE, ...) \
   OF_TILE(product_deltas_##NAME, DELTAS(T), product_deltas<H>(planes, at, of, a_map, b_map, n), TILE, __VA_ARGS__)
-#define OF_ROWS(WGS, TN)                                                            \
-  OF_ERRORS(f16x2_##WGS##x##TN, __half, Shape, WGS, TN, true, __half, 2, 2)         \
-  OF_DELTAS(f16x2_##WGS##x##TN, __half, Shape, WGS, TN, false, __half, 2, 2)
-OF_ROWS(1, 64)
-OF_ROWS(1, 128)
-OF_ROWS(2, 64)
-OF_ROWS(2, 128)
-#define OF_TURNED(NAME, T, TN, ...)                                                 \
-  OF_ERRORS(NAME##_turned_##TN, T, Turned, __VA_ARGS__, true, T, 1, 1)              \
-  OF_DELTAS(NAME##_turned_##TN, T, Turned, __VA_ARGS__, false, T, 1, 1)
-#define OF_ONE_PART(NAME, T)              \
-  OF_TURNED(NAME, T, 64, 1, 2, 128)       \
-  OF_TURNED(NAME, T, 128, 2, 1, 256)      \
-  OF_TURNED(NAME, T, 192, 3, 1, 192)      \
-  OF_TURNED(NAME, T, 256, 4, 1, 128)
+#define OF_FORM(NAME, FORM, T, PARTS, ...)                                                 \
+  OF_ERRORS(NAME##_##FORM, T, Turned, __VA_ARGS__, true, T, PARTS, PARTS)                \
+  OF_DELTAS(NAME##_##FORM, T, Turned, __VA_ARGS__, false, T, PARTS, PARTS)
+OF_FORM(f16x2, 1x2, __half, 2, 1, 2, 128)
+OF_FORM(f16x2, 1x3, __half, 2, 1, 3, 80)
+OF_FORM(f16x2, 2x1, __half, 2, 2, 1, 208)
+OF_FORM(f16x2, 2x2, __half, 2, 2, 2, 96)
+OF_FORM(f16x2, 3x1, __half, 2, 3, 1, 128)
+#define OF_ONE_PART(NAME, T)                 \
+  OF_FORM(NAME, 1x2, T, 1, 1, 2, 128)        \
+  OF_FORM(NAME, 2x1, T, 1, 2, 1, 256)        \
+  OF_FORM(NAME, 3x1, T, 1, 3, 1, 192)        \
+  OF_FORM(NAME, 4x1, T, 1, 4, 1, 128)
 OF_ONE_PART(f16, __half)
 OF_ONE_PART(bf16, __nv_bfloat16)

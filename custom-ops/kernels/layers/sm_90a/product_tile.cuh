@@ -15,7 +15,8 @@
 // A number in two parts is the sum of two f16 ones, and the product of both second parts is left
 // out. Tensor cores cut off what lies below 2^-24 of a sum or so, where f32 rounds, and over a long
 // sum that adds up: the sums of a k-block, those with second parts first, are added to f32 ones
-// outside. Numbers in one part are summed in the tensor cores.
+// outside, those of half the rows while the other half's products run where there are many. Numbers
+// in one part are summed in the tensor cores.
 //
 // arrays   a: PA of [m, k]; b: PB of [n, k] (K-major) or [k, n] (transposed), T, as tensor maps of
 //          blocks of DEPTH entries by the lines of a that come for a tile (Room) and TN lines,
@@ -58,6 +59,10 @@ struct Tile {
   // Registers are given by warpgroups, so a whole one copies where there is more than one.
   static constexpr int BLOCK = THREADS + (WGS == 1 ? 32 : 128);
   static constexpr int BLOCKS = TRANSPOSED ? TN / 64 : 1;
+  // Registers of a thread that multiplies, and of one that copies, where the sums of the former,
+  // both those of a k-block and those outside, leave it too few of an equal part of all.
+  static constexpr int TAKEN = WGS == 2 ? 240 : WGS == 3 ? 160 : 112, GIVEN = WGS == 3 ? 32 : 24;
+  static constexpr bool uneven(int sums) { return EXACT && 2 * sums + 40 > 65536 / BLOCK; }
   static_assert(!TRANSPOSED || TN % 64 == 0, "a transposed operand comes in blocks of 64 columns");
 };
 
@@ -73,8 +78,7 @@ struct Shape : Tile<WGS_, TN_, TRANSPOSED_, T_, PA_, PB_> {
   static constexpr int A_BYTES = TM * Base::LINE, BYTES = PA_ * A_BYTES + PB_ * Base::B_BYTES;  // of a k-block
   static constexpr int STAGES = RING / BYTES < Base::MOST_STAGES ? RING / BYTES : Base::MOST_STAGES;
   static constexpr int N = ALONE ? 64 : TN;  // columns of one product
-  // Both sums of a warpgroup of three take more registers than a quarter of all.
-  static constexpr bool UNEVEN = Base::EXACT && WGS == 3 && TN > 64;
+  static constexpr bool UNEVEN = Base::uneven(SUMS);
   static __device__ Room room(int, int) { return {TM, A_BYTES, BYTES, STAGES}; }
   static_assert(!ALONE || (TRANSPOSED_ && TN == 128), "two of them may be alone");
 };
@@ -85,7 +89,7 @@ template <int UNITS_, int ROWS_, int MOST_, bool TRANSPOSED_, typename T_, int P
 struct Turned : Tile<UNITS_ * ROWS_, 64 * UNITS_, TRANSPOSED_, T_, PA_, PB_> {
   using Base = Tile<UNITS_ * ROWS_, 64 * UNITS_, TRANSPOSED_, T_, PA_, PB_>;
   static constexpr int UNITS = UNITS_, ROWS = ROWS_, MOST = MOST_, SUMS = MOST / 2, STEP = 16;
-  static constexpr bool TURNED = true, UNEVEN = false;
+  static constexpr bool TURNED = true, UNEVEN = Base::uneven(SUMS);
   // Of m rows in tiles below each other, all of which have equally many.
   static __device__ Room room(int m, int down) {
     const int rows = ((m + down - 1) / down + ROWS * STEP - 1) / (ROWS * STEP) * (ROWS * STEP);
@@ -156,6 +160,7 @@ struct Sums {
 template <typename H, int FROM = 0, int TO = H::TN / H::N>
 struct Products {
   static constexpr int BEGIN = FROM * H::N / 2, END = TO * H::N / 2;
+  static constexpr bool HALVES = false;
   template <bool ADD>
   static __device__ __forceinline__ void run(float (&sum)[H::SUMS], uint64_t a, uint64_t b) {
     using Product = Wgmma<typename H::T, H::N, H::TRANSPOSED_A, H::TRANSPOSED>;
@@ -171,18 +176,22 @@ struct Products {
   }
 };
 
-// Those of Turned, N rows of a warpgroup.
-template <typename H, int N>
+// Those of Turned, rows FROM to TO of a warpgroup.
+template <typename H, int TO, int FROM = 0>
 struct TurnedProducts {
-  static constexpr int BEGIN = 0, END = N / 2;
+  static constexpr int BEGIN = FROM / 2, END = TO / 2;
+  static constexpr bool HALVES = H::EXACT && H::PA == 2 && TO - FROM >= 128;
+  static constexpr int MIDDLE = FROM + (TO - FROM + 16) / 32 * 16;
+  using First = TurnedProducts<H, MIDDLE, FROM>;
+  using Last = TurnedProducts<H, TO, MIDDLE>;
   template <bool ADD>
   static __device__ __forceinline__ void run(float (&sum)[H::SUMS], uint64_t a, uint64_t b) {
-    using Product = Wgmma<typename H::T, N, H::TRANSPOSED, false>;
+    using Product = Wgmma<typename H::T, TO - FROM, H::TRANSPOSED, false>;
 #pragma unroll
     for (int k = 0; k < H::DEPTH / 16; ++k) {
-      const uint64_t of_a = advance(a, 32 * k), of_b = advance(b, (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
-      if (ADD || k > 0) Product::template run<0, true>(sum, of_b, of_a);
-      else Product::template run<0, false>(sum, of_b, of_a);
+      const uint64_t of_a = advance(a, FROM * H::LINE + 32 * k), of_b = advance(b, (H::TRANSPOSED ? 16 * BLOCK_LINE : 32) * k);
+      if (ADD || k > 0) Product::template run<BEGIN, true>(sum, of_b, of_a);
+      else Product::template run<BEGIN, false>(sum, of_b, of_a);
     }
   }
 };
@@ -232,11 +241,11 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   launch_dependents();
 
   if (warp >= 4 * H::WGS) {
-    if (H::UNEVEN) give_registers<32>();
+    if (H::UNEVEN) give_registers<H::GIVEN>();
     if (warp == 4 * H::WGS && lane == 0) copy(Ring{k_blocks, full, empty});
     return false;  // all copies are waited for by others
   }
-  if (H::UNEVEN) take_registers<160>();
+  if (H::UNEVEN) take_registers<H::TAKEN>();
   float sum[H::SUMS] = {}, exact[H::EXACT ? H::SUMS : 1] = {};
   const Barriers here(full), used(empty);
   const Operands<H> operands(k_blocks, room);
@@ -245,6 +254,21 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   };
   int s = 0, last_stage = 0;
   Stage<0> stage(room.stages);
+  // Of numbers in two parts: the products with second parts first, since less is cut off while the
+  // sum is small.
+  auto multiply_parts = [&](auto products, uint64_t a, uint64_t b) {
+    using Of = decltype(products);
+    Of::template run<false>(sum, a, advance(b, H::B_BYTES));
+    if constexpr (H::PA == 2) Of::template run<true>(sum, advance(a, room.a_bytes), b);
+    Of::template run<true>(sum, a, b);
+    wgmma_commit();
+  };
+  auto add = [&](auto products) {
+    using Of = decltype(products);
+    summed(sum, Of::BEGIN, Of::END);
+#pragma unroll
+    for (int i = Of::BEGIN; i < Of::END; ++i) exact[i] += sum[i];
+  };
   auto multiply_to = [&](auto products, int end) {
     using Of = decltype(products);
 #pragma unroll 1
@@ -252,17 +276,19 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
       here.wait(stage.at, stage.parity);
       const uint64_t a = operands.a(stage.at, room.bytes), b = operands.b(stage.at, room.bytes);
       wgmma_fence();
-      if constexpr (H::EXACT) {
-        // The products with second parts first: less is cut off while the sum is small.
-        Of::template run<false>(sum, a, advance(b, H::B_BYTES));
-        if constexpr (H::PA == 2) Of::template run<true>(sum, advance(a, room.a_bytes), b);
-        Of::template run<true>(sum, a, b);
-        wgmma_commit();
+      if constexpr (Of::HALVES) {
+        multiply_parts(typename Of::First(), a, b);
+        multiply_parts(typename Of::Last(), a, b);
+        wgmma_wait<1>();
+        add(typename Of::First());
         wgmma_wait<0>();
         release(stage.at);
-        summed(sum, Of::BEGIN, Of::END);
-#pragma unroll
-        for (int i = Of::BEGIN; i < Of::END; ++i) exact[i] += sum[i];
+        add(typename Of::Last());
+      } else if constexpr (H::EXACT) {
+        multiply_parts(products, a, b);
+        wgmma_wait<0>();
+        release(stage.at);
+        add(products);
       } else {
         Of::template run<true>(sum, a, b);
         wgmma_commit();

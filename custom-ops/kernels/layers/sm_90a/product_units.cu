@@ -34,25 +34,21 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
    const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
 #define PRODUCT_UNITS(NAME, T, TILE, ...) \
   OF_TILE(NAME, PARAMETERS(T), product_units<H>(out, bias, counter, a_map, b_map, n), TILE, __VA_ARGS__)
-#define OF_ROWS(NAME, WGS, TN, TRANSPOSED, T, PA, PB) PRODUCT_UNITS(NAME##_##WGS##x##TN, T, Shape, WGS, TN, TRANSPOSED, T, PA, PB)
-#define OF_FOUR_PARTS(NAME, WGS, T)                   \
-  OF_ROWS(NAME##_k_major, WGS, 64, false, T, 2, 2)    \
-  OF_ROWS(NAME##_k_major, WGS, 96, false, T, 2, 2)    \
-  OF_ROWS(NAME##_k_major, WGS, 128, false, T, 2, 2)
-#define OF_TWO_PARTS(NAME, WGS, T)                    \
-  OF_FOUR_PARTS(NAME, WGS, T)                         \
-  OF_ROWS(NAME##_transposed, WGS, 64, true, T, 1, 2)  \
-  OF_ROWS(NAME##_transposed, WGS, 128, true, T, 1, 2)
-OF_FOUR_PARTS(product_units_f16x2, 1, __half)
-OF_TWO_PARTS(product_units_f16x2, 2, __half)
-OF_TWO_PARTS(product_units_f16x2, 3, __half)
+#define OF_FORM(NAME, FORM, TRANSPOSED, T, PA, PB, ...) PRODUCT_UNITS(NAME##_##FORM, T, Turned, __VA_ARGS__, TRANSPOSED, T, PA, PB)
+#define OF_TWO_PARTS(NAME, TRANSPOSED, PA)                       \
+  OF_FORM(NAME, 1x2, TRANSPOSED, __half, PA, 2, 1, 2, 128)       \
+  OF_FORM(NAME, 1x3, TRANSPOSED, __half, PA, 2, 1, 3, 80)        \
+  OF_FORM(NAME, 2x1, TRANSPOSED, __half, PA, 2, 2, 1, 208)       \
+  OF_FORM(NAME, 2x2, TRANSPOSED, __half, PA, 2, 2, 2, 96)        \
+  OF_FORM(NAME, 3x1, TRANSPOSED, __half, PA, 2, 3, 1, 128)
+OF_TWO_PARTS(product_units_f16x2_k_major, false, 2)
+OF_TWO_PARTS(product_units_f16x2_transposed, true, 1)
 
-#define OF_TURNED(NAME, TN, TRANSPOSED, T, ...) PRODUCT_UNITS(NAME##_turned_##TN, T, Turned, __VA_ARGS__, TRANSPOSED, T, 1, 1)
-#define OF_ORDER(NAME, TRANSPOSED, T)                \
-  OF_TURNED(NAME, 64, TRANSPOSED, T, 1, 2, 128)      \
-  OF_TURNED(NAME, 128, TRANSPOSED, T, 2, 1, 256)     \
-  OF_TURNED(NAME, 192, TRANSPOSED, T, 3, 1, 192)     \
-  OF_TURNED(NAME, 256, TRANSPOSED, T, 4, 1, 128)
+#define OF_ORDER(NAME, TRANSPOSED, T)                   \
+  OF_FORM(NAME, 1x2, TRANSPOSED, T, 1, 1, 1, 2, 128)    \
+  OF_FORM(NAME, 2x1, TRANSPOSED, T, 1, 1, 2, 1, 256)    \
+  OF_FORM(NAME, 3x1, TRANSPOSED, T, 1, 1, 3, 1, 192)    \
+  OF_FORM(NAME, 4x1, TRANSPOSED, T, 1, 1, 4, 1, 128)
 #define OF_ONE_PART(NAME, T)                          \
   OF_ORDER(NAME##_k_major, false, T)                  \
   OF_ORDER(NAME##_transposed, true, T)

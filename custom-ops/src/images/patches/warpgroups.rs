@@ -3,7 +3,7 @@ use super::grid::PatchGrid;
 use super::shape::Rows;
 use super::sizes::{PatchDirection, Sizes};
 use crate::core::limits::Limits;
-use crate::layers::products::warpgroup_shape::Shape;
+use crate::layers::products::warpgroup_shape::{Shape, depth};
 use crate::layers::units::Unit;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -202,7 +202,7 @@ impl WarpgroupTile {
         let mut ends: BinaryHeap<_> =
             std::iter::repeat_n(Reverse(0), (self.multiprocessors / cluster).max(1)).collect();
         for &patches in std::iter::repeat_n(&met, rows).flatten() {
-            let of_block = (patches * sizes.hidden / Shape::depth(self.parts)).div_ceil(cluster);
+            let of_block = (patches * sizes.hidden / depth(self.parts)).div_ceil(cluster);
             if let Some(mut end) = ends.peek_mut() {
                 end.0 += of_block + BESIDES + MEETING * (cluster - 1);
             }
@@ -218,7 +218,7 @@ impl WarpgroupTile {
 
     /// Bytes of such a line.
     pub(super) fn line_bytes(&self) -> usize {
-        2 * Shape::depth(self.parts)
+        2 * depth(self.parts)
     }
 
     pub(super) fn shared_bytes(&self) -> usize {

@@ -2,7 +2,7 @@
 //! from a minibatch of many rows, on GPUs of capability 9.0.
 use super::Sizes;
 use crate::core::limits::Limits;
-use crate::layers::products::warpgroup_shape::Shape;
+use crate::layers::products::warpgroup_shape::{Shape, fastest};
 
 /// Of the kernel: the warpgroups and rows of a tile, threads of a block, and rows of a k-block.
 const WARPGROUPS: usize = 2;
@@ -47,14 +47,13 @@ impl Deep {
             Self { shape, blocks: across * down }
         });
         let fits = |form: &Self| form.shared_bytes() + 1024 <= limits.shared_bytes;
-        let time = |form: &Self| form.nanoseconds(limits, sizes);
-        forms.filter(fits).min_by(|a, b| time(a).total_cmp(&time(b)))
+        fastest(forms.filter(fits), |form| form.nanoseconds(limits, sizes))
     }
 
     /// What it takes by that model.
     pub(super) fn nanoseconds(self, limits: Limits, Sizes { batch, rows, cols, .. }: Sizes) -> f64 {
         let terms = 2 * batch.next_multiple_of(DEPTH);
-        self.shape.nanoseconds(limits, [rows, cols, terms], [1, 1], STEPPED)
+        self.shape.nanoseconds(limits, [rows, cols, terms], STEPPED)
     }
 
     /// Blocks that share a tile.

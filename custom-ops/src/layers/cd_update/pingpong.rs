@@ -25,7 +25,7 @@ impl PingPong {
 
     /// What it takes where products bind, of nanoseconds.
     pub(super) fn nanoseconds(self, Sizes { batch, rows, cols, .. }: Sizes) -> f64 {
-        let of_k_block = Shape { warpgroups: 2, columns: TILE, cluster: 1 }.of_k_block(TILE, [1, 1]);
+        let of_k_block = Shape { warpgroups: 2, columns: TILE, cluster: 1 }.of_k_block(TILE);
         (tiles(rows, cols).div_ceil(self.blocks) * 2 * batch.div_ceil(DEPTH)) as f64 * of_k_block
     }
 

@@ -3,7 +3,6 @@
 use super::operands::starts_on;
 use super::product::Product;
 use super::warpgroup_operands::Extent;
-use super::warpgroup_shape::Forms;
 use super::warpgroup_tile::Tile;
 use super::{DELTAS, ERRORS, operands::Sizes, shape};
 use crate::core::cuda::Gpu;
@@ -40,12 +39,9 @@ pub(super) fn places(device: &Device, m: usize, n: usize, k: usize) -> Result<us
     };
     let of_warps =
         if shape::fuse(limits) { Some(shape::Shape::of(limits, m, n, k).grid(m, n)) } else { None };
-    let of_warpgroups = |parts| {
-        let forms = Forms::of_errors(parts, true).filter(|_| limits.has_warpgroup_products());
-        forms.and_then(|forms| Tile::of(limits, [m, n, k], parts, forms))
-    };
-    let blocks =
-        [[1, 1], [2, 2]].map(|parts| of_warpgroups(parts).map_or(1, |tile| blocks_of(tile.grid(m, n))));
+    let of_warpgroups =
+        |parts| Tile::of(limits, [m, n, k], parts).filter(|_| limits.has_warpgroup_products());
+    let blocks = [[1, 1], [2, 2]].map(|parts| of_warpgroups(parts).map_or(1, |tile| blocks_of(tile.grid(n))));
     Ok(blocks.into_iter().fold(of_warps.map_or(1, blocks_of), usize::max))
 }
 
@@ -86,7 +82,7 @@ impl Errors {
         bias: &Tensor,
         target: &Tensor,
     ) -> Result<Option<Self>> {
-        let product = Product::of_parts(planes, a, b, true, Forms::of_errors)?;
+        let product = Product::of_parts(planes, a, b, true)?;
         let aligned = starts_on(4, bias) && starts_on(4, target);
         Ok(product.filter(|_| aligned).map(|product| Self { product, at, low, scale, dtype: planes.dtype() }))
     }
@@ -116,7 +112,7 @@ impl Deltas {
         b: &Tensor,
         scale: f32,
     ) -> Result<Option<Self>> {
-        let product = Product::of_parts(planes, a, b, false, Forms::of_deltas)?;
+        let product = Product::of_parts(planes, a, b, false)?;
         Ok(product.map(|product| Self { product, at, of, low, scale, dtype: planes.dtype() }))
     }
 

@@ -18,7 +18,6 @@ mod operands;
 #[cfg(feature = "cuda")]
 mod product;
 pub(crate) mod shape;
-mod turned_shape;
 mod units;
 #[cfg(feature = "cuda")]
 mod units_cuda;

@@ -1,7 +1,6 @@
 //! A product by one of two kinds of kernels.
 use super::operands as warps;
 use super::warpgroup_operands as warpgroups;
-use super::warpgroup_shape::Forms;
 use candle::{Result, Tensor};
 
 /// The product by one of the two kernels.
@@ -12,16 +11,16 @@ pub(super) enum Product {
 }
 
 impl Product {
-    /// That of `a` and `b` of as many parts each, which are bf16 numbers if they are one; none where
-    /// the ops go one after the other.
+    /// That of `a` and `b` of as many parts each, the latter row-major if `transposed`; none where the
+    /// ops go one after the other.
     pub(super) fn of_parts(
         planes: &Tensor,
         a: &Tensor,
         b: &Tensor,
         transposed: bool,
-        forms: impl Fn([usize; 2], bool) -> Option<Forms>,
     ) -> Result<Option<Self>> {
-        if let Some(product) = warpgroups::Product::of(planes, a, b, forms)? {
+        let takes = |[of_a, of_b]: [usize; 2], row_major| of_a == of_b && row_major == transposed;
+        if let Some(product) = warpgroups::Product::of(planes, a, b, takes)? {
             return Ok(Some(Self::Warpgroups(product)));
         }
         let product = warps::Product::of(planes, a, b)?;

@@ -4,7 +4,6 @@
 use super::operands::{self as warps, Sizes, starts_on};
 use super::product::Product;
 use super::warpgroup_operands::{self as warpgroups, Extent};
-use super::warpgroup_shape::Forms;
 use crate::core::cuda::Gpu;
 use crate::core::draw::{Draws, Place, RowBlocks};
 use crate::core::op::{Io, Kernel, operands};
@@ -69,11 +68,14 @@ impl<'a> Units<'a> {
         draws: Draws<'a>,
     ) -> Result<Option<Self>> {
         let dtype = planes.dtype();
-        let of_warpgroups = warpgroups::Product::of(planes, a, b, Forms::of_units)?.filter(|of| {
+        // Up from numbers of two parts, down from states of one.
+        let takes = |parts: [usize; 2], transposed| {
+            parts == [1, 1] || matches!((parts, transposed), ([2, 2], false) | ([1, 2], true))
+        };
+        let of_warpgroups = warpgroups::Product::of(planes, a, b, takes)?.filter(|of| {
             let two = of.parts[1] == 2;
             (dtype == DType::F16 || dtype == DType::BF16 && !two) && out.low.is_some() == two
         });
-        // Up from numbers of two parts, down from states of one.
         let of_warps = |of: &warps::Product| {
             matches!((of.a_parts, of.transposed), (2, false) | (1, true)) && out.low.is_some()
         };

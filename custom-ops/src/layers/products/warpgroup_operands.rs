@@ -1,7 +1,6 @@
 //! The operands of a product as `kernels/layers/sm_90a/product_tile.cuh` takes them, on GPUs of
 //! capability 9.0.
 use super::operands::{starts_on, transposed};
-use super::warpgroup_shape::{Forms, Shape};
 use super::warpgroup_tile::Tile;
 use crate::core::cuda::{Address, Fetch, Gpu, Launch, TensorMap};
 use crate::core::op::In;
@@ -53,8 +52,8 @@ pub(super) struct Maps<'a> {
 
 impl Product {
     /// The product of `a` and `b` in numbers of the type of `planes`, which receive what is made of
-    /// it; none where no kernel of `forms`, which tells them by the parts of both operands and the
-    /// order of `b`, takes them.
+    /// it; none where no kernel takes them, which `takes` tells by the parts of both operands and
+    /// whether `b` is row-major.
     ///
     /// # Errors
     /// When shapes do not fit.
@@ -62,7 +61,7 @@ impl Product {
         planes: &Tensor,
         a: &Tensor,
         b: &Tensor,
-        forms: impl Fn([usize; 2], bool) -> Option<Forms>,
+        takes: impl Fn([usize; 2], bool) -> bool,
     ) -> Result<Option<Self>> {
         let Device::Cuda(device) = planes.device() else { return Ok(None) };
         let limits = Gpu::of(device)?.limits();
@@ -72,8 +71,8 @@ impl Product {
         let PartSizes { a_parts, b_parts, m, k, n } = PartSizes::of(a, b)?;
         let Some(transposed) = transposed(a, b, k, n)? else { return Ok(None) };
         let (parts, dtype) = ([a_parts, b_parts], planes.dtype());
-        let Some(forms) = forms(parts, transposed) else { return Ok(None) };
-        let known = [a, b].iter().all(|t| t.dtype() == dtype && t.device().same_device(planes.device()))
+        let known = takes(parts, transposed)
+            && [a, b].iter().all(|t| t.dtype() == dtype && t.device().same_device(planes.device()))
             && planes.is_contiguous()
             && [m, n, k].iter().all(|&size| size > 0 && i32::try_from(size).is_ok())
             // Copies take 16 bytes, results are written by four.
@@ -84,7 +83,7 @@ impl Product {
         if !known {
             return Ok(None);
         }
-        let tile = Tile::of(limits, [m, n, k], parts, forms);
+        let tile = Tile::of(limits, [m, n, k], parts);
         Ok(tile.map(|tile| Self { tile, parts, transposed, dtype, m, n, k }))
     }
 
@@ -108,7 +107,7 @@ impl Product {
         let Self { tile, parts, transposed, dtype, m, n, k } = *self;
         let [a_apart, b_apart] = views.apart;
         let (a, b) = (gpu.to_read(&views.a), gpu.to_read(&views.b));
-        let depth = Shape::depth(parts);
+        let depth = tile.depth();
         let k_major = |at, lines: usize, apart, parts, rows| {
             TensorMap::of(at, dtype, &[k, lines, parts], &[k, apart], [2 * depth, rows], Fetch::TwoLines)
         };
@@ -125,7 +124,7 @@ impl Product {
 
     pub(super) fn extent(&self) -> Extent {
         let Self { tile, m, n, k, .. } = *self;
-        Extent { m: m as i32, n: n as i32, k: k as i32, cluster: tile.cluster() as i32 }
+        Extent { m: m as i32, n: n as i32, k: k as i32, cluster: tile.cluster as i32 }
     }
 
     /// The kernel for the tile among those that begin with `of`.
@@ -135,8 +134,8 @@ impl Product {
 
     /// The launch with the grid, threads, shared memory and clusters of the tile.
     pub(super) fn lay_out<'a>(&self, launch: Launch<'a>) -> Launch<'a> {
-        let Self { tile, m, n, k, .. } = *self;
-        let launch = launch.grid(tile.grid(m, n), (tile.threads(), 1, 1));
-        launch.shared(tile.shared_bytes(k)).clusters_of(tile.cluster() as u32).overlapped()
+        let Self { tile, n, k, .. } = *self;
+        let launch = launch.grid(tile.grid(n), (tile.threads(), 1, 1));
+        launch.shared(tile.shared_bytes(k)).clusters_of(tile.cluster as u32).overlapped()
     }
 }

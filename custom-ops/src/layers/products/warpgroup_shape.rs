@@ -5,9 +5,7 @@ use crate::core::limits::Limits;
 /// Most bytes of the ring of k-blocks, and most places in it.
 const RING: (usize, usize) = (216 * 1024, 8);
 /// Entries of the depth of a k-block of numbers in one part.
-pub(super) const DEPTH: usize = 64;
-/// For up to so many rows a tile may be of one warpgroup; of more, two share what they read.
-const FEW_ROWS: usize = 128;
+const DEPTH: usize = 64;
 
 /// A form: warpgroups of a block, columns of its tile, and blocks that share a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,59 +15,19 @@ pub(crate) struct Shape {
     pub cluster: usize,
 }
 
-/// What kernels of one kind were compiled for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Forms {
-    /// Tiles of so many warpgroups and columns, of which two warpgroups finish so many entries in a
-    /// nanosecond.
-    Rows { tiles: &'static [(usize, usize)], finished: f64 },
-    /// Those of [`Turned`](super::turned_shape::Turned), for numbers in one part.
-    Turned,
-}
-
-impl Forms {
-    /// Those of `kernels/layers/sm_90a/product_units.cu`, by the parts of both operands and whether
-    /// `b` is row-major. In two parts up from numbers, down from states of 0 and 1, which have one.
-    pub(super) fn of_units(parts: [usize; 2], transposed: bool) -> Option<Self> {
-        let of_two = |tiles| Some(Self::Rows { tiles, finished: 2.7 });
-        match (parts, transposed) {
-            ([1, 1], _) => Some(Self::Turned),
-            ([2, 2], false) => {
-                of_two(&[(1, 64), (1, 96), (1, 128), (2, 64), (2, 96), (2, 128), (3, 64), (3, 96), (3, 128)])
-            }
-            ([1, 2], true) => of_two(&[(2, 64), (2, 128), (3, 64), (3, 128)]),
-            _ => None,
-        }
-    }
-
-    /// Those of `kernels/layers/sm_90a/product_errors.cu` for errors.
-    pub(super) fn of_errors(parts: [usize; 2], transposed: bool) -> Option<Self> {
-        Self::of_later(parts, 1.2).filter(|_| transposed)
-    }
-
-    /// Those there for deltas.
-    pub(super) fn of_deltas(parts: [usize; 2], transposed: bool) -> Option<Self> {
-        Self::of_later(parts, 2.7).filter(|_| !transposed)
-    }
-
-    /// Those of the later products of an autoencoder; `finished` is that of two parts.
-    fn of_later(parts: [usize; 2], finished: f64) -> Option<Self> {
-        match parts {
-            [2, 2] => Some(Self::Rows { tiles: &[(1, 64), (1, 128), (2, 64), (2, 128)], finished }),
-            [1, 1] => Some(Self::Turned),
-            _ => None,
-        }
-    }
+/// Entries of the depth of a k-block: fewer of operands that both have two parts.
+pub(crate) fn depth([a_parts, _]: [usize; 2]) -> usize {
+    if a_parts == 2 { DEPTH / 2 } else { DEPTH }
 }
 
 /// Clusters of so many blocks that run at once.
 pub(super) fn at_once(limits: Limits, cluster: usize) -> usize {
     // Clusters lie within groups of 16 multiprocessors, of which some are larger and one may be
-    // smaller.
+    // as small as 12.
     let clusters = match cluster {
         1 => limits.multiprocessors,
         2 => limits.multiprocessors / 2,
-        size => (limits.multiprocessors / 16 * (16 / size)).saturating_sub(1),
+        size => (limits.multiprocessors / 16).saturating_sub(1) * (16 / size) + 12 / size,
     };
     clusters.max(1)
 }
@@ -92,7 +50,7 @@ pub(super) fn tile_bytes(rows: usize, columns: usize) -> usize {
 }
 
 /// The one that takes the least time, the first of several.
-pub(super) fn fastest<T>(tiles: impl Iterator<Item = T>, time: impl Fn(&T) -> f64) -> Option<T> {
+pub(crate) fn fastest<T>(tiles: impl Iterator<Item = T>, time: impl Fn(&T) -> f64) -> Option<T> {
     let timed = tiles.map(|tile| (time(&tile), tile));
     timed.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, tile)| tile)
 }
@@ -111,62 +69,25 @@ mod speed {
 }
 
 impl Shape {
-    /// The fastest one of these tiles for a product of `m × k` by `k × n` entries, both in so many
-    /// parts, by a model of the GPU; none where the GPU has too little shared memory.
-    pub(super) fn of(
-        limits: Limits,
-        [m, n, k]: [usize; 3],
-        parts: [usize; 2],
-        (tiles, finished): (&[(usize, usize)], f64),
-    ) -> Option<Self> {
-        let of_tile = |&(warpgroups, columns): &(usize, usize)| {
-            (1..=8).map(move |cluster| Self { warpgroups, columns, cluster })
-        };
-        let shapes = tiles.iter().flat_map(of_tile);
-        // Half a kilobyte is for barriers.
-        let fits = |shape: &Self| {
-            let k_blocks = k.div_ceil(Self::depth(parts));
-            (shape.warpgroups > 1 || m <= FEW_ROWS)
-                && shape.cluster <= k_blocks
-                && shape.shared_bytes(parts, k) + 512 <= limits.shared_bytes
-        };
-        fastest(shapes.filter(fits), |shape| shape.nanoseconds(limits, [m, n, k], parts, finished))
-    }
-
-    /// What a product takes, of which two warpgroups finish so many entries in a nanosecond; none where
-    /// that is 0.
-    pub(crate) fn nanoseconds(
-        self,
-        limits: Limits,
-        [m, n, k]: [usize; 3],
-        parts: [usize; 2],
-        finished: f64,
-    ) -> f64 {
+    /// What a product of numbers in one part takes, whose entries a block finishes so many of in a
+    /// nanosecond.
+    pub(crate) fn nanoseconds(self, limits: Limits, [m, n, k]: [usize; 3], finished: f64) -> f64 {
         let [blocks, down, _] = self.grid(m, n);
         let clusters = blocks / self.cluster * down;
         let waves = clusters.div_ceil(at_once(limits, self.cluster));
-        let of_k_block = self.of_k_block(m, parts);
-        let k_blocks = k.div_ceil(Self::depth(parts)).div_ceil(self.cluster) as f64;
+        let k_blocks = k.div_ceil(DEPTH).div_ceil(self.cluster) as f64;
         let exchange = match self.cluster {
             1 => 0.,
             _ => speed::EXCHANGE + self.tile_bytes() as f64 / speed::SUMS,
         };
-        let entries = (self.rows() * self.columns / self.cluster) as f64;
-        let finish = match finished {
-            0. => 0.,
-            // One warpgroup has half as many threads for it; a third one helps no more.
-            each if self.warpgroups == 1 => 2. * entries / each,
-            each => entries / each,
-        };
-        waves as f64 * (k_blocks * of_k_block + speed::BLOCK + exchange + finish)
+        let finish = (self.rows() * self.columns / self.cluster) as f64 / finished;
+        waves as f64 * (k_blocks * self.of_k_block(m) + speed::BLOCK + exchange + finish)
     }
 
-    /// What a k-block takes, of nanoseconds.
-    pub(crate) fn of_k_block(self, m: usize, parts: [usize; 2]) -> f64 {
-        let lines = parts[0] * self.lines_of_a(m) + parts[1] * self.columns;
-        let bytes = (lines * 2 * Self::depth(parts)) as f64;
-        // The product of both second parts is left out.
-        let flop = (2 * Self::depth(parts) * self.rows() * self.columns * (parts[0] + parts[1] - 1)) as f64;
+    /// What a k-block of numbers in one part takes, of nanoseconds.
+    pub(crate) fn of_k_block(self, m: usize) -> f64 {
+        let bytes = ((self.lines_of_a(m) + self.columns) * 2 * DEPTH) as f64;
+        let flop = (2 * DEPTH * self.rows() * self.columns) as f64;
         (bytes / speed::COPIES).max(flop / speed::PRODUCTS)
     }
 
@@ -185,13 +106,8 @@ impl Shape {
         [self.cluster * n.div_ceil(self.columns), m.div_ceil(self.rows()), 1]
     }
 
-    /// Entries of the depth of a k-block: fewer of operands that both have two parts.
-    pub(crate) fn depth([a_parts, _]: [usize; 2]) -> usize {
-        if a_parts == 2 { DEPTH / 2 } else { DEPTH }
-    }
-
     fn k_block_bytes(self, parts: [usize; 2]) -> usize {
-        (parts[0] * self.rows() + parts[1] * self.columns) * 2 * Self::depth(parts)
+        (parts[0] * self.rows() + parts[1] * self.columns) * 2 * depth(parts)
     }
 
     pub(crate) fn threads(self) -> u32 {
@@ -200,7 +116,7 @@ impl Shape {
 
     /// Shared memory of a block for sums of `k` terms.
     pub(crate) fn shared_bytes(self, parts: [usize; 2], k: usize) -> usize {
-        let k_blocks = k.div_ceil(Self::depth(parts)).div_ceil(self.cluster);
+        let k_blocks = k.div_ceil(depth(parts)).div_ceil(self.cluster);
         shared_bytes(self.k_block_bytes(parts), k_blocks, self.tile_bytes())
     }
 
@@ -223,16 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn one_wave_of_blocks_takes_a_large_layer() {
-        for (m, n, k, transposed, parts) in
-            [(192, 16000, 2304, false, [2, 2]), (192, 2304, 16000, true, [1, 2])]
-        {
-            let Some(Forms::Rows { tiles, finished }) = Forms::of_units(parts, transposed) else {
-                panic!("no forms")
-            };
-            let shape = Shape::of(gpus::ALL[3], [m, n, k], parts, (tiles, finished));
-            let [across, down, _] = shape.unwrap_or_else(|| panic!("none")).grid(m, n);
-            assert!((64..=132).contains(&(across * down)), "{shape:?}: {across} x {down} blocks");
-        }
+    fn clusters_lie_within_groups_of_multiprocessors() {
+        // As times of products on an H200 show.
+        let clusters = [1, 2, 3, 4, 5, 6, 7, 8].map(|blocks| at_once(gpus::ALL[3], blocks));
+        assert_eq!(clusters, [132, 66, 39, 31, 23, 16, 15, 15]);
     }
 }
