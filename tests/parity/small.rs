@@ -1,7 +1,7 @@
 //! Scaling, scalars, counters and recorded steps.
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
-use chandlery_ops::arrays::{scale_into_, scale_into_reference};
+use chandlery_ops::arrays::{scale_into_, scale_into_reference, split_into_};
 use chandlery_ops::core::{Draws, Replay, advance_, normal, set_scalars_, uniform_};
 use chandlery_tests::{assert_same_bits, devices};
 
@@ -29,6 +29,60 @@ fn scaling_matches_its_reference_for_every_pair_of_types() -> Result<()> {
                         )?;
                     }
                 }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lines of every alignment and length, from rows that begin on any, and what lies between them.
+#[test]
+fn scaling_into_columns_of_a_wider_matrix_leaves_the_others_alone() -> Result<()> {
+    const LINES: [(usize, usize, usize, usize); 8] = [
+        (1, 0, 5, 5),
+        (3, 0, 785, 792),
+        (40, 0, 784, 792),
+        (7, 1, 3, 8),
+        (300, 3, 501, 512),
+        (33, 4, 64, 72),
+        (5, 0, 1, 2),
+        (4, 2, 4, 6),
+    ];
+    const SCALE: f32 = 1. / 255.;
+    for device in devices()? {
+        for (n, first, len, line) in LINES {
+            let numbers = (normal((n + 1, len), &device, Philox::new(41, 0))? * 40.)?;
+            let bytes = numbers.abs()?.to_dtype(DType::U8)?;
+            // A row further on, rows of an odd length begin on no multiple of four.
+            for x in [&numbers, &bytes].map(|all| all.narrow(0, 1, n)) {
+                let x = x?;
+                let scaled = scale_into_reference(&x, SCALE)?;
+                let of = |dtype| {
+                    format!(
+                        "{n} {first} {len} {line} {:?} to {dtype:?} on {:?}",
+                        x.dtype(),
+                        device.location()
+                    )
+                };
+                let check = |what: &str, out: &Tensor, want: &Tensor| {
+                    let sevens = Tensor::full(7f32, (n, line), &device)?.to_dtype(out.dtype())?;
+                    assert_same_bits(what, &out.narrow(1, first, len)?, want)?;
+                    let others = [(0, first), (first + len, line - first - len)];
+                    others.into_iter().filter(|&(_, n)| n > 0).try_for_each(|(at, n)| {
+                        assert_same_bits(what, &out.narrow(1, at, n)?, &sevens.narrow(1, at, n)?)
+                    })
+                };
+                for dtype in [DType::F32, DType::BF16, DType::F16] {
+                    let out = Tensor::full(7f32, (n, line), &device)?.to_dtype(dtype)?;
+                    scale_into_(&out.narrow(1, first, len)?, &x, SCALE)?;
+                    check(&of(dtype), &out, &scaled.to_dtype(dtype)?)?;
+                }
+                let parts = Tensor::full(7f32, (2, n, line), &device)?.to_dtype(DType::F16)?;
+                split_into_(&parts.narrow(2, first, len)?, &x, SCALE)?;
+                let upper = scaled.to_dtype(DType::F16)?;
+                let lower = (scaled - upper.to_dtype(DType::F32)?)?.to_dtype(DType::F16)?;
+                check(&of(DType::F16), &parts.get(0)?, &upper)?;
+                check(&of(DType::F16), &parts.get(1)?, &lower)?;
             }
         }
     }

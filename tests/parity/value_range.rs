@@ -39,3 +39,27 @@ fn the_range_is_that_of_all_values_seen() -> Result<()> {
     }
     Ok(())
 }
+
+/// Values are read by four where they begin on as many, and those before and behind them alone.
+#[test]
+fn a_value_at_any_place_of_any_view_widens_the_range() -> Result<()> {
+    for device in devices()? {
+        for (first, n) in (0..5).flat_map(|first| [1, 2, 3, 4, 5, 9, 11].map(|n| (first, n))) {
+            for place in first..first + n {
+                // Values outside the view lie further out.
+                let mut x = vec![9f32; first + n + 4];
+                x[first..first + n].fill(5.);
+                x[place] = 6.;
+                let x = Tensor::new(x, &Device::Cpu)?;
+                for x in [x.to_dtype(DType::U8)?, x] {
+                    let range = Tensor::new(&[f32::INFINITY, f32::NEG_INFINITY], &device)?;
+                    extend_range_(&range, &x.to_device(&device)?.narrow(0, first, n)?)?;
+                    let least = if n == 1 { 6. } else { 5. };
+                    let what = format!("{:?}, {first}, {n}, {place} on {:?}", x.dtype(), device.location());
+                    assert_eq!(range.to_vec1::<f32>()?, [least, 6.], "{what}");
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -25,15 +25,27 @@ __device__ __forceinline__ void raise(float* to, float x) {
   else atomicMin((unsigned*)to, __float_as_uint(x));
 }
 
+template <typename T> struct Fours;
+template <> struct Fours<float> { using Four = float4; };
+template <> struct Fours<unsigned char> { using Four = uchar4; };
+
 template <typename T>
 __device__ void extend_range(float* range, const T* x, size_t n) {
+  using Four = typename Fours<T>::Four;
   __shared__ float least_of[WARPS], most_of[WARPS];
   float least = __int_as_float(0x7f800000), most = -least;  // infinity
-  const size_t stride = (size_t)gridDim.x * THREADS;
-  for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += stride) {
-    const float value = (float)x[i];
-    least = fminf(least, value);
-    most = fmaxf(most, value);
+  auto see = [&](float value) { least = fminf(least, value), most = fmaxf(most, value); };
+  const size_t stride = (size_t)gridDim.x * THREADS, first = (size_t)blockIdx.x * THREADS + threadIdx.x;
+  // Values before and behind those that are read by four.
+  const size_t before = min(n, (sizeof(Four) - (size_t)x % sizeof(Four)) % sizeof(Four) / sizeof(T));
+  const size_t fours = (n - before) / 4, behind = before + 4 * fours;
+  if (first < before) see((float)x[first]);
+  if (first < n - behind) see((float)x[behind + first]);
+  const Four* from = reinterpret_cast<const Four*>(x + before);
+#pragma unroll 4
+  for (size_t i = first; i < fours; i += stride) {
+    const Four four = from[i];
+    see(four.x), see(four.y), see(four.z), see(four.w);
   }
 #pragma unroll
   for (unsigned step = WARP / 2; step; step /= 2) {

@@ -157,7 +157,7 @@ pub(crate) fn parts_of<'a>(
 
 /// `part` is how far on the second part begins, where there are two.
 fn run(out: &Tensor, x: &Tensor, scale: f32, part: Option<usize>, runs: Runs) -> Result<()> {
-    let op = Scale { scale, part, from: x.dtype(), to: out.dtype(), n: x.elem_count(), runs };
+    let op = Scale { scale, part, from: x.dtype(), to: out.dtype(), runs };
     operands(op.name()).write("out", out).read("x", x).run(&op)
 }
 
@@ -167,7 +167,6 @@ struct Scale {
     part: Option<usize>,
     from: DType,
     to: DType,
-    n: usize,
     runs: Runs,
 }
 
@@ -245,11 +244,12 @@ impl Kernel for Scale {
             if let Some(part) = self.part {
                 launch = launch.num(part);
             }
-            let launch = launch.num(self.scale).num(self.n).num(self.runs.len).num(self.runs.apart);
+            let Runs { n, len, apart } = self.runs;
+            let launch = launch.num(self.scale).num(n).num(len).num(apart);
             // SAFETY: (const In*, Out*, size_t of the split_* kernels, float, 3 × size_t) of the types
-            // named; x holds n entries, in runs of `len`, and `out`, whose shape and layout the
-            // public functions checked, reaches to the end of the last run of its last part.
-            unsafe { launch.linear(self.n).go() }
+            // named; x holds n runs of `len` entries, and `out`, whose shape and layout the public
+            // functions checked, reaches to the end of the last run of its last part.
+            unsafe { launch.linear(n * len.div_ceil(4)).go() }
         }))
     }
 }
