@@ -1,5 +1,5 @@
-//! The choice of the form of `kernels/layers/sm_90a/product_tile.cuh` for a product, of tiles of
-//! `Shape`; see [`Tile`](super::warpgroup_tile::Tile).
+//! Tiles of `Shape` of `kernels/layers/sm_90a/product_tile.cuh`, which updates and patches have, and
+//! what they share with those of products, [`Tile`](super::warpgroup_tile::Tile).
 use crate::core::limits::Limits;
 
 /// Most bytes of the ring of k-blocks, and most places in it.
