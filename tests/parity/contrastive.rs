@@ -319,14 +319,15 @@ fn cd_update_matches_its_reference_at_awkward_sizes() -> Result<()> {
         (200, 264, 136),
         (450, 72, 200),
         // Minibatches of more rows than stay: of a large matrix with a ring of four k-blocks and of
-        // five, and of tiles of 128 and of 256 columns, which one block has or several share; with
-        // blocks of 64 columns that one copy takes and not.
+        // five, and of tiles of 128 and of 256 columns, which one block has or several share, of one
+        // part and of two; with blocks of 64 columns that one copy takes and not.
         (193, 2048, 2056),
         (257, 2056, 2304),
-        (700, 264, 128),
+        (1100, 264, 128),
         (640, 192, 392),
         (600, 776, 2368),
-        (600, 392, 2056),
+        (1030, 392, 2056),
+        (1030, 776, 1472),
     ];
     let sparsity = Some(Sparsity { target: 0.1, cost: 0.5, decay: 0.9 });
     for device in devices()? {
@@ -384,7 +385,15 @@ fn cd_update_matches_its_reference_at_awkward_sizes() -> Result<()> {
                         States::F32(Precision::Tf32) => 2f32.powi(-11),
                         _ => 2f32.powi(-22),
                     };
-                    let atol = 0.02 * 12. * operand * (2. * batch as f32).sqrt() + 1e-6;
+                    // Tensor cores cut off some 2^-27 of a sum for each 16 rows of a pair of parts, and
+                    // a worst sum is a quarter of those deviations.
+                    let pairs = match states {
+                        States::F32(_) => 0.,
+                        States::Bf16 | States::F16 => 1.,
+                        States::F16Pair => 3.,
+                    };
+                    let cut = pairs * batch as f32 / 8. * 2f32.powi(-29);
+                    let atol = 0.02 * 12. * (operand + cut) * (2. * batch as f32).sqrt() + 1e-6;
                     let got = params.to_device(&CPU)?;
                     assert_close(&format!("{what}: weights"), &got.get(0)?, &want.get(0)?, 1e-6, atol)?;
                     // A bf16 velocity is rounded when it is stored, after the weights have taken

@@ -3,8 +3,9 @@
 //   scale   out[i] = (float)x[i] * scale      rounded in the *_bf16 and *_f16 forms
 //   split   out[i] = f16(x[i] * scale), out[part + i] = f16(x[i] * scale - out[i])
 //
-// arrays   x: [n, len] u8 or f32; out: n lines of `len` entries that begin `apart` entries from each
-//          other, f32, bf16 or f16, or two of such f16 that are `part` entries apart; not overlapping
+// arrays   x: [n, len] u8 or f32; out: n lines of `len` entries that begin `apart` entries from
+//          each other, f32, bf16 or f16, or two of such f16 that are `part` entries apart; not
+//          overlapping
 // scalars  scale: 1/255 for bytes, 1 for numbers; 1 <= len <= apart
 // launch   1-D grid of 1-D blocks, any size: the loop strides over the grid, four neighbours of a
 //          line at a time
@@ -13,11 +14,6 @@
 // truth    scale_into_reference in src/arrays/scale.rs, and the CPU twin of split_into_ there
 
 #include "core/numbers.cuh"
-
-__device__ __forceinline__ void load4(const unsigned char* from, float (&v)[4]) {
-  const uchar4 four = *reinterpret_cast<const uchar4*>(from);
-  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
-}
 
 // `count` of four neighbours, in one access where they are four and begin on as many.
 template <typename T>

@@ -11,6 +11,8 @@
 //          +0)
 // truth    the CPU twin in src/arrays/value_range.rs
 
+#include "core/numbers.cuh"
+
 constexpr unsigned THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
 
 // Bits of floats are in order as signed integers from +0 up, and in the opposite order as unsigned
@@ -25,27 +27,24 @@ __device__ __forceinline__ void raise(float* to, float x) {
   else atomicMin((unsigned*)to, __float_as_uint(x));
 }
 
-template <typename T> struct Fours;
-template <> struct Fours<float> { using Four = float4; };
-template <> struct Fours<unsigned char> { using Four = uchar4; };
-
 template <typename T>
 __device__ void extend_range(float* range, const T* x, size_t n) {
-  using Four = typename Fours<T>::Four;
+  constexpr size_t FOUR = 4 * sizeof(T);
   __shared__ float least_of[WARPS], most_of[WARPS];
   float least = __int_as_float(0x7f800000), most = -least;  // infinity
   auto see = [&](float value) { least = fminf(least, value), most = fmaxf(most, value); };
   const size_t stride = (size_t)gridDim.x * THREADS, first = (size_t)blockIdx.x * THREADS + threadIdx.x;
   // Values before and behind those that are read by four.
-  const size_t before = min(n, (sizeof(Four) - (size_t)x % sizeof(Four)) % sizeof(Four) / sizeof(T));
+  const size_t before = min(n, (FOUR - (size_t)x % FOUR) % FOUR / sizeof(T));
   const size_t fours = (n - before) / 4, behind = before + 4 * fours;
   if (first < before) see((float)x[first]);
   if (first < n - behind) see((float)x[behind + first]);
-  const Four* from = reinterpret_cast<const Four*>(x + before);
 #pragma unroll 4
   for (size_t i = first; i < fours; i += stride) {
-    const Four four = from[i];
-    see(four.x), see(four.y), see(four.z), see(four.w);
+    float four[4];
+    load4(x + before + 4 * i, four);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) see(four[e]);
   }
 #pragma unroll
   for (unsigned step = WARP / 2; step; step /= 2) {

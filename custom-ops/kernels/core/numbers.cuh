@@ -28,6 +28,10 @@ __device__ __forceinline__ void load4(const float* from, float (&v)[4]) {
   const float4 four = *reinterpret_cast<const float4*>(from);
   v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
 }
+__device__ __forceinline__ void load4(const unsigned char* from, float (&v)[4]) {
+  const uchar4 four = *reinterpret_cast<const uchar4*>(from);
+  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+}
 __device__ __forceinline__ void load4(const __nv_bfloat16* from, float (&v)[4]) {
   const uint2 four = *reinterpret_cast<const uint2*>(from);
   const __nv_bfloat162* pairs = reinterpret_cast<const __nv_bfloat162*>(&four);

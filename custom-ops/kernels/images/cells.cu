@@ -1,10 +1,7 @@
 // cells.cu: stored rows of a grid to the numbers that a layer of patches reads, cell by cell.
 //
-//   out[b, (y, x, plane, line, along)] = (float)x[b, (plane, y * stride + line, x * run + along)] * scale      run
-//                                                                                                              =
-//                                                                                                              stride
-//                                                                                                              *
-//                                                                                                              depth
+// out[b, (y, x, plane, line, along)] = (float)x[b, (plane, y * stride + line, x * run + along)] *
+// scale      run = stride * depth
 //
 // arrays   x: [batch, values] u8 or f32; out: [batch, values] f32, bf16 or f16, or two of f16 that
 //          are `part` entries apart: what rounding to the first takes; contiguous, not overlapping
@@ -18,11 +15,6 @@
 
 #include "core/numbers.cuh"
 #include "core/patches.cuh"
-
-__device__ __forceinline__ void load4(const unsigned char* from, float (&v)[4]) {
-  const uchar4 four = *reinterpret_cast<const uchar4*>(from);
-  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
-}
 
 // EACH entries of a run to a thread, which then lie and go together: the same ones of several rows,
 // since where they lie takes many divisions.

@@ -1,10 +1,10 @@
 // cd_update.cu: one update of contrastive learning: weights, velocity, biases and the copies
 // that products read.
 //
-//   g = sum_k h[k][j] * x[k][i]                      k over both phases; the negative phase carries its minus sign in h
-//   v <- momentum * v + rate / batch * g - rate * (l2 * w + l1 * sign(w))
-//   w <- w + v;   copy[0] <- T(s * w), copy[1] <- T(s * w - copy[0])
-//   biases as in bias_step.cu; counter <- counter + by
+// g = sum_k h[k][j] * x[k][i]                      k over both phases; the negative phase carries
+// its minus sign in h v <- momentum * v + rate / batch * g - rate * (l2 * w + l1 * sign(w)) w <- w
+// + v;   copy[0] <- T(s * w), copy[1] <- T(s * w - copy[0]) biases as in bias_step.cu; counter <-
+// counter + by
 //
 // With two parts an operand is the sum of two f16 numbers, 22 bits, and g = hi hi + hi lo + lo hi.
 // The k-blocks of both phases take turns, so that what has been summed stays small: tensor cores
@@ -175,3 +175,4 @@ CONTRAST_BIASES(cd_biases_f16, __half, 1, BESIDE_UNITS)
 CONTRAST_BIASES(cd_biases_f16x2, __half, 2, BESIDE_UNITS)
 CONTRAST_BIASES(cd_biases_behind_bf16, __nv_bfloat16, 1, BEHIND_UNITS)
 CONTRAST_BIASES(cd_biases_behind_f16, __half, 1, BEHIND_UNITS)
+CONTRAST_BIASES(cd_biases_behind_f16x2, __half, 2, BEHIND_UNITS)

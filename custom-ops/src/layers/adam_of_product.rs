@@ -164,8 +164,8 @@ impl Kernel for OfProduct {
         let (of_state, of_copy) = (gpu.to_write(&mut state), gpu.to_write(&mut copy));
         let (of_delta, of_x) = (gpu.to_read(&delta), gpu.to_read(&x));
         let operand = |at, width: usize| {
-            let apart = [width, batch * width];
-            TensorMap::of_columns(at, DType::BF16, [width, batch, 1], apart, [TILE / 64, DEPTH])
+            let planes = [(1, batch * width)];
+            TensorMap::of_columns(at, DType::BF16, [width, batch, width], &planes, [TILE / 64, DEPTH])
         };
         let of_weights = |at, dtype, line| {
             TensorMap::of(at, dtype, &[cols, rows], &[cols], [line, LINES], Fetch::TwoLines)

@@ -233,6 +233,13 @@ __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(barrier))
       : "memory");
 }
+__device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x, int y, int z, int w, int v, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
+          shared_address(to)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(shared_address(barrier))
+      : "memory");
+}
 // The same of one matrix.
 __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x, int y, uint64_t* barrier) {
   asm volatile(
@@ -241,15 +248,16 @@ __device__ __forceinline__ void copy_block(void* to, const TensorMap* map, int x
       : "memory");
 }
 // Starts the copies of BLOCKS blocks of 64 columns by DEPTH rows, beside each other from column
-// `first` on, a multiple of 64, of an operand that lies along its outer dimension, to places that lie
-// `apart`. Where all blocks are `whole`, as the width is a multiple of 64, they are one copy, which
-// takes less time than theirs; see TensorMap::of_columns.
-template <int BLOCKS>
-__device__ __forceinline__ void copy_columns(unsigned char* to, int apart, const TensorMap* map, int first, int row, int plane, bool whole,
-                                             uint64_t* barrier) {
-  if (whole) return copy_block(to, map, 0, row, first / 64, plane, barrier);
+// `first` on, a multiple of 64, of an operand that lies along its outer dimension, to places that
+// lie `apart`. Where all blocks are `whole`, as the width is a multiple of 64, they are one copy,
+// which takes less time than theirs; see TensorMap::of_columns. `matrix` is one among several: its
+// plane, and its part where the map has parts.
+template <int BLOCKS, typename... Of>
+__device__ __forceinline__ void copy_columns(unsigned char* to, int apart, const TensorMap* map, int first, int row, bool whole,
+                                             uint64_t* barrier, Of... matrix) {
+  if (whole) return copy_block(to, map, 0, row, first / 64, matrix..., barrier);
 #pragma unroll
-  for (int c = 0; c < BLOCKS; ++c) copy_block(to + c * apart, map, first + 64 * c, row, 0, plane, barrier);
+  for (int c = 0; c < BLOCKS; ++c) copy_block(to + c * apart, map, first + 64 * c, row, 0, matrix..., barrier);
 }
 // Asks for a block of one matrix to be brought into the second-level cache: allowed before
 // `wait_for_previous`.

@@ -29,6 +29,7 @@ template <typename V> using Two = std::conditional_t<sizeof(V) == 4, float2, uns
 template <typename V> __device__ __forceinline__ Two<V>& two(V* at) { return *reinterpret_cast<Two<V>*>(at); }
 template <typename V> __device__ __forceinline__ float2 widened(const Two<V>& x) {
   if constexpr (sizeof(V) == 4) return x;
+  else if constexpr (std::is_same_v<V, __half>) return __half22float2(reinterpret_cast<const __half2&>(x));
   else return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
 }
 template <typename V> __device__ __forceinline__ Two<V> narrowed(float2 x) {
@@ -41,6 +42,12 @@ template <typename V> __device__ __forceinline__ Two<V> narrowed(float2 x) {
     const __nv_bfloat162 both = __floats2bfloat162_rn(x.x, x.y);
     return reinterpret_cast<const unsigned&>(both);
   }
+}
+
+// What rounding two neighbours to `copied` took off them.
+template <typename T> __device__ __forceinline__ Two<T> rest_of(float2 x, unsigned copied) {
+  const float2 rounded = widened<T>(copied);
+  return narrowed<T>(make_float2(x.x - rounded.x, x.y - rounded.y));
 }
 
 // Writes four blocks of 8 x 8 numbers of 16 bits, which `load_blocks` of tiles.cuh reads.

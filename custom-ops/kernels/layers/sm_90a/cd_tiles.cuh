@@ -1,5 +1,5 @@
 // sm_90a/cd_tiles.cuh: the tiles of weights that blocks of cd_update.cu and
-// cd_update_parts.cu take, and the copies of the states that they multiply.
+// patch_step_parts.cu take, and the copies of the states that they multiply.
 //
 // The weights are those of the patches of a grid, or one matrix: that of a grid of one patch. The
 // states of visible units stay in shared memory for tiles below each other; those of hidden units
@@ -15,21 +15,20 @@ constexpr int K_BLOCK_DEPTH = 64;  // rows of a k-block
 constexpr int K_BLOCK_BYTES = K_BLOCK_DEPTH * BLOCK_LINE;  // of one part
 
 // A block's tiles, one after the other: runs of tiles below each other, for which the states of
-// visible units stay. What waits for memory takes runs of `height` tiles, each as many runs further
-// along the rows as there are blocks, so that all blocks together move over one stretch of memory:
-// with a stretch for each, memory is slower (NOTES.md). They begin with the last rows, which the
-// products before have just read, and end with the first, which the products after read first. What
-// waits for products takes a stretch DOWN the columns, in which these states stay for longest. A
-// tile is WIDE subtiles side by side. The positions are counted on: a division takes as long as a
-// tile's products of some k-blocks.
-template <bool PATCHES, bool DOWN, int WIDE = 1>
+// visible units stay. Runs have `height` tiles, each as many runs further along the rows as there
+// are blocks, so that all blocks together move over one stretch of memory: with a stretch for each,
+// memory is slower (NOTES.md). They begin with the last rows, which the products before have just
+// read, and end with the first, which the products after read first. A tile is WIDE subtiles side
+// by side. The positions are counted on: a division takes as long as a tile's products of some
+// k-blocks.
+template <bool PATCHES, int WIDE = 1>
 struct Schedule {
   static constexpr int COLS = WIDE * TILE;
   const Grid& g;
   const int rows, cols, down, across, height, bands;  // rows and columns of a matrix, its tiles, tiles of a run, runs below each other
   int i = 0, runs = 0;         // tiles of this block before this one, and runs with other states of visible units
-  int matrix, band, col, row;  // the run, and the tile of the run; unless DOWN, matrices and runs below each other count from the last
-  int left;                    // tiles if DOWN, otherwise runs: this one and those to come
+  int matrix, band, col, row;  // the run, and the tile of the run; matrices and runs below each other count from the last
+  int left;                    // runs: this one and those to come
   int matrices_on, bands_on, cols_on;  // from a run of this block to its next
 
   __device__ Schedule(const Numbers& n, const Grid& g, int height)
@@ -38,27 +37,20 @@ struct Schedule {
         cols(n.cols),
         down((n.rows + TILE - 1) / TILE),
         across((n.cols + COLS - 1) / COLS),
-        height(DOWN ? down : height),
-        bands((down + this->height - 1) / this->height) {
-    const int all = (PATCHES ? g.patches() : 1) * bands * across;
-    int run = blockIdx.x, on = gridDim.x;
+        height(height),
+        bands((down + height - 1) / height) {
+    const int all = (PATCHES ? g.patches() : 1) * bands * across, run = blockIdx.x, on = gridDim.x;
     row = 0;
     left = run < all ? (all - 1 - run) / on + 1 : 0;
-    if (DOWN) {
-      const int tile = (long long)all * down * run / on;
-      left = (long long)all * down * (run + 1) / on - tile;
-      run = tile / down, row = tile % down, on = 1;
-    }
     matrix = run / (bands * across), band = run / across % bands, col = run % across;
     matrices_on = on / (bands * across), bands_on = on / across % bands, cols_on = on % across;
   }
   __device__ explicit operator bool() const { return left > 0; }
   __device__ void next() {
     ++i;
-    if (DOWN) --left;
     if (++row < height_here()) return;
     row = 0, runs += moves();
-    if (!DOWN) --left;
+    --left;
     col += cols_on, band += bands_on, matrix += matrices_on;
     if (col >= across) col -= across, ++band;
     if (band >= bands) band -= bands, ++matrix;
@@ -81,8 +73,8 @@ struct Schedule {
 
  private:
   __device__ bool moves() const { return PATCHES || cols_on != 0; }  // to another column from run to run
-  __device__ int matrix_here() const { return !PATCHES ? 0 : DOWN ? matrix : g.patches() - 1 - matrix; }
-  __device__ int band_here() const { return DOWN ? band : bands - 1 - band; }
+  __device__ int matrix_here() const { return PATCHES ? g.patches() - 1 - matrix : 0; }
+  __device__ int band_here() const { return bands - 1 - band; }
   __device__ int height_here() const { return min(height, down - band_here() * height); }
 };
 

@@ -65,7 +65,7 @@ __device__ __forceinline__ void cd_update(const TensorMap& h_map, const TensorMa
                                               const TensorMap& velocity_map, const TensorMap& copy_map, float* hidden_state,
                                               const float* scalars, const Numbers& n, const Grid& g, int height, const Rooms& rooms,
                                               const Rounding& rounding, const long long* counter) {
-  using Tiles = Schedule<PATCHES, false, WIDE>;
+  using Tiles = Schedule<PATCHES, WIDE>;
   using Maps = SubtileMaps<T, V, STORED>;
   using Subtiles = SubtileRing<Maps, MOST_SUBTILES>;
   constexpr bool COPIED = Maps::COPIED;

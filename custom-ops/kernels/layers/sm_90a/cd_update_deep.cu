@@ -1,6 +1,7 @@
 // sm_90a/cd_update_deep.cu: the weights of one update of contrastive learning, from states in one
-// part of a minibatch of any number of rows, by the products of warpgroups of capability 9.0. The
-// formulas are those of cd_update.cu; its kernel cd_biases updates the biases and the counter.
+// part or two of a minibatch of any number of rows, by the products of warpgroups of capability
+// 9.0. The formulas are those of cd_update.cu; its kernel cd_biases updates the biases and the
+// counter.
 //
 // cd_update.cu beside this keeps the states of visible units in shared memory, which holds both
 // phases of up to 256 rows. Here both sides pass through a ring, and a tile of 128 x TN weights has
@@ -10,22 +11,26 @@
 // steps. Weights were asked for into the second-level cache when a block began. A cluster of blocks
 // shares a tile where there are few.
 //
+// Numbers in two parts have k-blocks half as deep, so that both parts have room. Tensor cores sum
+// them, too: as phases take turns, sums stay small, and so does what is cut off.
+//
 // arrays   h: planes of [batch, rows] and x: of [batch, cols], T, as tensor maps of 128 and of TN
-//          columns by 64 rows; plane 0 is of the negative phase, plane 1 of the positive. weight:
-//          [rows, cols] f32, bf16, or 16 bits that are lower halves; velocity: the same, V; copy: the
-//          same, T
+//          columns by 64 rows, of two parts by 32 with the part as their last dimension; plane 0 is
+//          of the negative phase, plane 1 of the positive. weight: [rows, cols] f32, bf16, or 16
+//          bits that are lower halves; velocity: the same, V; copy: PARTS of the same, T, copy_part
+//          entries apart
 // scalars  rows and cols multiples of 8; arrays begin on 16 bytes. scalars: [3] f32 on the device:
 //          rate / batch, momentum, rate. counter: [1] i64, read by cd_update_deep_rounded_TN
 // launch   1-D grid of `cluster` blocks for each tile, columns fastest; 288 threads
-// shared   Deep::STAGES k-blocks of 32 or 48 KB, and 1 KB to align them; the tile of sums takes their
-//          place
-// cost     4 batch rows cols FLOP; 16 bytes a weight (12 with V of 16 bits) and 2 for the copy, 12
-//          with halves, or 8 with bf16 weights; operands once for each tile, from the second-level
-//          cache
+// shared   Deep::STAGES k-blocks of 32 or 48 KB, and 1 KB to align them; the tile of sums takes
+//          their place
+// cost     4 batch rows cols FLOP, 12 of two parts; 16 bytes a weight (12 with V of 16 bits) and 2
+//          for each part of the copy, 12 with halves, or 8 with bf16 weights; operands once for
+//          each tile, from the second-level cache
 // NaN      propagates
 // same     sums in one order on one device
-// truth    cd_update_reference in src/layers/cd_update/mod.rs, round_stochastic and rounding_bits in
-//          src/layers/rounding.rs
+// truth    cd_update_reference in src/layers/cd_update/mod.rs, round_stochastic and rounding_bits
+//          in src/layers/rounding.rs
 
 #include "core/stepped.cuh"
 #include "layers/cd_numbers.cuh"
@@ -33,12 +38,13 @@
 #include "layers/sm_90a/cd_subtile.cuh"
 #include "layers/sm_90a/product_tile.cuh"
 
-// Both operands lie along their outer dimension. Of 128 columns three stages leave room for a second
-// block.
-template <typename T, int TN> struct Deep : Shape<2, TN, true, T, 1, 1> {
-  using Base = Shape<2, TN, true, T, 1, 1>;
-  static constexpr bool TRANSPOSED_A = true;
-  static constexpr int STAGES = TN == 128 ? 3 : 4, BLOCK = Base::THREADS + 32, AT_ONCE = TN == 128 ? 2 : 1, BLOCKS_OF_A = Base::TM / 64;
+// Both operands lie along their outer dimension. Of 128 columns three stages leave room for a
+// second block.
+template <typename T, int PARTS_, int TN> struct Deep : Shape<2, TN, true, T, PARTS_, PARTS_> {
+  using Base = Shape<2, TN, true, T, PARTS_, PARTS_>;
+  static constexpr bool TRANSPOSED_A = true, EXACT = false, UNEVEN = false;
+  static constexpr int PARTS = PARTS_, STAGES = TN == 128 ? 3 : 4, BLOCK = Base::THREADS + 32, AT_ONCE = TN == 128 ? 2 : 1;
+  static constexpr int BLOCKS_OF_A = Base::TM / 64;
   static __device__ Room room(int, int) { return {Base::TM, Base::A_BYTES, Base::BYTES, STAGES}; }
 };
 
@@ -64,16 +70,16 @@ __device__ __forceinline__ void prefetch_lines(const V* matrix, const Numbers& n
   }
 }
 
-template <typename T, typename V, Stored STORED, int TN>
+template <typename T, int PARTS, typename V, Stored STORED, int TN>
 __device__ __forceinline__ void cd_update_deep(typename Subtile<T, V, STORED>::W* weight, V* velocity, T* copy, const float* scalars,
                                                const long long* counter, const TensorMap& h_map, const TensorMap& x_map, const Numbers& n,
                                                const Rounding& rounding, int cluster) {
-  using H = Deep<T, TN>;
+  using H = Deep<T, PARTS, TN>;
   using Step = Subtile<T, V, STORED>;
   using W = typename Step::W;
   constexpr bool COPIED = STORED != Stored::ROUNDED;
   const int rank = blockIdx.x % cluster, tile = blockIdx.x / cluster, across = (n.cols + H::TN - 1) / H::TN;
-  const TilePlace<16> at(tile, across, (n.rows + H::TM - 1) / H::TM);
+  const TilePlace at(tile, across, (n.rows + H::TM - 1) / H::TM, 16);
   const int row0 = at.row * H::TM, col0 = at.col * H::TN;
   const int all = 2 * ((n.batch + H::DEPTH - 1) / H::DEPTH);
   const int first = all * rank / cluster, count = all * (rank + 1) / cluster - first;
@@ -90,8 +96,13 @@ __device__ __forceinline__ void cd_update_deep(typename Subtile<T, V, STORED>::W
       const int plane = k_block.phase, row = k_block.index * H::DEPTH;
       uint64_t* here = announce(ring.full, ring.empty, stage, H::BYTES);
       unsigned char* to = ring.k_blocks + stage.at * H::BYTES;
-      copy_columns<H::BLOCKS_OF_A>(to, H::BLOCK_BYTES, &h_map, row0, row, plane, n.rows % 64 == 0, here);
-      copy_columns<H::BLOCKS>(to + H::A_BYTES, H::BLOCK_BYTES, &x_map, col0, row, plane, n.cols % 64 == 0, here);
+      auto copy_part = [&](unsigned char* of_h, unsigned char* of_x, auto... part) {
+        copy_columns<H::BLOCKS_OF_A>(of_h, H::BLOCK_BYTES, &h_map, row0, row, n.rows % 64 == 0, here, plane, part...);
+        copy_columns<H::BLOCKS>(of_x, H::BLOCK_BYTES, &x_map, col0, row, n.cols % 64 == 0, here, plane, part...);
+      };
+      unsigned char* of_x = to + PARTS * H::A_BYTES;
+      if constexpr (PARTS == 1) copy_part(to, of_x);
+      else copy_part(to, of_x, 0), copy_part(to + H::A_BYTES, of_x + H::B_BYTES, 1);
     }
   };
   sum_tile<H>(cluster, {count}, copy_k_blocks, [&](const Sums<H>& sums) {
@@ -133,6 +144,11 @@ __device__ __forceinline__ void cd_update_deep(typename Subtile<T, V, STORED>::W
           store_pairs(weight + place, w[i]);
           store_pairs(velocity + place, v[i]);
           if constexpr (COPIED) store_pairs(copy + place, c[i]);
+          if constexpr (PARTS == 2) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) c[i][e] = rest_of<T>(make_float2(w[i][e].x * n.scale, w[i][e].y * n.scale), c[i][e]);
+            store_pairs(copy + n.copy_part + place, c[i]);
+          }
         }
       }
     };
@@ -142,26 +158,27 @@ __device__ __forceinline__ void cd_update_deep(typename Subtile<T, V, STORED>::W
 }
 
 // Without a velocity of its own, that of f32 lies behind the weights.
-#define CONTRAST_STEP(NAME, T, V, W, STORED, TN)                                                                               \
-  extern "C" __global__ void __launch_bounds__(Deep<T, TN>::BLOCK, Deep<T, TN>::AT_ONCE)                                       \
+#define CONTRAST_STEP(NAME, T, PARTS, V, W, STORED, TN)                                                                        \
+  extern "C" __global__ void __launch_bounds__(Deep<T, PARTS, TN>::BLOCK, Deep<T, PARTS, TN>::AT_ONCE)                         \
   NAME##_##TN(W* weight, V* velocity, T* copy, const float* scalars, const __grid_constant__ TensorMap h_map,                  \
               const __grid_constant__ TensorMap x_map, const __grid_constant__ Numbers n, int cluster) {                       \
     V* own = velocity ? velocity : reinterpret_cast<V*>(weight + (size_t)n.rows * n.cols);                                     \
-    cd_update_deep<T, V, STORED, TN>(weight, own, copy, scalars, nullptr, h_map, x_map, n, Rounding{}, cluster);               \
+    cd_update_deep<T, PARTS, V, STORED, TN>(weight, own, copy, scalars, nullptr, h_map, x_map, n, Rounding{}, cluster);        \
   }
 // Of bf16 weights, which have no copy.
 #define CONTRAST_STEP_ROUNDED(NAME, TN)                                                                                        \
-  extern "C" __global__ void __launch_bounds__(Deep<__nv_bfloat16, TN>::BLOCK, Deep<__nv_bfloat16, TN>::AT_ONCE)               \
+  extern "C" __global__ void __launch_bounds__(Deep<__nv_bfloat16, 1, TN>::BLOCK, Deep<__nv_bfloat16, 1, TN>::AT_ONCE)         \
   NAME##_##TN(__nv_bfloat16* weight, __nv_bfloat16* velocity, const float* scalars, const long long* counter,                  \
               const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,                                \
               const __grid_constant__ Numbers n, const __grid_constant__ Rounding rounding, int cluster) {                     \
-    cd_update_deep<__nv_bfloat16, __nv_bfloat16, Stored::ROUNDED, TN>(weight, velocity, nullptr, scalars, counter, h_map,      \
-                                                                      x_map, n, rounding, cluster);                            \
+    cd_update_deep<__nv_bfloat16, 1, __nv_bfloat16, Stored::ROUNDED, TN>(weight, velocity, nullptr, scalars, counter, h_map,   \
+                                                                         x_map, n, rounding, cluster);                         \
   }
 #define OF_COLUMNS(TN)                                                                                                         \
-  CONTRAST_STEP(cd_update_deep_f16, __half, float, float, Stored::WHOLE, TN)                                                   \
-  CONTRAST_STEP(cd_update_deep_bf16, __nv_bfloat16, __nv_bfloat16, float, Stored::WHOLE, TN)                                   \
-  CONTRAST_STEP(cd_update_deep_halves, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, Stored::HALVES, TN)                        \
+  CONTRAST_STEP(cd_update_deep_f16, __half, 1, float, float, Stored::WHOLE, TN)                                                \
+  CONTRAST_STEP(cd_update_deep_f16x2, __half, 2, float, float, Stored::WHOLE, TN)                                              \
+  CONTRAST_STEP(cd_update_deep_bf16, __nv_bfloat16, 1, __nv_bfloat16, float, Stored::WHOLE, TN)                                \
+  CONTRAST_STEP(cd_update_deep_halves, __nv_bfloat16, 1, __nv_bfloat16, __nv_bfloat16, Stored::HALVES, TN)                     \
   CONTRAST_STEP_ROUNDED(cd_update_deep_rounded, TN)
 OF_COLUMNS(128)
 OF_COLUMNS(256)

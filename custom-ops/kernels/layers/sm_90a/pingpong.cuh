@@ -1,12 +1,13 @@
-// sm_90a/pingpong.cuh: gradients of large matrices of parameters, tile after tile in a block, each of
-// which a warpgroup steps its parameters by while another sums the next: for the kernels of
+// sm_90a/pingpong.cuh: gradients of large matrices of parameters, tile after tile in a block, each
+// of which a warpgroup steps its parameters by while another sums the next: for the kernels of
 // cd_update_pingpong.cu, adam_of_product.cu and product_onto.cu on capability 9.0.
 //
 // A tile is SIDE x SIDE sums of products a' b over a minibatch. Both operands lie along their outer
-// dimension, in planes of `batch` rows, and pass through a ring in k-blocks of DEPTH rows, which one
-// thread copies; two warpgroups take turns at it. Parameters come and go through a SubtileRing
-// meanwhile, in subtiles of ROWS x COLS. The launch says how many of these have room; k-blocks have
-// the rest.
+// dimension, in planes of `batch` rows, and pass through a ring in k-blocks of DEPTH rows, which
+// one thread copies; two warpgroups take turns at it. Of numbers in two parts the product of both
+// second parts is left out, and tensor cores sum the others: as phases take turns, what is cut off
+// stays small. Parameters come and go through a SubtileRing meanwhile, in subtiles of ROWS x COLS.
+// The launch says how many of these have room; k-blocks have the rest.
 #pragma once
 
 #include "core/order.cuh"
@@ -14,23 +15,24 @@
 #include "layers/sm_90a/product_tile.cuh"
 #include "layers/sm_90a/subtile_ring.cuh"
 
-template <typename T_, typename Maps_, int ROWS_, int COLS_>
+template <typename T_, typename Maps_, int ROWS_, int COLS_, int PARTS_ = 1>
 struct PingPong {
   using T = T_;
   using Maps = Maps_;
   using Subtiles = SubtileRing<Maps, 4>;
-  static constexpr int ROWS = ROWS_, COLS = COLS_, SIDE = 128, DEPTH = 64, BLOCK_BYTES = DEPTH * BLOCK_LINE, OPERAND_BYTES = SIDE / 64 * BLOCK_BYTES;
+  static constexpr int ROWS = ROWS_, COLS = COLS_, SIDE = 128, PARTS = PARTS_, DEPTH = 64 / PARTS;
+  static constexpr int BLOCK_BYTES = DEPTH * BLOCK_LINE, PART_BYTES = SIDE / 64 * BLOCK_BYTES, OPERAND_BYTES = PARTS * PART_BYTES;
   static constexpr int K_BLOCK_BYTES = 2 * OPERAND_BYTES, ROOM = 224 * 1024, MOST_STAGES = 5;
   static constexpr int ACROSS = SIDE / COLS, OF_TILE = SIDE / ROWS * ACROSS;  // subtiles beside each other, and in all
   static constexpr int GROUPS = 2, BLOCK = 128 * GROUPS + 128;                // threads of a block
   static __device__ int stages(int subtiles) { return min(MOST_STAGES, (ROOM - subtiles * Subtiles::BYTES) / K_BLOCK_BYTES); }
 };
 
-// All tiles of this block, of a matrix of rows x cols, with room for so many subtiles. Of one plane of
-// `batch` rows, or of two phases, as TensorMap::of_columns has both blocks of a tile; `begin` is called
-// once by each thread that multiplies, after the launch before has ended, and what it returns is called
-// with each subtile: step(number, row0, col0, sums), where the sums are those of its ROWS rows, of
-// columns from `first` on, as products leave them.
+// All tiles of this block, of a matrix of rows x cols, with room for so many subtiles. Of one plane
+// of `batch` rows, or of two phases, as TensorMap::of_columns has both blocks of a tile; `begin` is
+// called once by each thread that multiplies, after the launch before has ended, and what it
+// returns is called with each subtile: step(number, row0, col0, sums), where the sums are those of
+// its ROWS rows, of columns from `first` on, as products leave them.
 template <typename P, typename Begin>
 __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const TensorMap& b_map, const typename P::Maps& maps, int rows, int cols, int batch,
                                               int planes, int of_subtiles, Begin begin) {
@@ -44,6 +46,8 @@ __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const Tens
   const Subtiles subtiles{barriers, k_blocks + stages * P::K_BLOCK_BYTES, maps, of_subtiles};
   const int count = planes * ((batch + P::DEPTH - 1) / P::DEPTH);
   const int across = (cols + P::SIDE - 1) / P::SIDE, down = (rows + P::SIDE - 1) / P::SIDE;
+  // Parameters lie row after row; operands matter more where there are more of them.
+  const int most_below = count > 4 ? 12 : 1;
   const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
   if (threadIdx.x == 0) {
@@ -59,7 +63,7 @@ __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const Tens
     int i = 0;
 #pragma unroll 1
     for (int tile = blockIdx.x; tile < across * down && i < most; tile += gridDim.x, ++i) {
-      const TilePlace<12> at(tile, across, down);
+      const TilePlace at(tile, across, down, most_below);
       of(i, at.row * P::SIDE, at.col * P::SIDE);
     }
   };
@@ -87,8 +91,12 @@ __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const Tens
             const int plane = planes == 2 ? k_block.phase : 0, row = (planes == 2 ? k_block.index : s) * P::DEPTH;
             uint64_t* here = announce(full, empty, stage, P::K_BLOCK_BYTES);
             unsigned char* to = k_blocks + stage.at * P::K_BLOCK_BYTES;
-            copy_columns<P::SIDE / 64>(to, P::BLOCK_BYTES, &a_map, row0, row, plane, whole_a, here);
-            copy_columns<P::SIDE / 64>(to + P::OPERAND_BYTES, P::BLOCK_BYTES, &b_map, col0, row, plane, whole_b, here);
+            auto copy = [&](unsigned char* to, auto... part) {
+              copy_columns<P::SIDE / 64>(to, P::BLOCK_BYTES, &a_map, row0, row, whole_a, here, plane, part...);
+              copy_columns<P::SIDE / 64>(to + P::OPERAND_BYTES, P::BLOCK_BYTES, &b_map, col0, row, whole_b, here, plane, part...);
+            };
+            if constexpr (P::PARTS == 1) copy(to);
+            else copy(to, 0), copy(to + P::PART_BYTES, 1);
           }
         });
         return;
@@ -134,8 +142,15 @@ __device__ __forceinline__ void step_in_turns(const TensorMap& a_map, const Tens
 #pragma unroll
       for (int k = 0; k < P::DEPTH / 16; ++k)
 #pragma unroll
-        for (int r = 0; r < 2; ++r)
-          Wgmma<typename P::T, P::SIDE, true, true>::run(sum[r], advance(a, r * P::BLOCK_BYTES + 16 * BLOCK_LINE * k), advance(b, 16 * BLOCK_LINE * k));
+        for (int r = 0; r < 2; ++r) {
+          const uint64_t of_a = advance(a, r * P::BLOCK_BYTES + 16 * BLOCK_LINE * k), of_b = advance(b, 16 * BLOCK_LINE * k);
+          using Product = Wgmma<typename P::T, P::SIDE, true, true>;
+          if constexpr (P::PARTS == 2) {
+            Product::run(sum[r], of_a, advance(of_b, P::PART_BYTES));
+            Product::run(sum[r], advance(of_a, P::PART_BYTES), of_b);
+          }
+          Product::run(sum[r], of_a, of_b);
+        }
       wgmma_commit();
       wgmma_wait<1>();
       if (s > 0) release(last_stage);

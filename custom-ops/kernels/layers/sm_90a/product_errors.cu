@@ -1,10 +1,10 @@
 // sm_90a/product_errors.cu: what a denoising autoencoder computes from its two later products, each
 // in one launch, by the products of warpgroups of capability 9.0. The formulas are in
-// ../product_errors.cu; the products are those of product_tile.cuh, of f16 numbers in two parts or of
-// f16 or bf16 ones in one.
+// ../product_errors.cu; the products are those of product_tile.cuh, of f16 numbers in two parts or
+// of f16 or bf16 ones in one.
 //
-// arrays   a, b: as in product_tile.cuh, b transposed for errors, K-major for deltas; out and y: one
-//          or two parts of [m, n], `low` entries apart, planes from entries `at` and `of` on;
+// arrays   a, b: as in product_tile.cuh, b transposed for errors, K-major for deltas; out and y:
+//          one or two parts of [m, n], `low` entries apart, planes from entries `at` and `of` on;
 //          bias: [n] f32; target: [m, n] f32, 16-byte aligned; sums: [2, places] f64, to which
 //          block i adds its sums at place i
 // scalars  n a multiple of 4, of 8 for errors; places: at least the number of blocks
@@ -48,22 +48,11 @@ __device__ __forceinline__ void product_deltas(typename H::T* planes, size_t at,
 #define DELTAS(T)                                                                                                 \
   (T * planes, const unsigned long long at, const unsigned long long of, const __grid_constant__ TensorMap a_map, \
    const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
-#define OF_ERRORS(NAME, T, TILE, ...) \
-  OF_TILE(product_errors_##NAME, ERRORS(T), product_errors<H>(out, sums, bias, target, a_map, b_map, n), TILE, __VA_ARGS__)
-#define OF_DELTAS(NAME, T, TILE, ...) \
-  OF_TILE(product_deltas_##NAME, DELTAS(T), product_deltas<H>(planes, at, of, a_map, b_map, n), TILE, __VA_ARGS__)
-#define OF_FORM(NAME, FORM, T, PARTS, ...)                                                 \
-  OF_ERRORS(NAME##_##FORM, T, Turned, __VA_ARGS__, true, T, PARTS, PARTS)                \
-  OF_DELTAS(NAME##_##FORM, T, Turned, __VA_ARGS__, false, T, PARTS, PARTS)
-OF_FORM(f16x2, 1x2, __half, 2, 1, 2, 128)
-OF_FORM(f16x2, 1x3, __half, 2, 1, 3, 80)
-OF_FORM(f16x2, 2x1, __half, 2, 2, 1, 208)
-OF_FORM(f16x2, 2x2, __half, 2, 2, 2, 96)
-OF_FORM(f16x2, 3x1, __half, 2, 3, 1, 128)
-#define OF_ONE_PART(NAME, T)                 \
-  OF_FORM(NAME, 1x2, T, 1, 1, 2, 128)        \
-  OF_FORM(NAME, 2x1, T, 1, 2, 1, 256)        \
-  OF_FORM(NAME, 3x1, T, 1, 3, 1, 192)        \
-  OF_FORM(NAME, 4x1, T, 1, 4, 1, 128)
-OF_ONE_PART(f16, __half)
-OF_ONE_PART(bf16, __nv_bfloat16)
+#define OF_FORM(FORM, UNITS, ROWS, MOST, NAME, T, PARTS)                                                                           \
+  OF_TILE(product_errors_##NAME##_##FORM, ERRORS(T), product_errors<H>(out, sums, bias, target, a_map, b_map, n), Turned, UNITS,   \
+          ROWS, MOST, true, T, PARTS, PARTS)                                                                                       \
+  OF_TILE(product_deltas_##NAME##_##FORM, DELTAS(T), product_deltas<H>(planes, at, of, a_map, b_map, n), Turned, UNITS, ROWS, MOST, \
+          false, T, PARTS, PARTS)
+FORMS_OF_TWO_PARTS(OF_FORM, f16x2, __half, 2)
+FORMS_OF_ONE_PART(OF_FORM, f16, __half, 1)
+FORMS_OF_ONE_PART(OF_FORM, bf16, __nv_bfloat16, 1)

@@ -16,7 +16,7 @@
 // out. Tensor cores cut off what lies below 2^-24 of a sum or so, where f32 rounds, and over a long
 // sum that adds up: the sums of a k-block, those with second parts first, are added to f32 ones
 // outside, those of half the rows while the other half's products run where there are many. Numbers
-// in one part are summed in the tensor cores.
+// in one part are summed in the tensor cores, and those of a form that is not EXACT.
 //
 // arrays   a: PA of [m, k]; b: PB of [n, k] (K-major) or [k, n] (transposed), T, as tensor maps of
 //          blocks of DEPTH entries by the lines of a that come for a tile (Room) and TN lines,
@@ -103,15 +103,14 @@ struct Extent {
   int m, n, k, cluster;
 };
 
-// Where tile i of `across` by `down` lies, in the order in which blocks take them: row after row; of
-// more than FEW across column after column of up to BAND rows, since blocks that run together then
-// read few other lines of both operands, which the second-level cache holds (NOTES.md).
-template <int BAND>
+// Where tile i of `across` by `down` lies, in the order in which blocks take them: row after row;
+// of more than FEW across column after column of up to `most` rows, since blocks that run together
+// then read few other lines of both operands, which the second-level cache holds (NOTES.md).
 struct TilePlace {
   static constexpr int FEW = 40;
   int row, col;
-  __device__ TilePlace(int i, int across, int down) {
-    const int bands = across > FEW ? (down + BAND - 1) / BAND : down, height = (down + bands - 1) / bands;
+  __device__ TilePlace(int i, int across, int down, int most) {
+    const int bands = across > FEW ? (down + most - 1) / most : down, height = (down + bands - 1) / bands;
     const int band = i / (height * across), left = i - band * height * across, here = min(height, down - band * height);
     row = band * height + left % here, col = left / here;
   }
@@ -214,7 +213,7 @@ struct Operands {
       first_a = operand<H::LINE>(at + group / H::UNITS * (room.rows / H::ROWS) * H::LINE);
       first_b = operand<H::B_LINE>(b + group % H::UNITS * 64 * H::LINE);
     } else {
-      first_a = operand<H::LINE>(at + group * 64 * H::LINE);
+      first_a = operand<(H::TRANSPOSED_A ? BLOCK_LINE : H::LINE)>(at + group * 64 * H::LINE);
       first_b = operand<H::B_LINE>(b, H::TRANSPOSED ? H::BLOCK_BYTES : 0);
     }
   }
@@ -254,11 +253,10 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
   };
   int s = 0, last_stage = 0;
   Stage<0> stage(room.stages);
-  // Of numbers in two parts: the products with second parts first, since less is cut off while the
-  // sum is small.
+  // The products with second parts first, since less is cut off while the sum is small.
   auto multiply_parts = [&](auto products, uint64_t a, uint64_t b) {
     using Of = decltype(products);
-    Of::template run<false>(sum, a, advance(b, H::B_BYTES));
+    if constexpr (H::PB == 2) Of::template run<!H::EXACT>(sum, a, advance(b, H::B_BYTES));
     if constexpr (H::PA == 2) Of::template run<true>(sum, advance(a, room.a_bytes), b);
     Of::template run<true>(sum, a, b);
     wgmma_commit();
@@ -290,8 +288,7 @@ __device__ __forceinline__ bool sum_tile(int cluster, Slices count, Copy copy, F
         release(stage.at);
         add(products);
       } else {
-        Of::template run<true>(sum, a, b);
-        wgmma_commit();
+        multiply_parts(products, a, b);
         // The products of the k-block before are done: its stage is free.
         wgmma_wait<1>();
         if (s > 0) release(last_stage);
@@ -352,7 +349,7 @@ __device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap&
     for (int p = 0; p < H::PA; ++p, to += room.a_bytes) copy_block(to, &a_map, k, row0, p, here);
 #pragma unroll
     for (int p = 0; p < H::PB; ++p, to += H::B_BYTES) {
-      if (H::TRANSPOSED) copy_columns<H::BLOCKS>(to, H::BLOCK_BYTES, &b_map, col0, k, p, whole, here);
+      if (H::TRANSPOSED) copy_columns<H::BLOCKS>(to, H::BLOCK_BYTES, &b_map, col0, k, whole, here, p);
       else copy_block(to, &b_map, k, col0, p, here);
     }
   }
@@ -365,7 +362,7 @@ __device__ __forceinline__ void copy_k_blocks(const Ring& ring, const TensorMap&
 template <typename H, typename Begin>
 __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const TensorMap& b_map, const Extent& n, Begin begin) {
   const int cluster = n.cluster, rank = blockIdx.x % cluster;
-  const TilePlace<12> at((blockIdx.y * gridDim.x + blockIdx.x) / cluster, gridDim.x / cluster, gridDim.y);
+  const TilePlace at((blockIdx.y * gridDim.x + blockIdx.x) / cluster, gridDim.x / cluster, gridDim.y, 12);
   const Room room = H::room(n.m, gridDim.y);
   const int row0 = at.row * room.rows, col0 = at.col * H::TN;
   const int all = (n.k + H::DEPTH - 1) / H::DEPTH;
@@ -404,3 +401,17 @@ __device__ __forceinline__ bool tile_of_product(const TensorMap& a_map, const Te
     using H = OF<__VA_ARGS__>;                                                             \
     RUN;                                                                                       \
   }
+// Calls OF(form, units, rows, most, ...) for the forms of Turned that products have, named by
+// warpgroups beside and below each other; Tile in src/layers/products/warpgroup_tile.rs chooses
+// one.
+#define FORMS_OF_ONE_PART(OF, ...) \
+  OF(1x2, 1, 2, 128, __VA_ARGS__)  \
+  OF(2x1, 2, 1, 256, __VA_ARGS__)  \
+  OF(3x1, 3, 1, 192, __VA_ARGS__)  \
+  OF(4x1, 4, 1, 128, __VA_ARGS__)
+#define FORMS_OF_TWO_PARTS(OF, ...) \
+  OF(1x2, 1, 2, 128, __VA_ARGS__)   \
+  OF(1x3, 1, 3, 80, __VA_ARGS__)    \
+  OF(2x1, 2, 1, 208, __VA_ARGS__)   \
+  OF(2x2, 2, 2, 96, __VA_ARGS__)    \
+  OF(3x1, 3, 1, 128, __VA_ARGS__)

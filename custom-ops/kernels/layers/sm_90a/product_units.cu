@@ -32,25 +32,12 @@ __device__ __forceinline__ void product_units(typename H::T* out, const float* b
 #define PARAMETERS(T)                                                                                             \
   (T * out, const float* bias, const long long* counter, const __grid_constant__ TensorMap a_map,                 \
    const __grid_constant__ TensorMap b_map, const __grid_constant__ Numbers n)
-#define PRODUCT_UNITS(NAME, T, TILE, ...) \
-  OF_TILE(NAME, PARAMETERS(T), product_units<H>(out, bias, counter, a_map, b_map, n), TILE, __VA_ARGS__)
-#define OF_FORM(NAME, FORM, TRANSPOSED, T, PA, PB, ...) PRODUCT_UNITS(NAME##_##FORM, T, Turned, __VA_ARGS__, TRANSPOSED, T, PA, PB)
-#define OF_TWO_PARTS(NAME, TRANSPOSED, PA)                       \
-  OF_FORM(NAME, 1x2, TRANSPOSED, __half, PA, 2, 1, 2, 128)       \
-  OF_FORM(NAME, 1x3, TRANSPOSED, __half, PA, 2, 1, 3, 80)        \
-  OF_FORM(NAME, 2x1, TRANSPOSED, __half, PA, 2, 2, 1, 208)       \
-  OF_FORM(NAME, 2x2, TRANSPOSED, __half, PA, 2, 2, 2, 96)        \
-  OF_FORM(NAME, 3x1, TRANSPOSED, __half, PA, 2, 3, 1, 128)
-OF_TWO_PARTS(product_units_f16x2_k_major, false, 2)
-OF_TWO_PARTS(product_units_f16x2_transposed, true, 1)
-
-#define OF_ORDER(NAME, TRANSPOSED, T)                   \
-  OF_FORM(NAME, 1x2, TRANSPOSED, T, 1, 1, 1, 2, 128)    \
-  OF_FORM(NAME, 2x1, TRANSPOSED, T, 1, 1, 2, 1, 256)    \
-  OF_FORM(NAME, 3x1, TRANSPOSED, T, 1, 1, 3, 1, 192)    \
-  OF_FORM(NAME, 4x1, TRANSPOSED, T, 1, 1, 4, 1, 128)
-#define OF_ONE_PART(NAME, T)                          \
-  OF_ORDER(NAME##_k_major, false, T)                  \
-  OF_ORDER(NAME##_transposed, true, T)
-OF_ONE_PART(product_units_f16, __half)
-OF_ONE_PART(product_units_bf16, __nv_bfloat16)
+#define OF_FORM(FORM, UNITS, ROWS, MOST, NAME, TRANSPOSED, T, PA, PB)                                                                     \
+  OF_TILE(product_units_##NAME##_##FORM, PARAMETERS(T), product_units<H>(out, bias, counter, a_map, b_map, n), Turned, UNITS, ROWS, MOST, \
+          TRANSPOSED, T, PA, PB)
+FORMS_OF_TWO_PARTS(OF_FORM, f16x2_k_major, false, __half, 2, 2)
+FORMS_OF_TWO_PARTS(OF_FORM, f16x2_transposed, true, __half, 1, 2)
+FORMS_OF_ONE_PART(OF_FORM, f16_k_major, false, __half, 1, 1)
+FORMS_OF_ONE_PART(OF_FORM, f16_transposed, true, __half, 1, 1)
+FORMS_OF_ONE_PART(OF_FORM, bf16_k_major, false, __nv_bfloat16, 1, 1)
+FORMS_OF_ONE_PART(OF_FORM, bf16_transposed, true, __nv_bfloat16, 1, 1)

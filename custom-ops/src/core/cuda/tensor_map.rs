@@ -40,8 +40,9 @@ impl TensorMap {
         Self::encode(address, dtype, sizes, apart, (line, &[lines]), fetch)
     }
 
-    /// An operand of products that lies along its outer dimension: `planes` planes of `rows` lines of
-    /// `width` entries. The lines lie `line` entries apart, and the planes `plane`. It is copied in
+    /// An operand of products that lies along its outer dimension: `rows` lines of `width` entries,
+    /// `line` entries apart, in planes, or planes and parts: how many there are of each, and how many
+    /// entries they lie apart. It is copied in
     /// `blocks` blocks of 128 bytes beside each other by `lines` rows, by `copy_columns` of
     /// `kernels/core/sm_90a/wgmma.cuh`. Of a `width` of whole blocks these are the third dimension, so
     /// that one copy takes all; of another that dimension is 1, and each block is a copy.
@@ -51,17 +52,18 @@ impl TensorMap {
     pub(crate) fn of_columns(
         address: u64,
         dtype: DType,
-        [width, rows, planes]: [usize; 3],
-        [line, plane]: [usize; 2],
+        [width, rows, line]: [usize; 3],
+        planes: &[(usize, usize)],
         [blocks, lines]: [usize; 2],
     ) -> Result<Self> {
         const LINE: usize = 128;
         let of_block = LINE / dtype.size_in_bytes();
-        let apart = [line, of_block, plane];
         let (sizes, blocks) = match width.is_multiple_of(of_block) {
-            true => ([of_block, rows, width / of_block, planes], blocks),
-            false => ([width, rows, 1, planes], 1),
+            true => ([of_block, rows, width / of_block], blocks),
+            false => ([width, rows, 1], 1),
         };
+        let (many, far): (Vec<usize>, Vec<usize>) = planes.iter().copied().unzip();
+        let (sizes, apart) = ([&sizes[..], &many].concat(), [&[line, of_block][..], &far].concat());
         Self::encode(address, dtype, &sizes, &apart, (LINE, &[lines, blocks]), Fetch::TwoLines)
     }
 
@@ -83,8 +85,8 @@ impl TensorMap {
             _ => candle::bail!("cuda: copies of blocks are of f32, f16 or bf16 numbers, got {dtype:?}"),
         };
         let bytes = dtype.size_in_bytes();
-        let rank = sizes.len().min(4).min(apart.len() + 1);
-        let (mut dims, mut strides) = ([1u64; 4], [0u64; 3]);
+        let rank = sizes.len().min(5).min(apart.len() + 1);
+        let (mut dims, mut strides) = ([1u64; 5], [0u64; 4]);
         for (size, dim) in sizes.iter().zip(&mut dims) {
             *dim = *size as u64;
         }
@@ -99,12 +101,12 @@ impl TensorMap {
             Fetch::Line => sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             Fetch::TwoLines => sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         };
-        let (mut block, steps) = ([(line / bytes) as u32, 1, 1, 1], [1; 4]);
+        let (mut block, steps) = ([(line / bytes) as u32, 1, 1, 1, 1], [1; 5]);
         for (lines, of) in lines.iter().zip(&mut block[1..]) {
             *of = *lines as u32;
         }
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
-        // SAFETY: all arrays have as many entries as there are dimensions, at most four, strides
+        // SAFETY: all arrays have as many entries as there are dimensions, at most five, strides
         // one less; the driver only writes the map, and does not touch the matrix.
         let made = unsafe {
             sys::cuTensorMapEncodeTiled(

@@ -1,9 +1,9 @@
 //! The update in one launch of `kernels/layers/cd_update.cu`, or of
 //! `kernels/layers/patch_step.cu` for the weights of patches; that of large matrices on GPUs of
 //! capability 9.0 in one of `kernels/layers/sm_90a/cd_update.cu` for the weights, or of
-//! `cd_update_parts.cu` there for states in two parts, of `cd_update_pingpong.cu` and
-//! `cd_update_deep.cu` for minibatches of more rows, and one for the biases; that of small
-//! ones there in one of `kernels/layers/sm_90a/cd_update_small.cu`.
+//! `patch_step_parts.cu` there for patches and states in two parts, of `cd_update_pingpong.cu` for
+//! others in two parts and, as `cd_update_deep.cu`, for minibatches of more rows, and one for the
+//! biases; that of small ones there in one of `kernels/layers/sm_90a/cd_update_small.cu`.
 use super::deep::{self, Deep};
 use super::pingpong::PingPong;
 use super::plan::{Matrices, Plain, Plan, THREADS, WARPGROUP_SHARED, large, warpgroups};
@@ -26,9 +26,9 @@ pub(super) const UNITS: usize = 32;
 /// Where the kernels of biases run: their names, and the units of a block.
 const BESIDE: (&str, usize) = ("cd_biases", 64);
 pub(super) const BEHIND: (&str, usize) = ("cd_biases_behind", 32);
-/// Of kernels/layers/sm_90a/cd_update.cu and cd_update_parts.cu: bytes of a line of a
+/// Of kernels/layers/sm_90a/cd_update.cu and patch_step_parts.cu: bytes of a line of a
 /// block, and threads for states of one part and of two.
-const LINE: usize = 128;
+pub(super) const LINE: usize = 128;
 const WARPGROUP_THREADS: [u32; 2] = [384, 320];
 /// Most subtiles in its shared memory.
 const SUBTILES: usize = 3;
@@ -293,29 +293,34 @@ impl Fused<'_> {
         gpu: &Gpu,
         mut of: Operands<'_, T>,
     ) -> Result<()> {
-        let Sizes { batch, rows, cols, .. } = self.sizes;
+        let Sizes { parts, batch, rows, cols } = self.sizes;
         let Operands { weights, velocity, copy, h, x, scalars, numbers, .. } = &mut of;
         let numbers = *numbers;
         let (of_h, of_x) = (gpu.to_read(h), gpu.to_read(x));
-        let columns = |at, width| columns_of_states(at, self.dtype, [width, batch], pingpong::TILE);
-        let (h_map, x_map) = (columns(of_h.at, rows)?, columns(of_x.at, cols)?);
+        let columns = |at, width, part| {
+            let block = [pingpong::TILE, form.depth];
+            columns_of_states(at, self.dtype, [width, batch, parts], part as usize, block)
+        };
+        let (h_map, x_map) =
+            (columns(of_h.at, rows, numbers.h_part)?, columns(of_x.at, cols, numbers.x_part)?);
         let of_velocity = if velocity.is_some() { 2 } else { 4 };
         let (kernel, of_weight) = match weights {
             Weights::Whole(_) => (dtype, 4),
             Weights::Lower(_) => ("halves", 2),
         };
-        let rooms = form.rooms(of_weight + of_velocity + self.dtype.size_in_bytes());
-        let maps = self.weights(gpu, (weights, velocity, copy), [rows, cols], Fetch::TwoLines)?;
+        let rooms = form.rooms(of_weight + of_velocity + parts * self.dtype.size_in_bytes());
+        let maps = self.weights(gpu, (weights, velocity, copy), parts, [rows, cols], Fetch::TwoLines)?;
         let kernel = format!("cd_update_pingpong_{kernel}");
         let launch = gpu.launch(self.op, "sm_90a/cd_update_pingpong", &kernel)?;
-        let launch = launch.num(h_map).num(x_map).num(maps.weights).num(maps.velocity).num(maps.copy);
+        let launch = launch.num(h_map).num(x_map).num(maps.weights).num(maps.velocity);
+        let launch = maps.copies[..parts].iter().fold(launch, |launch, &copy| launch.num(copy));
         let launch = launch.read(scalars).num(numbers).num(rooms.subtiles as i32);
         let launch = launch.blocks(form.blocks, pingpong::THREADS).shared(rooms.shared_bytes);
-        // SAFETY: (5 × TensorMap, const float*, Numbers, int): maps of the states, of the weights, the
-        // velocity and the copy, whose memory has addresses that are alive, in the blocks that the
-        // kernel takes; `Sizes::of` checked shapes, and `Chunk::of` that lines are multiples of 16
-        // bytes, on which views begin. Weights in halves have a velocity of their own. Blocks and
-        // shared memory are the form's.
+        // SAFETY: (4 × TensorMap and one for each part of the copy, const float*, Numbers, int): maps
+        // of the states, of the weights, the velocity and the copy, whose memory has addresses that
+        // are alive, in the blocks that the kernel takes; `Sizes::of` checked shapes, and `Chunk::of`
+        // that lines are multiples of 16 bytes, on which views begin. Weights in halves have a
+        // velocity of their own. Blocks and shared memory are the form's.
         unsafe { launch.overlapped().go()? };
         drop((maps, of_h, of_x));
         self.launch_biases_behind(dtype, gpu, of)
@@ -329,10 +334,13 @@ impl Fused<'_> {
         gpu: &Gpu,
         mut of: Operands<'_, T>,
     ) -> Result<()> {
-        let Sizes { batch, rows, cols, .. } = self.sizes;
+        let Sizes { parts, batch, rows, cols } = self.sizes;
         let (of_h, of_x) = (gpu.to_read(&of.h), gpu.to_read(&of.x));
-        let columns = |at, width, most| columns_of_states(at, self.dtype, [width, batch], most);
-        let (h_map, x_map) = (columns(of_h.at, rows, deep::ROWS)?, columns(of_x.at, cols, form.columns())?);
+        let columns = |at, width, part, most| {
+            columns_of_states(at, self.dtype, [width, batch, parts], part as usize, [most, form.depth])
+        };
+        let h_map = columns(of_h.at, rows, of.numbers.h_part, deep::ROWS)?;
+        let x_map = columns(of_x.at, cols, of.numbers.x_part, form.columns())?;
         let kernel = if self.halves { "halves" } else { dtype };
         let kernel = format!("cd_update_deep_{kernel}_{}", form.columns());
         let launch = gpu.launch(self.op, "sm_90a/cd_update_deep", &kernel)?;
@@ -402,7 +410,8 @@ impl Fused<'_> {
         Ok((map_of_states(at.at, self.dtype, [width, batch, parts], part as usize, depth)?, at))
     }
 
-    /// The weights, their velocity and the copy, of `rows × cols` each, as these kernels see them.
+    /// The weights, their velocity and the copy in so many parts, of `rows × cols` each, as these
+    /// kernels see them: copies in two parts by half as many columns.
     fn weights<'a, T: CudaDType>(
         &self,
         gpu: &'a Gpu,
@@ -411,6 +420,7 @@ impl Fused<'_> {
             &'a mut Option<CudaViewMut<'_, bf16>>,
             &'a mut CudaViewMut<'_, T>,
         ),
+        parts: usize,
         [rows, cols]: [usize; 2],
         fetch: Fetch,
     ) -> Result<WeightMaps<'a>> {
@@ -425,11 +435,12 @@ impl Fused<'_> {
             Some(velocity) => (DType::BF16, velocity.at),
             None => (DType::F32, weights.at + 4 * (rows * cols) as u64),
         };
-        let map = |at, dtype| map_of_weights(at, dtype, [rows, cols], fetch);
+        let map = |at, dtype, line| map_of_weights(at, dtype, [rows, cols], line, fetch);
+        let part = |i: usize| map(copy.at + (2 * i * rows * cols) as u64, self.dtype, LINE / parts);
         Ok(WeightMaps {
-            weights: map(weights.at, of_weights)?,
-            velocity: map(velocity_at, of_velocity)?,
-            copy: map(copy.at, self.dtype)?,
+            weights: map(weights.at, of_weights, LINE)?,
+            velocity: map(velocity_at, of_velocity, LINE)?,
+            copies: [part(0)?, part(parts - 1)?],
             _used: (weights, velocity, copy),
         })
     }
@@ -440,7 +451,8 @@ impl Fused<'_> {
 struct WeightMaps<'a> {
     weights: TensorMap,
     velocity: TensorMap,
-    copy: TensorMap,
+    /// Of the first part, and of the last.
+    copies: [TensorMap; 2],
     _used: (Address<'a>, Option<Address<'a>>, Address<'a>),
 }
 
@@ -520,26 +532,29 @@ pub(super) fn map_of_states(
     TensorMap::of(at, dtype, &sizes[..2 + parts], &apart[..1 + parts], [LINE, depth], Fetch::TwoLines)
 }
 
-/// States of both phases in one part, as kernels see them that copy `columns` columns at once, by
-/// k-blocks of [`K_BLOCK_DEPTH`] rows.
+/// States of both phases as kernels see them that copy `columns` columns of `depth` rows at once, in
+/// parts `part` entries apart.
 pub(super) fn columns_of_states(
     at: u64,
     dtype: DType,
-    [width, batch]: [usize; 2],
-    columns: usize,
+    [width, batch, parts]: [usize; 3],
+    part: usize,
+    [columns, depth]: [usize; 2],
 ) -> Result<TensorMap> {
-    let blocks = [columns / TILE, K_BLOCK_DEPTH];
-    TensorMap::of_columns(at, dtype, [width, batch, 2], [width, batch * width], blocks)
+    let planes = [(2, batch * width), (parts, part)];
+    // One part has no place for the next.
+    TensorMap::of_columns(at, dtype, [width, batch, width], &planes[..parts], [columns / TILE, depth])
 }
 
-/// Weights, velocities or a copy as its copies see them.
+/// Weights, velocities or a copy as copies of lines of `line` bytes see them.
 pub(super) fn map_of_weights(
     at: u64,
     dtype: DType,
     [rows, cols]: [usize; 2],
+    line: usize,
     fetch: Fetch,
 ) -> Result<TensorMap> {
-    TensorMap::of(at, dtype, &[cols, rows], &[cols], [LINE, TILE], fetch)
+    TensorMap::of(at, dtype, &[cols, rows], &[cols], [line, TILE], fetch)
 }
 
 /// Weights as they are stored.
@@ -596,8 +611,8 @@ impl Fused<'_> {
         let depth = patches.last_step.map_or(K_BLOCK_DEPTH, |form| form.box_rows);
         let (h_map, _h) = self.states(gpu, h, rows, numbers.h_part, depth)?;
         let (x_map, _x) = self.states(gpu, x, patches.values, numbers.x_part, depth)?;
-        let file = if parts == 1 { "sm_90a/cd_update" } else { "sm_90a/cd_update_parts" };
-        let keeps = parts == 1 && kind == "cd_update";
+        let file = if parts == 1 { "sm_90a/cd_update" } else { "sm_90a/patch_step_parts" };
+        let keeps = kind == "cd_update";
         let of_velocity = if velocity.is_some() { 2 } else { 4 };
         let (form, wide, of_weight) = match weights {
             Weights::Lower(_) => ("halves", WIDE, 2),
@@ -630,8 +645,8 @@ impl Fused<'_> {
         }
         // Blocks take the tiles of a patch that lie beside each other further apart.
         let fetch = if kind == "patch_step" { Fetch::Line } else { Fetch::TwoLines };
-        let maps = self.weights(gpu, (weights, velocity, copy), [rows, cols], fetch)?;
-        let launch = launch.num(h_map).num(x_map).num(maps.weights).num(maps.velocity).num(maps.copy);
+        let maps = self.weights(gpu, (weights, velocity, copy), 1, [rows, cols], fetch)?;
+        let launch = launch.num(h_map).num(x_map).num(maps.weights).num(maps.velocity).num(maps.copies[0]);
         let launch = launch.write(hidden).read(scalars);
         let launch = launch.num(numbers).num(patches.grid);
         match patches.last_step {

@@ -2,28 +2,28 @@
 //! from a minibatch of many rows, on GPUs of capability 9.0.
 use super::Sizes;
 use crate::core::limits::Limits;
-use crate::layers::products::warpgroup_shape::{Shape, fastest};
+use crate::layers::products::warpgroup_shape::{Shape, depth, fastest};
 
-/// Of the kernel: the warpgroups and rows of a tile, threads of a block, and rows of a k-block.
+/// Of the kernel: the warpgroups and rows of a tile, and threads of a block.
 const WARPGROUPS: usize = 2;
 pub(super) const ROWS: usize = 64 * WARPGROUPS;
 pub(super) const THREADS: u32 = 288;
-const DEPTH: usize = 64;
 /// Columns of a tile, and k-blocks in the ring: of narrow tiles they leave room for a second block.
 const TILES: [(usize, usize); 2] = [(128, 3), (256, 4)];
-/// Rows of a phase above which it is for matrices that are not large, too.
-const SHALLOW: usize = 512;
+/// Rows of a phase above which it is for matrices that are not large, too, of one part and of two.
+const SHALLOW: [usize; 2] = [512, 1024];
 /// K-blocks of both phases that a block has at least, and blocks that may share a tile.
 const LEAST: usize = 4;
 const MOST: usize = 8;
 /// Weights that a block steps in a nanosecond, for the choice alone.
 const STEPPED: f64 = 2.5;
 
-/// The tiles, and the blocks in all.
+/// The tiles, the blocks in all, and rows of a k-block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Deep {
     shape: Shape,
     pub blocks: usize,
+    pub depth: usize,
 }
 
 impl Deep {
@@ -32,28 +32,28 @@ impl Deep {
     pub(super) fn of(limits: Limits, sizes: Sizes, large: bool) -> Option<Self> {
         let Sizes { parts, batch, rows, cols } = sizes;
         let known = limits.has_warpgroup_products()
-            && parts == 1
             && [rows, cols].iter().all(|n| n.is_multiple_of(8))
             && [rows, cols, batch].iter().all(|&n| i32::try_from(n).is_ok());
-        if !known || !(large || batch > SHALLOW) {
+        if !known || !(large || batch > SHALLOW[parts - 1]) {
             return None;
         }
-        let clusters = (2 * batch.div_ceil(DEPTH) / LEAST).clamp(1, MOST);
+        let depth = depth([parts; 2]);
+        let clusters = (2 * batch.div_ceil(depth) / LEAST).clamp(1, MOST);
         let forms = TILES.iter().flat_map(|&(columns, _)| {
             (1..=clusters).map(move |cluster| Shape { warpgroups: WARPGROUPS, columns, cluster })
         });
         let forms = forms.map(|shape| {
             let [across, down, _] = shape.grid(rows, cols);
-            Self { shape, blocks: across * down }
+            Self { shape, blocks: across * down, depth }
         });
         let fits = |form: &Self| form.shared_bytes() + 1024 <= limits.shared_bytes;
         fastest(forms.filter(fits), |form| form.nanoseconds(limits, sizes))
     }
 
     /// What it takes by that model.
-    pub(super) fn nanoseconds(self, limits: Limits, Sizes { batch, rows, cols, .. }: Sizes) -> f64 {
-        let terms = 2 * batch.next_multiple_of(DEPTH);
-        self.shape.nanoseconds(limits, [rows, cols, terms], STEPPED)
+    pub(super) fn nanoseconds(self, limits: Limits, Sizes { parts, batch, rows, cols }: Sizes) -> f64 {
+        let terms = 2 * batch.next_multiple_of(self.depth);
+        self.shape.nanoseconds(limits, parts, [rows, cols, terms], STEPPED)
     }
 
     /// Blocks that share a tile.
@@ -68,7 +68,8 @@ impl Deep {
 
     pub(super) fn shared_bytes(self) -> usize {
         let k_blocks = TILES.iter().find(|(columns, _)| *columns == self.columns()).map_or(0, |of| of.1);
-        k_blocks * (self.shape.rows() + self.columns()) * 2 * DEPTH + 1024
+        // A k-block of two parts has half the depth.
+        k_blocks * self.shape.k_block_bytes([1; 2]) + 1024
     }
 }
 
@@ -78,7 +79,11 @@ mod tests {
     use crate::core::limits::gpus;
 
     fn of(limits: Limits, batch: usize, rows: usize, cols: usize) -> Option<Deep> {
-        let sizes = Sizes { parts: 1, batch, rows, cols };
+        of_parts(1, limits, batch, rows, cols)
+    }
+
+    fn of_parts(parts: usize, limits: Limits, batch: usize, rows: usize, cols: usize) -> Option<Deep> {
+        let sizes = Sizes { parts, batch, rows, cols };
         Deep::of(limits, sizes, super::super::plan::large(limits, sizes, 1))
     }
 
@@ -105,12 +110,15 @@ mod tests {
 
     #[test]
     fn parity_tests_take_all_kinds_of_tiles() {
-        let form = |batch, rows, cols| {
-            of(gpus::ALL[3], batch, rows, cols).map(|form| (form.columns(), form.cluster() > 1))
+        let form = |parts, batch, rows, cols| {
+            of_parts(parts, gpus::ALL[3], batch, rows, cols).map(|form| (form.columns(), form.cluster()))
         };
-        assert_eq!(form(700, 264, 128), Some((128, true)));
-        assert_eq!(form(600, 776, 2368), Some((256, false)));
-        assert_eq!(form(600, 392, 2056), Some((256, true)));
+        assert_eq!(form(1, 1100, 264, 128), Some((128, 8)));
+        assert_eq!(form(1, 600, 776, 2368), Some((256, 1)));
+        assert_eq!(form(1, 1030, 392, 2056), Some((256, 3)));
+        assert_eq!(form(2, 1100, 264, 128), Some((128, 8)));
+        assert_eq!(form(2, 1030, 776, 1472), Some((128, 1)));
+        assert_eq!(form(2, 1030, 392, 2056), Some((256, 3)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::core::limits::Limits;
 /// sizes, each of which steps a weight.
 pub(super) const THREADS: u32 = 256;
 const ANY_THREADS: u32 = 512;
-/// Of kernels/layers/sm_90a/cd_update.cu and cd_update_parts.cu: shared memory where
+/// Of kernels/layers/sm_90a/cd_update.cu and patch_step_parts.cu: shared memory where
 /// [`staying::K_BLOCKS`] of both phases stay at most.
 pub(super) const WARPGROUP_SHARED: usize = 217 * 1024 + 2048;
 /// Tiles of a multiprocessor for which they are the faster kernels.
@@ -34,8 +34,8 @@ pub(super) enum Matrices {
 /// A kernel for an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// `sm_90a/cd_update.cu`, or `cd_update_parts.cu` for states in two parts: the weights;
-    /// and a launch for the biases.
+    /// `sm_90a/cd_update.cu`, or `patch_step_parts.cu` for patches and states in two parts: the
+    /// weights; and a launch for the biases.
     Warpgroups,
     /// `sm_90a/cd_update_pingpong.cu`, and the same launch for the biases.
     PingPong(PingPong),
@@ -65,9 +65,13 @@ impl Plan {
             Matrices::Patches { n, boxed_windows } => (n, boxed_windows),
             _ => (1, true),
         };
-        // Tiles of these are two subtiles wide: more states that stay save more reads of others.
-        let of_both = matches!(matrices, Matrices::Halves | Matrices::Rounded) && parts == 1;
-        let most = if of_both { staying::MOST_K_BLOCKS } else { staying::K_BLOCKS };
+        let most = match (matrices, parts) {
+            // Both parts of the side that stays would leave no room for weights beside them.
+            (Matrices::One, 2) => 0,
+            // Tiles of these are two subtiles wide: more states that stay save more reads of others.
+            (Matrices::Halves | Matrices::Rounded, 1) => staying::MOST_K_BLOCKS,
+            _ => staying::K_BLOCKS,
+        };
         if chunk == Chunk::Eight && boxed_windows && stays(limits, sizes, n, most) {
             return Self::Warpgroups;
         }
@@ -76,7 +80,7 @@ impl Plan {
             let in_turns = PingPong::of(limits, sizes, large);
             let deep = Deep::of(limits, sizes, large).filter(|form| {
                 let time = form.nanoseconds(limits, sizes);
-                in_turns.is_none_or(|in_turns| time < in_turns.nanoseconds(sizes))
+                in_turns.is_none_or(|in_turns| time < in_turns.nanoseconds())
             });
             if let Some(plan) = deep.map(Self::Deep).or(in_turns.map(Self::PingPong)) {
                 return plan;
@@ -134,7 +138,17 @@ mod tests {
         chunk: Chunk,
         matrices: Matrices,
     ) -> &'static str {
-        match Plan::of(limits, Sizes { parts: 1, batch, rows, cols }, chunk, matrices) {
+        name_of_parts(1, limits, [batch, rows, cols], chunk, matrices)
+    }
+
+    fn name_of_parts(
+        parts: usize,
+        limits: Limits,
+        [batch, rows, cols]: [usize; 3],
+        chunk: Chunk,
+        matrices: Matrices,
+    ) -> &'static str {
+        match Plan::of(limits, Sizes { parts, batch, rows, cols }, chunk, matrices) {
             Plan::Warpgroups => "warpgroups",
             Plan::PingPong(_) => "pingpong",
             Plan::Deep(_) => "deep",
@@ -161,6 +175,11 @@ mod tests {
         assert_eq!(of([2048, 4096, 2304], Chunk::Eight, Matrices::One), "pingpong", "three waves for two");
         assert_eq!(of([4096, 504, 784], Chunk::Eight, Matrices::One), "deep", "long sums");
         assert_eq!(of([193, 16000, 2304], Chunk::Four, Matrices::One), "odd");
+        let of_two = |sizes| name_of_parts(2, h200, sizes, Chunk::Eight, Matrices::One);
+        assert_eq!(of_two([192, 16000, 2304]), "pingpong");
+        assert_eq!(of_two([4096, 16000, 2304]), "pingpong");
+        assert_eq!(of_two([512, 504, 784]), "sm_90a small");
+        assert_eq!(of_two([4096, 504, 784]), "deep");
         assert_eq!(of([193, 192, 576], Chunk::Eight, patches(256, true)), "high");
         assert_eq!(of([192, 16000, 2304], Chunk::Four, Matrices::One), "odd");
         assert_eq!(of([128, 504, 784], Chunk::Eight, Matrices::One), "sm_90a small");

@@ -2,8 +2,8 @@
 //! the counter or, of large matrices on GPUs of capability 9.0, one of
 //! `kernels/layers/sm_90a/cd_update.cu` for the weights and one for the biases and the counter.
 use super::cuda::{
-    BEHIND, Numbers, States, UNITS, WIDE, chunk_of, columns_of_states, counted, launch_biases, map_of_states,
-    map_of_weights, place_of_biases, warpgroup_blocks,
+    BEHIND, LINE, Numbers, States, UNITS, WIDE, chunk_of, columns_of_states, counted, launch_biases,
+    map_of_states, map_of_weights, place_of_biases, warpgroup_blocks,
 };
 use super::deep;
 use super::plan::{Matrices, Plan};
@@ -85,7 +85,9 @@ impl Kernel for Rounded<'_> {
                 let (of_h, of_x) = (gpu.to_read(&h), gpu.to_read(&x));
                 let states = |at, width| map_of_states(at, DType::BF16, [width, batch, 1], 0, K_BLOCK_DEPTH);
                 let columns = |of_tile: [usize; 2]| {
-                    let map = |at, width, most| columns_of_states(at, DType::BF16, [width, batch], most);
+                    let map = |at, width, most| {
+                        columns_of_states(at, DType::BF16, [width, batch, 1], 0, [most, K_BLOCK_DEPTH])
+                    };
                     Ok::<_, candle::Error>((map(of_h.at, rows, of_tile[0])?, map(of_x.at, cols, of_tile[1])?))
                 };
                 let (h_map, x_map) = match plan {
@@ -107,7 +109,7 @@ impl Kernel for Rounded<'_> {
                     (BEHIND, numbers.of_biases(rows, cols))
                 } else {
                     let (of_weight, of_velocity) = (gpu.to_write(&mut weight), gpu.to_write(&mut velocity));
-                    let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], Fetch::TwoLines);
+                    let weights = |at| map_of_weights(at, DType::BF16, [rows, cols], LINE, Fetch::TwoLines);
                     let maps = (weights(of_weight.at)?, weights(of_velocity.at)?);
                     let begin = |file, kernel| {
                         let launch = gpu.launch(OP, file, kernel)?.num(h_map).num(x_map);

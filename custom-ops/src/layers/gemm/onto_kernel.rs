@@ -62,7 +62,7 @@ mod cuda {
             let (at_a, at_b) = (gpu.to_read(a), gpu.to_read(b));
             let operand = |at, width: usize, order: Order| {
                 let (Order::RowMajor { line } | Order::ColumnMajor { line }) = order;
-                TensorMap::of_columns(at, T::DTYPE, [width, k, 1], [line, k * line], [TILE / 64, DEPTH])
+                TensorMap::of_columns(at, T::DTYPE, [width, k, line], &[(1, k * line)], [TILE / 64, DEPTH])
             };
             let entries = |at| TensorMap::of(at, DType::F32, &[n, m], &[n], [LINE, LINES], Fetch::TwoLines);
             let launch = gpu.launch(self.op, "sm_90a/product_onto", "product_onto_bf16")?;

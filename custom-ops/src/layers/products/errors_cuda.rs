@@ -38,11 +38,10 @@ pub(super) fn places(device: &Device, m: usize, n: usize, k: usize) -> Result<us
         _ => return Ok(1),
     };
     let of_warps =
-        if shape::fuse(limits) { Some(shape::Shape::of(limits, m, n, k).grid(m, n)) } else { None };
-    let of_warpgroups =
-        |parts| Tile::of(limits, [m, n, k], parts).filter(|_| limits.has_warpgroup_products());
-    let blocks = [[1, 1], [2, 2]].map(|parts| of_warpgroups(parts).map_or(1, |tile| blocks_of(tile.grid(n))));
-    Ok(blocks.into_iter().fold(of_warps.map_or(1, blocks_of), usize::max))
+        if shape::fuse(limits) { blocks_of(shape::Shape::of(limits, m, n, k).grid(m, n)) } else { 1 };
+    let parts: &[_] = if limits.has_warpgroup_products() { &[[1, 1], [2, 2]] } else { &[] };
+    let tiles = parts.iter().filter_map(|&parts| Tile::of(limits, [m, n, k], parts));
+    Ok(tiles.map(|tile| blocks_of(tile.grid(n))).fold(of_warps, usize::max))
 }
 
 fn blocks_of<const N: usize>(grid: [usize; N]) -> usize {

@@ -69,16 +69,17 @@ impl<'a> Units<'a> {
     ) -> Result<Option<Self>> {
         let dtype = planes.dtype();
         // Up from numbers of two parts, down from states of one.
-        let takes = |parts: [usize; 2], transposed| {
-            parts == [1, 1] || matches!((parts, transposed), ([2, 2], false) | ([1, 2], true))
+        // Of two parts, products up have rows in two, and products down in one.
+        let of_two = |a_parts, transposed| matches!((a_parts, transposed), (2, false) | (1, true));
+        let takes = |[a_parts, b_parts]: [usize; 2], transposed| match b_parts {
+            1 => a_parts == 1,
+            _ => of_two(a_parts, transposed),
         };
         let of_warpgroups = warpgroups::Product::of(planes, a, b, takes)?.filter(|of| {
             let two = of.parts[1] == 2;
             (dtype == DType::F16 || dtype == DType::BF16 && !two) && out.low.is_some() == two
         });
-        let of_warps = |of: &warps::Product| {
-            matches!((of.a_parts, of.transposed), (2, false) | (1, true)) && out.low.is_some()
-        };
+        let of_warps = |of: &warps::Product| of_two(of.a_parts, of.transposed) && out.low.is_some();
         let product = match of_warpgroups {
             Some(of) => Some(Product::Warpgroups(of)),
             None => warps::Product::of(planes, a, b)?.filter(of_warps).map(Product::Warps),

@@ -116,7 +116,7 @@ impl Product {
             false => k_major(b.at, n, b_apart, parts[1], tile.columns())?,
             true => {
                 let blocks = tile.columns() / 64;
-                TensorMap::of_columns(b.at, dtype, [n, k, parts[1]], [n, b_apart], [blocks, depth])?
+                TensorMap::of_columns(b.at, dtype, [n, k, n], &[(parts[1], b_apart)], [blocks, depth])?
             }
         };
         Ok(Maps { a: a_map, b: b_map, _used: [a, b] })

@@ -69,25 +69,32 @@ mod speed {
 }
 
 impl Shape {
-    /// What a product of numbers in one part takes, whose entries a block finishes so many of in a
+    /// What a product of numbers in so many parts takes, whose entries a block finishes so many of in a
     /// nanosecond.
-    pub(crate) fn nanoseconds(self, limits: Limits, [m, n, k]: [usize; 3], finished: f64) -> f64 {
+    pub(crate) fn nanoseconds(
+        self,
+        limits: Limits,
+        parts: usize,
+        [m, n, k]: [usize; 3],
+        finished: f64,
+    ) -> f64 {
         let [blocks, down, _] = self.grid(m, n);
         let clusters = blocks / self.cluster * down;
         let waves = clusters.div_ceil(at_once(limits, self.cluster));
-        let k_blocks = k.div_ceil(DEPTH).div_ceil(self.cluster) as f64;
+        let k_blocks = k.div_ceil(depth([parts; 2])).div_ceil(self.cluster) as f64;
         let exchange = match self.cluster {
             1 => 0.,
             _ => speed::EXCHANGE + self.tile_bytes() as f64 / speed::SUMS,
         };
         let finish = (self.rows() * self.columns / self.cluster) as f64 / finished;
-        waves as f64 * (k_blocks * self.of_k_block(m) + speed::BLOCK + exchange + finish)
+        waves as f64 * (k_blocks * self.of_k_block(m, parts) + speed::BLOCK + exchange + finish)
     }
 
-    /// What a k-block of numbers in one part takes, of nanoseconds.
-    pub(crate) fn of_k_block(self, m: usize) -> f64 {
+    /// What a k-block takes, of nanoseconds: of two parts it has half the depth.
+    pub(crate) fn of_k_block(self, m: usize, parts: usize) -> f64 {
         let bytes = ((self.lines_of_a(m) + self.columns) * 2 * DEPTH) as f64;
-        let flop = (2 * DEPTH * self.rows() * self.columns) as f64;
+        let pairs = 2 * parts - 1;
+        let flop = (2 * pairs * depth([parts; 2]) * self.rows() * self.columns) as f64;
         (bytes / speed::COPIES).max(flop / speed::PRODUCTS)
     }
 
@@ -106,7 +113,7 @@ impl Shape {
         [self.cluster * n.div_ceil(self.columns), m.div_ceil(self.rows()), 1]
     }
 
-    fn k_block_bytes(self, parts: [usize; 2]) -> usize {
+    pub(crate) fn k_block_bytes(self, parts: [usize; 2]) -> usize {
         (parts[0] * self.rows() + parts[1] * self.columns) * 2 * depth(parts)
     }
 

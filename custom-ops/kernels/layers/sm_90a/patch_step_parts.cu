@@ -1,14 +1,13 @@
-// sm_90a/cd_update_parts.cu: the weights of one update of contrastive learning, from states in
-// two parts, by the products of warpgroups of capability 9.0. The formulas are those of
+// sm_90a/patch_step_parts.cu: the weights of patches in one update of contrastive learning, from
+// states in two parts, by the products of warpgroups of capability 9.0. The formulas are those of
 // cd_update.cu; biases and the counter are updated by its kernel cd_biases.
 //
-// A block takes tiles of 64 x 64 weights one after the other, in an order of cd_tiles.cuh:
-// along the rows of patches, and down the columns of one matrix. x stays in shared memory; one
-// thread copies k-blocks of h, 64 rows at a time, through a ring. Two warpgroups take turns: each
-// reads its weights and velocities into registers, sums the gradient of its tile when its turn
-// comes, and writes them back, so that memory moves in both directions all the time. Both parts of
-// the side that stays leave no room for tiles of weights in shared memory, as
-// sm_90a/cd_update.cu has them (NOTES.md).
+// A block takes tiles of 64 x 64 weights one after the other, in the order of cd_tiles.cuh. x stays
+// in shared memory; one thread copies k-blocks of h, 64 rows at a time, through a ring. Two
+// warpgroups take turns: each reads its weights and velocities into registers, sums the gradient of
+// its tile when its turn comes, and writes them back, so that memory moves in both directions all
+// the time. Both parts of the side that stays leave no room for tiles of weights in shared memory,
+// as sm_90a/cd_update.cu has them.
 //
 // A number is the sum of two f16 ones: g = hi hi + hi lo + lo hi. The k-blocks of both phases take
 // turns, so that what has been summed stays small: tensor cores cut off what lies below 2^-24 of it
@@ -18,10 +17,10 @@
 //          columns by 64 rows, third dimension the plane, fourth the part; plane 0 is of the
 //          negative phase, plane 1 of the positive. weight: [rows, cols] f32, and the velocity
 //          behind it; copy: 2 parts of the same, f16, copy_part entries apart. Rows contiguous,
-//          16-byte aligned. Of patches as in cd_update.cu here
-// scalars  rows and cols multiples of 8, batch at most 192; of patches as in cd_update.cu here.
-//          scalars: [3] f32 on the device: rate / batch, momentum, rate. height: tiles of a run of
-//          patches, at least 1: see cd_tiles.cuh
+//          16-byte aligned. Windows as in cd_update.cu here
+// scalars  rows and cols multiples of 8 and as in cd_update.cu here, batch at most 192. scalars:
+//          [3] f32 on the device: rate / batch, momentum, rate. height: tiles of a run of patches,
+//          at least 1: see cd_tiles.cuh
 // launch   1-D grid of at most as many blocks as there are runs, one for each multiprocessor;
 //          THREADS threads
 // shared   the side that stays and the ring, with 1 KB to align them
@@ -29,8 +28,7 @@
 //          second-level cache
 // NaN      propagates
 // same     sums in one order on one device
-// truth    cd_update_reference in src/layers/cd_update/mod.rs; of patches
-//          patch_gradient_reference and weight_step_reference
+// truth    patch_gradient_reference and weight_step_reference
 
 #include "core/order.cuh"
 #include "core/stepped.cuh"
@@ -42,15 +40,15 @@ constexpr int K_BLOCKS = 6;  // of both phases, at most
 constexpr int SHARED = 217 * 1024;
 constexpr int STAGES = (SHARED - 1024 - K_BLOCKS * PARTS * K_BLOCK_BYTES) / K_BLOCK_BYTES;
 
-template <bool PATCHES>
-__device__ __forceinline__ void cd_update(float* weight, __half* copy, const TensorMap& h_map, const TensorMap& x_map, const float* scalars,
-                                              const Numbers& n, const Grid& g, int height) {
-  using Tiles = Schedule<PATCHES, !PATCHES>;
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+patch_step_f16x2(float* weight, __half* copy, const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,
+                 const float* scalars, const __grid_constant__ Numbers n, const __grid_constant__ Grid g, int height) {
+  using Tiles = Schedule<true>;
   extern __shared__ unsigned char memory[];
   __shared__ uint64_t full[STAGES], empty[STAGES], turn[WGS], here[K_BLOCKS], free[K_BLOCKS];
   unsigned char* staying = memory + (1024 - shared_address(memory) % 1024) % 1024;
   unsigned char* k_blocks = staying + K_BLOCKS * PARTS * K_BLOCK_BYTES;
-  const int rows = (PATCHES ? g.patches() : 1) * n.rows;
+  const int rows = g.patches() * n.rows;
   const int of_phase = (n.batch + K_BLOCK_DEPTH - 1) / K_BLOCK_DEPTH, count = 2 * of_phase;
   const int warp = warp_of_block(), lane = threadIdx.x % 32;
 
@@ -180,12 +178,3 @@ __device__ __forceinline__ void cd_update(float* weight, __half* copy, const Ten
     load(ahead);
   }
 }
-
-#define CONTRAST_STEP(NAME, PATCHES)                                                                                            \
-  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                                      \
-  NAME(float* weight, __half* copy, const __grid_constant__ TensorMap h_map, const __grid_constant__ TensorMap x_map,           \
-       const float* scalars, const __grid_constant__ Numbers n, const __grid_constant__ Grid g, int height) {                   \
-    cd_update<PATCHES>(weight, copy, h_map, x_map, scalars, n, g, height);                                                  \
-  }
-CONTRAST_STEP(cd_update_f16x2, false)
-CONTRAST_STEP(patch_step_f16x2, true)
