@@ -456,9 +456,9 @@ fn units_stand_beside_those_between_dense_layers_alone() -> Result<()> {
     };
     // Neither classes nor small layers.
     let classifier = FeedforwardConfig::classifier(&[785, 501, 63, 66, 101]);
-    assert_eq!(widths(&classifier), [(792, 504), (504, 63), (63, 72), (72, 101)]);
+    assert_eq!(widths(&classifier), [(800, 512), (512, 63), (63, 72), (72, 101)]);
     let autoencoder = FeedforwardConfig::autoencoder(&[785, 501, 30]);
-    assert_eq!(widths(&autoencoder), [(792, 504), (504, 30), (30, 504), (504, 792)]);
+    assert_eq!(widths(&autoencoder), [(800, 512), (512, 30), (30, 512), (512, 800)]);
     // Nor what patches read or make.
     let grid = crate::patch_rbm::PatchGrid::of_image([9, 9, 1], 3, 3);
     let patches = RbmConfig::patches(grid, 9)?;

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_of_eights_small_ones_and_noisy_visible_units_stay_as_they_are() -> Result<()> {
+    fn aligned_layers_small_ones_and_noisy_visible_units_stay_as_they_are() -> Result<()> {
         let of = |visible, sizes: (usize, usize), training: &RbmTrainConfig| -> Result<Option<Vec<_>>> {
             let config = RbmConfig { visible, ..RbmConfig::new(sizes.0, sizes.1) };
             let rbm = Rbm::init(config, Philox::new(1, 0), &Cpu)?;
@@ -279,9 +279,9 @@ mod tests {
         let persistent = RbmTrainConfig { persistent: true, ..plain.clone() };
         assert_eq!(of(VisibleUnit::Bernoulli, (64, 512), &plain)?, None);
         assert_eq!(of(VisibleUnit::Bernoulli, (63, 61), &plain)?, None);
-        assert_eq!(of(VisibleUnit::Bernoulli, (785, 500), &plain)?, Some(vec![(785, 792), (500, 504)]));
-        assert_eq!(of(VisibleUnit::Gaussian, (785, 500), &plain)?, Some(vec![(785, 792), (500, 504)]));
-        assert_eq!(of(VisibleUnit::Gaussian, (785, 500), &persistent)?, Some(vec![(785, 785), (500, 504)]));
+        assert_eq!(of(VisibleUnit::Bernoulli, (785, 500), &plain)?, Some(vec![(785, 800), (500, 512)]));
+        assert_eq!(of(VisibleUnit::Gaussian, (785, 500), &plain)?, Some(vec![(785, 800), (500, 512)]));
+        assert_eq!(of(VisibleUnit::Gaussian, (785, 500), &persistent)?, Some(vec![(785, 785), (500, 512)]));
         Ok(())
     }
 }

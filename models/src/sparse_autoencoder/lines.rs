@@ -17,7 +17,7 @@ pub(super) fn widths(terms: SparseCost, precision: Precision, n_samples: usize, 
     let own = [terms.n_visible, terms.n_hidden];
     let n_terms = own.iter().fold(n_samples, |product, n| product.saturating_mul(*n));
     match precision {
-        Precision::Bf16 => own.map(Width::eights),
+        Precision::Bf16 => own.map(Width::aligned),
         Precision::F32 | Precision::Tf32 if on_gpu && n_terms >= LEAST => own.map(Width::fours),
         Precision::F32 | Precision::Tf32 => own.map(Width::as_it_is),
     }
@@ -104,7 +104,7 @@ mod tests {
             assert_eq!(all((3071, usize::MAX, 512), precision, false), [3071, usize::MAX]);
         }
         for on_gpu in [false, true] {
-            assert_eq!(all((785, 500, 1), Precision::Bf16, on_gpu), [792, 504]);
+            assert_eq!(all((785, 500, 1), Precision::Bf16, on_gpu), [800, 512]);
         }
     }
 }

@@ -288,7 +288,7 @@ mod tests {
                 let theta = (normal(2 * v * h + v + h, &Cpu, Philox::new(1, 0))? * 0.2)?;
                 let rows = uniform((m, v), &Cpu, Philox::new(1, 1))?;
                 let new = |widths| RecordedPass::new(terms, Precision::F32, widths, &rows.copy()?);
-                let mut with = new([v, h].map(Width::eights))?;
+                let mut with = new([v, h].map(Width::aligned))?;
                 let mut without = new([v, h].map(Width::as_it_is))?;
                 let others = uniform((m, v), &Cpu, Philox::new(1, 2))?;
                 for turn in 0..2 {

@@ -101,7 +101,7 @@ impl Way {
 
     /// Units of the layer of hidden units that is trained.
     fn hidden(self, n: usize) -> Width {
-        if let Self::Parts(_) = self { Width::eights(n) } else { self.visible(n) }
+        if let Self::Parts(_) = self { Width::aligned(n) } else { self.visible(n) }
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) struct Parts {
 /// What is multiplied where all products of this network, with units that stay at 0, are kernels on
 /// such numbers: f16 numbers in two parts or in one, which has the digits of TF32, or bf16 numbers.
 pub(super) fn fits(of: &DaeConfig, config: &DaeTrainConfig, device: &Device) -> Option<Format> {
-    let (n_visible, n_hidden) = (Width::padded(of.n_visible).all, Width::eights(of.n_hidden).all);
+    let (n_visible, n_hidden) = (Width::padded(of.n_visible).all, Width::aligned(of.n_hidden).all);
     let fuses = cd_update_fuses(device, n_hidden, n_visible);
     format_of(n_visible, config, device).filter(|_| is_the_papers(of) && fuses)
 }
