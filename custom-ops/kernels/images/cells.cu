@@ -1,7 +1,7 @@
 // cells.cu: stored rows of a grid to the numbers that a layer of patches reads, cell by cell.
 //
-// out[b, (y, x, plane, line, along)] = (float)x[b, (plane, y * stride + line, x * run + along)] *
-// scale      run = stride * depth
+//   out[b, (y, x, plane, line, along)]
+//     = (float)x[b, (plane, y * stride + line, x * run + along)] * scale,  run = stride * depth
 //
 // arrays   x: [batch, values] u8 or f32; out: [batch, values] f32, bf16 or f16, or two of f16 that
 //          are `part` entries apart: what rounding to the first takes; contiguous, not overlapping

@@ -1,10 +1,12 @@
 // cd_update.cu: one update of contrastive learning: weights, velocity, biases and the copies
 // that products read.
 //
-// g = sum_k h[k][j] * x[k][i]                      k over both phases; the negative phase carries
-// its minus sign in h v <- momentum * v + rate / batch * g - rate * (l2 * w + l1 * sign(w)) w <- w
-// + v;   copy[0] <- T(s * w), copy[1] <- T(s * w - copy[0]) biases as in bias_step.cu; counter <-
-// counter + by
+//   g = sum_k h[k][j] * x[k][i]
+//   v <- momentum * v + rate / batch * g - rate * (l2 * w + l1 * sign(w))
+//   w <- w + v;   copy[0] <- T(s * w), copy[1] <- T(s * w - copy[0])
+//   biases as in bias_step.cu; counter <- counter + by
+//
+// k goes over both phases; the negative phase carries its minus sign in h.
 //
 // With two parts an operand is the sum of two f16 numbers, 22 bits, and g = hi hi + hi lo + lo hi.
 // The k-blocks of both phases take turns, so that what has been summed stays small: tensor cores

@@ -42,10 +42,10 @@ impl TensorMap {
 
     /// An operand of products that lies along its outer dimension: `rows` lines of `width` entries,
     /// `line` entries apart, in planes, or planes and parts: how many there are of each, and how many
-    /// entries they lie apart. It is copied in
-    /// `blocks` blocks of 128 bytes beside each other by `lines` rows, by `copy_columns` of
-    /// `kernels/core/sm_90a/wgmma.cuh`. Of a `width` of whole blocks these are the third dimension, so
-    /// that one copy takes all; of another that dimension is 1, and each block is a copy.
+    /// entries they lie apart. It is copied in `blocks` blocks of 128 bytes beside each other by `lines`
+    /// rows, by `copy_columns` of `kernels/core/sm_90a/wgmma.cuh`. Of a `width` of whole blocks these are
+    /// the third dimension, so that one copy takes all; of another that dimension is 1, and each block is
+    /// a copy.
     ///
     /// # Errors
     /// As for [`Self::of`].

@@ -68,8 +68,7 @@ impl<'a> Units<'a> {
         draws: Draws<'a>,
     ) -> Result<Option<Self>> {
         let dtype = planes.dtype();
-        // Up from numbers of two parts, down from states of one.
-        // Of two parts, products up have rows in two, and products down in one.
+        // Weights of two parts: up from numbers of two, down from states of one.
         let of_two = |a_parts, transposed| matches!((a_parts, transposed), (2, false) | (1, true));
         let takes = |[a_parts, b_parts]: [usize; 2], transposed| match b_parts {
             1 => a_parts == 1,
