@@ -41,6 +41,7 @@ mod sort_by_key;
 mod sparse_autoencoder;
 mod sparse_cost;
 mod sparse_terms;
+mod split;
 mod sums;
 mod threads;
 mod training;

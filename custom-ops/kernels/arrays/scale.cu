@@ -13,24 +13,7 @@
 // NaN      propagates
 // truth    scale_into_reference in src/arrays/scale.rs, and the CPU twin of split_into_ there
 
-#include "core/numbers.cuh"
-
-// `count` of four neighbours, in one access where they are four and begin on as many.
-template <typename T>
-__device__ __forceinline__ bool is_whole(const T* at, int count) { return count == 4 && (size_t)at % (4 * sizeof(T)) == 0; }
-template <typename T>
-__device__ __forceinline__ void load(const T* from, int count, float (&v)[4]) {
-  if (is_whole(from, count)) return load4(from, v);
-#pragma unroll
-  for (int e = 0; e < 4; ++e) v[e] = e < count ? (float)from[e] : 0.f;
-}
-template <typename T>
-__device__ __forceinline__ void store(T* to, int count, const float (&v)[4]) {
-  if (is_whole(to, count)) return store4(to, v);
-#pragma unroll
-  for (int e = 0; e < 4; ++e)
-    if (e < count) to[e] = narrow<T>(v[e]);
-}
+#include "arrays/fours.cuh"
 
 // Calls finish(place in out, count, scaled numbers) for all neighbours of this thread.
 template <typename In, typename Finish>
@@ -64,10 +47,7 @@ SCALE_INTO(scale_f32_f16, float, __half)
   extern "C" __global__ void NAME(const IN* x, __half* out, const size_t part, const float scale, const size_t n, \
                                   const size_t len, const size_t apart) {                                        \
     scaled(x, scale, n, len, apart, [&](size_t at, int count, const float(&v)[4]) {                              \
-      float left[4];                                                                                             \
-      _Pragma("unroll") for (int e = 0; e < 4; ++e) left[e] = v[e] - wide(narrow<__half>(v[e]));                 \
-      store(out + at, count, v);                                                                                 \
-      store(out + part + at, count, left);                                                                       \
+      store_parts(out + at, part, count, v);                                                                    \
     });                                                                                                          \
   }
 SPLIT_INTO(split_u8, unsigned char)

@@ -9,6 +9,7 @@ pub mod prefix_sum;
 pub mod row_dots;
 pub mod scale;
 pub mod sort_by_key;
+pub mod split_lines;
 pub mod sums;
 pub mod value_range;
 
@@ -24,5 +25,6 @@ pub use prefix_sum::{PrefixSum, prefix_sum, prefix_sum_reference};
 pub use row_dots::{row_dots, row_dots_reference};
 pub use scale::{scale_into_, scale_into_reference, split_into_};
 pub use sort_by_key::{SortedKeys, sort_by_key, sort_by_key_reference};
+pub use split_lines::{split_columns_, split_rows_};
 pub use sums::{column_sums_, column_sums_reference};
 pub use value_range::extend_range_;

@@ -54,8 +54,8 @@ pub use optimizer::{AdamStep, SgdStep, adam_step_, adam_step_reference, sgd_step
 pub use printed::{TILE_WIDTHS, naive_denoising_step_, naive_denoising_step_reference, tiled_product_};
 pub use products::{
     deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,
-    errors_of_product_reference, two_part_products_fuse, units_of_product_, units_of_product_reference,
-    warpgroups_multiply,
+    errors_of_product_reference, product_of_split_, product_of_split_reference, split_products_are_faster,
+    two_part_products_fuse, units_of_product_, units_of_product_reference, warpgroups_multiply,
 };
 pub use rounding::{round_stochastic, rounding_bits};
 pub use softmax_objective::{SoftmaxObjective, softmax_objective, softmax_objective_reference};

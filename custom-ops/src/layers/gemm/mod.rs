@@ -17,7 +17,6 @@ mod parts;
 pub mod split;
 
 pub use onto::gemm_onto_;
-#[cfg(feature = "cuda")]
 pub(crate) use parts::PartSizes;
 pub use parts::gemm_parts_;
 pub use split::{gemm_split_, gemm_split_makes_tensors};

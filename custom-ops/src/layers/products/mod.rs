@@ -18,6 +18,7 @@ mod operands;
 #[cfg(feature = "cuda")]
 mod product;
 pub(crate) mod shape;
+mod split;
 mod units;
 #[cfg(feature = "cuda")]
 mod units_cuda;
@@ -30,6 +31,7 @@ pub use errors::{
     deltas_of_product_, deltas_of_product_reference, error_places, errors_of_product_,
     errors_of_product_reference,
 };
+pub use split::{product_of_split_, product_of_split_reference, split_products_are_faster};
 pub use units::{units_of_product_, units_of_product_reference};
 
 use candle::Device;

@@ -20,7 +20,7 @@ impl Product {
         transposed: bool,
     ) -> Result<Option<Self>> {
         let takes = |[of_a, of_b]: [usize; 2], row_major| of_a == of_b && row_major == transposed;
-        if let Some(product) = warpgroups::Product::of(planes, a, b, takes)? {
+        if let Some(product) = warpgroups::Product::of(planes, planes.dtype(), a, b, takes)? {
             return Ok(Some(Self::Warpgroups(product)));
         }
         let product = warps::Product::of(planes, a, b)?;

@@ -74,7 +74,7 @@ impl<'a> Units<'a> {
             1 => a_parts == 1,
             _ => of_two(a_parts, transposed),
         };
-        let of_warpgroups = warpgroups::Product::of(planes, a, b, takes)?.filter(|of| {
+        let of_warpgroups = warpgroups::Product::of(planes, planes.dtype(), a, b, takes)?.filter(|of| {
             let two = of.parts[1] == 2;
             (dtype == DType::F16 || dtype == DType::BF16 && !two) && out.low.is_some() == two
         });

@@ -51,35 +51,36 @@ pub(super) struct Maps<'a> {
 }
 
 impl Product {
-    /// The product of `a` and `b` in numbers of the type of `planes`, which receive what is made of
-    /// it; none where no kernel takes them, which `takes` tells by the parts of both operands and
-    /// whether `b` is row-major.
+    /// The product of `a` and `b` in numbers of `dtype`, on the device of `out`, which receives what is
+    /// made of it; none where no kernel takes them, which `takes` tells by the parts of both operands
+    /// and whether `b` is row-major.
     ///
     /// # Errors
     /// When shapes do not fit.
     pub(super) fn of(
-        planes: &Tensor,
+        out: &Tensor,
+        dtype: DType,
         a: &Tensor,
         b: &Tensor,
         takes: impl Fn([usize; 2], bool) -> bool,
     ) -> Result<Option<Self>> {
-        let Device::Cuda(device) = planes.device() else { return Ok(None) };
+        let Device::Cuda(device) = out.device() else { return Ok(None) };
         let limits = Gpu::of(device)?.limits();
         if !limits.has_warpgroup_products() {
             return Ok(None);
         }
         let PartSizes { a_parts, b_parts, m, k, n } = PartSizes::of(a, b)?;
         let Some(transposed) = transposed(a, b, k, n)? else { return Ok(None) };
-        let (parts, dtype) = ([a_parts, b_parts], planes.dtype());
+        let parts = [a_parts, b_parts];
         let known = takes(parts, transposed)
-            && [a, b].iter().all(|t| t.dtype() == dtype && t.device().same_device(planes.device()))
-            && planes.is_contiguous()
+            && [a, b].iter().all(|t| t.dtype() == dtype && t.device().same_device(out.device()))
+            && out.is_contiguous()
             && [m, n, k].iter().all(|&size| size > 0 && i32::try_from(size).is_ok())
             // Copies take 16 bytes, results are written by four.
             && k.is_multiple_of(8)
             && n.is_multiple_of(if transposed { 8 } else { 4 })
             && [a, b].iter().all(|t| starts_on(8, t) && (t.dims()[0] == 1 || t.stride()[0].is_multiple_of(8)))
-            && starts_on(4, planes);
+            && starts_on(4, out);
         if !known {
             return Ok(None);
         }

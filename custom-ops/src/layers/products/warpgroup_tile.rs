@@ -141,7 +141,7 @@ impl Tile {
         if parts[1] == 2 { &TWO_PARTS } else { &ONE_PART }
     }
 
-    fn nanoseconds(self, limits: Limits, [m, n, k]: [usize; 3]) -> f64 {
+    pub(super) fn nanoseconds(self, limits: Limits, [m, n, k]: [usize; 3]) -> f64 {
         let kind = Self::kind(self.parts);
         let (clusters, at_once) = (self.clusters(n), at_once(limits, self.cluster));
         let busy = (clusters.min(at_once) * self.cluster) as f64;
