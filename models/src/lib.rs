@@ -137,6 +137,7 @@ mod side_sums;
 pub mod softmax;
 pub mod sparse_autoencoder;
 pub mod sparse_coding;
+mod split;
 pub mod stack;
 mod trainer;
 pub mod tsne;

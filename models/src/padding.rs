@@ -15,7 +15,6 @@ use chandlery_ops::arrays::scale_into_;
 const BLOCK: usize = 64;
 const SIXTEEN: usize = 16;
 const EIGHT: usize = 8;
-const FOUR: usize = 4;
 /// From here on whole sectors add 6 % of units at most.
 const MANY: usize = 256;
 /// Whole blocks are for layers of which they add at most a fortieth.
@@ -46,11 +45,6 @@ impl Width {
             own,
             all: if few { blocks } else { own.next_multiple_of(if own < MANY { EIGHT } else { SIXTEEN }) },
         }
-    }
-
-    /// With so many more that lines of f32 numbers begin on 16 bytes.
-    pub fn fours(own: usize) -> Self {
-        Self { own, all: own.next_multiple_of(FOUR) }
     }
 
     /// Without others.

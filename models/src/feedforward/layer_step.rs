@@ -1,6 +1,7 @@
 //! One layer of a step: its memory, and its part of the way up and of the way back.
 use super::{Connections, LayerConfig};
 use crate::conv_rbm::ConvGrid;
+use crate::split::Split;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::{column_sums_, scale_into_};
@@ -42,6 +43,8 @@ pub(super) struct LayerStep {
     sums: Option<Tensor>,
     /// Of dense products.
     precision: Precision,
+    /// What these read, where they are made of f32 numbers in parts.
+    split: Option<Split>,
 }
 
 /// What products in bf16 read, rounded once where it is made.
@@ -111,7 +114,10 @@ impl LayerStep {
             Product::Maps(maps) => Some(maps.grid.n_units()),
             Product::FromMaps(maps) => Some(maps.grid.n_values()),
         };
+        let splits = matches!(product, Product::Dense) && precision == Precision::F32;
+        let split = splits.then(|| Split::new(device, batch, [layer.n_outputs, layer.n_inputs], is_lowest));
         Ok(Self {
+            split: split.transpose()?.flatten(),
             activation: layer.activation.into(),
             rounded: rounded
                 .map(|weight| {
@@ -154,7 +160,10 @@ impl LayerStep {
     pub(super) fn product(&self, x: &Tensor) -> Result<()> {
         let (out, weight) = (&self.output, self.weight());
         match &self.product {
-            Product::Dense => gemm_(out, x, &weight.t()?, Factors::OVERWRITE, self.precision),
+            Product::Dense => match &self.split {
+                Some(split) => split.product(out, x, weight),
+                None => gemm_(out, x, &weight.t()?, Factors::OVERWRITE, self.precision),
+            },
             Product::Patches(grid, direction) => {
                 patch_product_(out, &x.unsqueeze(0)?, &weight.unsqueeze(0)?, grid, *direction, 1.)
             }
@@ -225,7 +234,10 @@ impl LayerStep {
     pub(super) fn gradient(&self, delta: &Tensor, x: &Tensor) -> Result<()> {
         let gradient = &self.params.weight_gradient;
         match &self.product {
-            Product::Dense => gemm_(gradient, &delta.t()?, x, Factors::OVERWRITE, self.precision)?,
+            Product::Dense => match &self.split {
+                Some(split) => split.gradient(gradient, delta)?,
+                None => gemm_(gradient, &delta.t()?, x, Factors::OVERWRITE, self.precision)?,
+            },
             Product::Patches(grid, direction) => {
                 let (hidden, visible) = match direction {
                     PatchDirection::Up => (delta, x),
@@ -263,7 +275,10 @@ impl LayerStep {
         let Some(out) = &self.input_delta else { return Ok(None) };
         let weight = self.weight();
         match &self.product {
-            Product::Dense => gemm_(out, delta, weight, Factors::OVERWRITE, self.precision)?,
+            Product::Dense => match &self.split {
+                Some(split) => split.input_delta(out, delta)?,
+                None => gemm_(out, delta, weight, Factors::OVERWRITE, self.precision)?,
+            },
             Product::Patches(grid, direction) => {
                 let back = match direction {
                     PatchDirection::Up => PatchDirection::Down,

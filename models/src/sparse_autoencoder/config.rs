@@ -126,9 +126,10 @@ pub struct CostConfig {
     /// `ρ`, the mean activation that is wanted of each feature, in (0, 1). Default 0.01; 0.1 for
     /// digits.
     pub sparsity_target: f64,
-    /// Of the matrix products of f32 rows. Default f32, on a GPU also by numbers in two parts
-    /// ([`gemm_split_`](chandlery_ops::layers::gemm_split_)); small networks have f32 products in
-    /// place of TF32 ones.
+    /// Of the matrix products of f32 rows. Default f32, on a GPU also by numbers in two parts, with
+    /// the precision of f32 ([`product_of_split_`](chandlery_ops::layers::product_of_split_),
+    /// [`gemm_split_`](chandlery_ops::layers::gemm_split_)); small networks have f32 products in place
+    /// of TF32 ones.
     #[serde(with = "precision_name")]
     pub precision: Precision,
 }

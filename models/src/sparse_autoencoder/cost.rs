@@ -322,7 +322,7 @@ impl Cost {
         let (terms, precision) = (self.terms, self.config.precision);
         let widths = widths(terms, precision, rows.dim(0)?, rows.device().is_cuda());
         Ok(match precision {
-            Precision::Bf16 => Box::new(RoundedPass::new(&self.model, terms, widths, rows)?),
+            Precision::Bf16 => Box::new(RoundedPass::new(terms, widths, rows)?),
             _ => Box::new(RecordedPass::new(terms, precision, widths, rows)?),
         })
     }

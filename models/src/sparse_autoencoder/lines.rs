@@ -12,15 +12,22 @@ const LEAST: usize = 1 << 26;
 /// Visible and hidden units of passes over `n_samples` rows, and with those beside them.
 ///
 /// bf16 numbers that products read are written by the passes themselves, on every device, and lines of
-/// them always are whole. The CPU packs what its f32 products read.
+/// them always are whole; f32 ones may be split into two of 16 bits. The CPU packs what its f32 products
+/// read.
 pub(super) fn widths(terms: SparseCost, precision: Precision, n_samples: usize, on_gpu: bool) -> [Width; 2] {
     let own = [terms.n_visible, terms.n_hidden];
-    let n_terms = own.iter().fold(n_samples, |product, n| product.saturating_mul(*n));
     match precision {
         Precision::Bf16 => own.map(Width::aligned),
-        Precision::F32 | Precision::Tf32 if on_gpu && n_terms >= LEAST => own.map(Width::fours),
+        Precision::F32 | Precision::Tf32 if on_gpu && products_bind(terms, n_samples) => {
+            own.map(Width::aligned)
+        }
         Precision::F32 | Precision::Tf32 => own.map(Width::as_it_is),
     }
+}
+
+/// Whether on a GPU a product takes longer than a launch.
+pub(super) fn products_bind(terms: SparseCost, n_samples: usize) -> bool {
+    terms.n_visible.saturating_mul(terms.n_hidden).saturating_mul(n_samples) >= LEAST
 }
 
 /// A matrix in lines that begin on 16 bytes.
@@ -96,9 +103,9 @@ mod tests {
         };
         for precision in [Precision::F32, Precision::Tf32] {
             assert_eq!(all((3071, 3071, 512), precision, true), [3072, 3072]);
-            assert_eq!(all((3070, 3068, 512), precision, true), [3072, 3068]);
+            assert_eq!(all((3070, 3068, 512), precision, true), [3072, 3072]);
             // 2^26 terms, and one row less.
-            assert_eq!(all((511, 2049, 65), precision, true), [512, 2052]);
+            assert_eq!(all((511, 2049, 65), precision, true), [512, 2064]);
             assert_eq!(all((511, 2049, 64), precision, true), [511, 2049]);
             assert_eq!(all((3071, 3071, 512), precision, false), [3071, 3071]);
             assert_eq!(all((3071, usize::MAX, 512), precision, false), [3071, usize::MAX]);

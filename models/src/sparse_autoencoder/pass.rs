@@ -3,6 +3,7 @@
 use super::SparseAutoencoderConfig;
 use super::lines::{Lines, Parameters};
 use crate::padding::Width;
+use crate::split::Split;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::arrays::elementwise::add;
@@ -44,6 +45,9 @@ pub(super) struct Pass {
     features: Tensor,
     outputs: Tensor,
     hidden: Tensor,
+    /// What the products of both layers read, where they are made of f32 numbers in parts: of all these
+    /// rows, for a gradient that is not added to another.
+    split: Option<[Split; 2]>,
 }
 
 impl Pass {
@@ -51,7 +55,19 @@ impl Pass {
     pub fn new(terms: SparseCost, precision: Precision, n_samples: usize, like: &Tensor) -> Result<Self> {
         let of = |n: usize| Tensor::zeros((like.dim(0)?, n), like.dtype(), like.device());
         let (features, outputs, hidden) = (of(terms.n_hidden)?, of(terms.n_visible)?, of(terms.n_hidden)?);
-        Ok(Self { terms, precision, n_samples, features, outputs, hidden })
+        Ok(Self { terms, precision, n_samples, features, outputs, hidden, split: None })
+    }
+
+    /// For as many rows as `like` has, always, and gradients that are not added to others.
+    fn of_whole(terms: SparseCost, precision: Precision, n_samples: usize, like: &Tensor) -> Result<Self> {
+        let SparseCost { n_visible, n_hidden, .. } = terms;
+        let new = |sizes, is_lowest| Split::new(like.device(), like.dim(0)?, sizes, is_lowest);
+        let split = match precision {
+            Precision::F32 => new([n_hidden, n_visible], true)?.zip(new([n_visible, n_hidden], false)?),
+            _ => None,
+        };
+        let split = split.map(|(lower, upper)| [lower, upper]);
+        Ok(Self { split, ..Self::new(terms, precision, n_samples, like)? })
     }
 
     /// Rows that it takes at a time, at most.
@@ -62,7 +78,10 @@ impl Pass {
     /// `sigmoid(x Wᵀ + b)`, `[rows, n_hidden]`.
     pub fn features(&self, x: &Tensor, [weight, _, bias, _]: &[Tensor; 4]) -> Result<Tensor> {
         let out = self.features.narrow(0, 0, x.dim(0)?)?;
-        self.multiply(&out, x, &weight.t()?, 0.)?;
+        match &self.split {
+            Some([lower, _]) => lower.product(&out, x, weight)?,
+            None => self.multiply(&out, x, &weight.t()?, 0.)?,
+        }
         match x.dtype() {
             DType::F32 => layer_forward_(&out, Some(bias), Activation::Sigmoid, None).map(|()| out),
             _ => layer_forward_reference(&out, Some(bias), Activation::Sigmoid, None),
@@ -80,7 +99,10 @@ impl Pass {
     ) -> Result<Tensor> {
         let f = self.terms.decoder;
         let out = self.outputs.narrow(0, 0, x.dim(0)?)?;
-        self.multiply(&out, a, &decoder.t()?, 0.)?;
+        match &self.split {
+            Some([_, upper]) => upper.product(&out, a, decoder)?,
+            None => self.multiply(&out, a, &decoder.t()?, 0.)?,
+        }
         if x.dtype() == DType::F32 {
             output_loss_(&out, bias, x, OutputLoss::SquaredError(f), self.n_samples, gathered)?;
             return Ok(out);
@@ -103,17 +125,26 @@ impl Pass {
         beta: f64,
     ) -> Result<()> {
         let [of_weight, of_decoder, of_bias, of_visible_bias] = gradient;
-        self.multiply(of_decoder, &delta.t()?, a, beta)?;
+        match &self.split {
+            Some([_, upper]) => upper.gradient(of_decoder, delta)?,
+            None => self.multiply(of_decoder, &delta.t()?, a, beta)?,
+        }
         sums_into(of_visible_bias, delta, beta)?;
         let hidden = self.hidden_delta(a, delta, decoder, pull)?;
-        self.multiply(of_weight, &hidden.t()?, x, beta)?;
+        match &self.split {
+            Some([lower, _]) => lower.gradient(of_weight, &hidden)?,
+            None => self.multiply(of_weight, &hidden.t()?, x, beta)?,
+        }
         sums_into(of_bias, &hidden, beta)
     }
 
     /// `(δ' W' + s/m) ∘ a ∘ (1 − a)`
     fn hidden_delta(&self, a: &Tensor, delta: &Tensor, decoder: &Tensor, pull: &Tensor) -> Result<Tensor> {
         let hidden = self.hidden.narrow(0, 0, a.dim(0)?)?;
-        self.multiply(&hidden, delta, decoder, 0.)?;
+        match &self.split {
+            Some([_, upper]) => upper.input_delta(&hidden, delta)?,
+            None => self.multiply(&hidden, delta, decoder, 0.)?,
+        }
         if a.dtype() == DType::F32 {
             layer_backward_biased_(&hidden, a, pull, Activation::Sigmoid)?;
             return Ok(hidden);
@@ -132,7 +163,7 @@ impl Pass {
 
     /// Whether a product of all rows makes tensors, so that it cannot be recorded.
     fn makes_tensors(&self, x: &Tensor, parameters: &[Tensor; 4], gradient: &[Tensor; 4]) -> Result<bool> {
-        if self.precision != Precision::F32 {
+        if self.precision != Precision::F32 || self.split.is_some() {
             return Ok(false);
         }
         let Self { features, outputs, hidden, .. } = self;
@@ -216,7 +247,7 @@ impl RecordedPass {
             false => Lines { whole: rows.clone(), own: rows.clone() },
         };
         let whole = SparseCost { n_visible: visible.all, n_hidden: hidden.all, ..terms };
-        let pass = Pass::new(whole, precision, n_samples, &x.whole)?;
+        let pass = Pass::of_whole(whole, precision, n_samples, &x.whole)?;
         let copy = Parameters::new(widths, terms.decoder, DType::F32, device)?;
         let of_rows = Parameters::new(widths, Activation::Identity, DType::F32, device)?;
         let (sums, pull) = (zeros(hidden.all, DType::F32)?, zeros(hidden.all, DType::F32)?);

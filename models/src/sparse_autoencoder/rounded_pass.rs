@@ -5,9 +5,8 @@
 //! All else, and every result of a product, is f32; features are computed again from their
 //! pre-activations where their derivative is asked for. Matrices that products read lie in lines
 //! of whole 16 bytes, of which the rest is 0, and products over them go over the rest too.
-use super::SparseAutoencoderConfig;
-use super::lines::{Lines, Parameters};
-use super::pass::{AllRows, views};
+use super::lines::{Lines, Parameters, products_bind};
+use super::pass::AllRows;
 use crate::padding::Width;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Precision;
@@ -16,7 +15,7 @@ use chandlery_ops::core::Replay;
 use chandlery_ops::layers::{
     Activation, Factors, OutputLoss, SparseCost, SparseParameters, SparseParts, divergence_parts, gemm_,
     layer_backward_sums_, layer_forward_sums_, output_loss_into_, sparse_begin_, sparse_figures,
-    sparse_figures_of_products, sparsity_pull_, square_parts,
+    sparse_figures_of_lines, sparse_figures_of_products, sparsity_pull_, square_parts,
 };
 
 /// Entries of both weight matrices from which on a pass over all parameters takes a GPU longer than
@@ -47,8 +46,7 @@ struct Buffers {
     sums: Tensor,
     pull: Tensor,
     /// The gradient by `b`, and by `c` with the sums of the zeros beside the deltas.
-    of_bias: Tensor,
-    of_visible_bias: Tensor,
+    of_biases: [Tensor; 2],
     /// `[2, m]` f64: to the first line the step adds half the squared error of each row.
     gathered: Tensor,
     /// In parts.
@@ -81,16 +79,21 @@ impl Buffers {
             n_samples,
             &self.gathered,
         )?;
-        column_sums_(&self.of_visible_bias, &deltas.whole)?;
+        let [of_bias, of_visible_bias] = &self.of_biases;
+        column_sums_(of_visible_bias, &deltas.whole)?;
         multiply(&hidden.whole, &deltas.whole, decoder)?;
         let layer = (&pre.own, bias);
-        layer_backward_sums_(&hidden_deltas.own, &self.of_bias, &hidden.own, pull, layer, Activation::Sigmoid)
+        layer_backward_sums_(&hidden_deltas.own, of_bias, &hidden.own, pull, layer, Activation::Sigmoid)
     }
 
-    /// What the gradients by `W` and `W'` are products of, but for the decay.
-    fn products(&self) -> Result<[(Tensor, &Tensor); 2]> {
-        let of_weight = (self.hidden_deltas.own.t()?, &self.rounded_rows.own);
-        Ok([of_weight, (self.deltas.own.t()?, &self.features.own)])
+    /// What the gradients by `W` and `W'` are products of, but for the decay, with the zeros beside
+    /// them if `whole`.
+    fn products(&self, whole: bool) -> Result<[(Tensor, &Tensor); 2]> {
+        fn of(whole: bool, lines: &Lines) -> &Tensor {
+            if whole { &lines.whole } else { &lines.own }
+        }
+        let of_weight = (of(whole, &self.hidden_deltas).t()?, of(whole, &self.rounded_rows));
+        Ok([of_weight, (of(whole, &self.deltas).t()?, of(whole, &self.features))])
     }
 
     fn round_rows(&self) -> Result<()> {
@@ -103,15 +106,23 @@ pub(super) struct RoundedPass {
     replay: Replay,
     buffers: Buffers,
     parts: SparseParts,
-    /// The gradient of all but the decay, of networks that are not large; of all, that by biases.
-    of_rows: Option<Tensor>,
-    of_biases: Tensor,
+    gradient: Gradient,
+}
+
+/// The gradient of all but the decay.
+enum Gradient {
+    /// The recorded step makes it in lines that begin on 16 bytes: products write others more slowly.
+    InLines(SparseParameters),
+    /// The recorded step makes it, one part after the other, where products take no longer than
+    /// launches, or all lines begin so.
+    InOne(Tensor),
+    /// The recorded step makes that by biases, `[n_hidden + n_visible]`.
+    OfBiases(Tensor),
 }
 
 impl RoundedPass {
     /// Over `rows`, which it reads in place.
     pub(super) fn new(
-        model: &SparseAutoencoderConfig,
         terms: SparseCost,
         widths @ [visible, hidden]: [Width; 2],
         rows: &Tensor,
@@ -120,12 +131,30 @@ impl RoundedPass {
         let (v, h) = (visible.own, hidden.own);
         let zeros = |n: usize, dtype| Tensor::zeros(n, dtype, device);
         let lines = |width, dtype| Lines::new(Width::as_it_is(m), width, dtype, device);
-        // The gradient by `c` is summed together with the zeros beside the deltas, which come last.
-        let n_weights = 2 * model.n_weights();
-        let is_large = n_weights >= LARGE;
-        let n_before = if is_large { 0 } else { n_weights };
-        let all = zeros(n_before + h + visible.all, DType::F32)?;
-        let of_biases = all.narrow(0, n_before, h + v)?;
+        let n_weights = 2 * v * h;
+        let has_more = widths.iter().any(|width| width.has_more());
+        let (gradient, of_weights, of_biases) = if has_more && products_bind(terms, m) {
+            let Parameters { whole, own } =
+                Parameters::new(widths, Activation::Identity, DType::F32, device)?;
+            let [of_weight, of_decoder, _, of_visible_bias] = whole;
+            let of_biases = [own.bias.clone(), of_visible_bias];
+            (Gradient::InLines(own), vec![of_weight, of_decoder], of_biases)
+        } else {
+            // The gradient by `c` is summed together with the zeros beside the deltas, which come last.
+            let is_large = n_weights >= LARGE && !has_more;
+            let n_before = if is_large { 0 } else { n_weights };
+            let all = zeros(n_before + h + visible.all, DType::F32)?;
+            let of_biases = [all.narrow(0, n_before, h)?, all.narrow(0, n_before + h, visible.all)?];
+            let own = all.narrow(0, 0, n_before + h + v)?;
+            match is_large {
+                true => (Gradient::OfBiases(own), vec![], of_biases),
+                false => {
+                    let of_weight = own.narrow(0, 0, v * h)?.reshape((h, v))?;
+                    let of_decoder = own.narrow(0, v * h, v * h)?.reshape((v, h))?;
+                    (Gradient::InOne(own), vec![of_weight, of_decoder], of_biases)
+                }
+            }
+        };
         let buffers = Buffers {
             terms,
             n_samples: m,
@@ -140,8 +169,7 @@ impl RoundedPass {
             hidden_deltas: lines(hidden, DType::BF16)?,
             sums: zeros(h, DType::F32)?,
             pull: zeros(h, DType::F32)?,
-            of_bias: of_biases.narrow(0, 0, h)?,
-            of_visible_bias: all.narrow(0, n_before + h, visible.all)?,
+            of_biases,
             gathered: Tensor::zeros((2, m), DType::F64, device)?,
             divergence: zeros(divergence_parts(terms), DType::F64)?,
         };
@@ -151,34 +179,33 @@ impl RoundedPass {
             squares: zeros(square_parts(terms), DType::F64)?,
             divergence: buffers.divergence.clone(),
         };
-        let of_rows = (!is_large).then(|| all.narrow(0, 0, model.n_parameters())).transpose()?;
-        let of_weights = of_rows.as_ref().map(|of_rows| views(model, of_rows)).transpose()?;
         let step = {
             let buffers = buffers.clone();
+            let whole = matches!(gradient, Gradient::InLines(_));
             move || {
                 buffers.run()?;
-                let Some([of_weight, of_decoder, ..]) = &of_weights else { return Ok(()) };
-                for (to, (a, b)) in [of_weight, of_decoder].into_iter().zip(buffers.products()?) {
+                for (to, (a, b)) in of_weights.iter().zip(buffers.products(whole)?) {
                     multiply(to, &a, b)?;
                 }
                 Ok(())
             }
         };
         let replay = Replay::new(device, step).unshared();
-        Ok(Self { replay, buffers, parts, of_rows, of_biases })
+        Ok(Self { replay, buffers, parts, gradient })
     }
 }
 
 impl AllRows for RoundedPass {
     fn evaluate(&mut self, theta: &Tensor) -> Result<(Tensor, Tensor)> {
-        let Self { buffers, parts, of_rows, of_biases, .. } = self;
+        let Self { buffers, parts, gradient, .. } = self;
         let Buffers { terms, n_samples, gathered, parameters, .. } = &*buffers;
         sparse_begin_(&parameters.own, &parts.squares, gathered, theta, *terms)?;
         self.replay.run()?;
-        match of_rows {
-            Some(of_rows) => sparse_figures(parts, theta, of_rows, *terms, *n_samples),
-            None => {
-                let [(a, b), (c, d)] = buffers.products()?;
+        match gradient {
+            Gradient::InLines(of_rows) => sparse_figures_of_lines(parts, theta, of_rows, *terms, *n_samples),
+            Gradient::InOne(of_rows) => sparse_figures(parts, theta, of_rows, *terms, *n_samples),
+            Gradient::OfBiases(of_biases) => {
+                let [(a, b), (c, d)] = buffers.products(false)?;
                 let products = [(&a, b), (&c, d)];
                 sparse_figures_of_products(parts, theta, products, of_biases, *terms, *n_samples)
             }
