@@ -1,6 +1,5 @@
 //! Annealed units rise and are drawn by their formulas, whatever the sizes and at large inputs, and
 //! what does not fit is refused.
-#![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;

@@ -1,5 +1,5 @@
 //! States drawn into a buffer are those of `bernoulli`, in each type and at each place.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{Draws, advance_, bernoulli, bernoulli_into_, bernoulli_into_reference, uniform};

@@ -1,6 +1,5 @@
 //! Corrupted rows have the noise that they are named after, and each value's noise depends on its
 //! place only.
-#![allow(missing_docs)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{Draws, advance_, uniform};

@@ -1,5 +1,4 @@
 //! Draws have the distribution that they are named after, and depend on their place only.
-#![allow(missing_docs)]
 use candle::cpu::erf::erfc_f64;
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;

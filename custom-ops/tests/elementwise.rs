@@ -1,5 +1,4 @@
 //! Every function gives what its formula says of each entry, whatever the shapes and strides.
-#![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor, Var};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::elementwise::{

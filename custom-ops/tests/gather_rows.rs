@@ -1,5 +1,4 @@
 //! Rows in any order, and what is refused.
-#![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::arrays::{gather_rows, gather_rows_by};
 

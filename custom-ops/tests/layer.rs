@@ -1,5 +1,5 @@
 //! Dropout keeps the mean, both passes agree on who is left out, and what does not fit is said.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::Draws;

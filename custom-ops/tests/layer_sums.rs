@@ -1,6 +1,6 @@
 //! A layer between products in bf16 is the layer in f32, rounded once, with sums of what was not
 //! rounded; what lies beside its columns stays.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 use candle::{D, DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::column_sums_;

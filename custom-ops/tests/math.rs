@@ -1,5 +1,4 @@
 //! The elementary functions are as close to f64 as their table says, and right at the edges.
-#![allow(missing_docs)]
 use chandlery_ops::core::math::{exp, ln, sigmoid, sin_cos_turns, softplus};
 
 /// Every 4099th of all 2³² bit patterns, about a million: all exponents, both signs, subnormals,

@@ -1,6 +1,6 @@
 //! Products of patches: equal to window after window, adjoint to each other, with right
 //! derivatives.
-#![allow(missing_docs, clippy::expect_used)]
+#![allow(clippy::expect_used)]
 use candle::{DType, Device, Result, Tensor, Var};
 use chandlery_ops::arrays::split_into_;
 use chandlery_ops::core::{normal, uniform};

@@ -1,5 +1,4 @@
 //! The generator gives the published words, and what is built on words alone is what it says.
-#![allow(missing_docs)]
 use chandlery_ops::{Philox, PhiloxRng};
 use rand::seq::SliceRandom;
 use rand::{Rng, RngCore, SeedableRng};

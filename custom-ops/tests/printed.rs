@@ -1,6 +1,5 @@
 //! The naive and the tiled kernel of the denoising autoencoder's paper are what they are beside:
 //! the step in f64, and the product.
-#![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};

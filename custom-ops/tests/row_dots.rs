@@ -1,5 +1,4 @@
 //! Inner products of rows are exact to f64 and name what is wrong.
-#![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::{row_dots, row_dots_reference};

@@ -1,6 +1,5 @@
 //! Rows that are scaled to some columns of a wider matrix are those of a matrix of their own, and
 //! leave the other columns as they are.
-#![allow(missing_docs)]
 use candle::{D, DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::{scale_into_, split_into_};

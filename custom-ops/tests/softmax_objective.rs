@@ -1,5 +1,5 @@
 //! The objective of a classifier is that of plain loops, at all sizes and on any number of threads.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;

@@ -1,6 +1,5 @@
 //! Softmax groups have the means of their formula, draw each class as often as its mean says, and
 //! write where they are told.
-#![allow(missing_docs)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{Draws, advance_, normal};

@@ -1,6 +1,6 @@
 //! What stands between the products of a pass of a sparse autoencoder is that of the formulas, also
 //! where features are always off or on.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::{normal, uniform};

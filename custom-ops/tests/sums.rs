@@ -1,5 +1,4 @@
 //! Column sums are close to exact and in the order that they say.
-#![allow(missing_docs)]
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::arrays::{column_sums_, column_sums_reference};

@@ -1,5 +1,4 @@
 //! Units have the means and distributions of their formulas, and write where they are told.
-#![allow(missing_docs)]
 use candle::cpu::erf::erfc_f64;
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;

@@ -2,12 +2,11 @@
 //! `candle-datasets`.
 #![cfg(feature = "candle-datasets")]
 #![allow(clippy::unwrap_used)]
-mod common;
+use crate::common::*;
 use candle::{DType, Device::Cpu, Tensor};
 use candle_datasets::Batcher;
 use candle_datasets::vision;
 use chandlery_datasets::{Dataset, Feed, FeedConfig, ImageShape, Split, embedded};
-use common::*;
 
 fn values(t: &Tensor) -> Vec<f32> {
     t.flatten_all().unwrap().to_dtype(DType::F32).unwrap().to_vec1().unwrap()

@@ -1,9 +1,8 @@
 //! `.csv` and `.tsv`: separators, headers, labels, and lines that are refused with their number and
 //! column.
-mod common;
+use crate::common::*;
 use candle::Device;
 use chandlery_datasets::{DataOptions, Dataset, RowType};
-use common::*;
 
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -1,10 +1,9 @@
 //! The feed: one order whichever way rows travel, labels beside them, epochs that can be resumed.
 #![allow(clippy::unwrap_used)]
-mod common;
+use crate::common::{TestResult, message};
 use candle::{DType, Device};
 use chandlery_datasets::{Error, Feed, FeedConfig, Result, RowType, Source, Split};
 use chandlery_ops::Group;
-use common::{TestResult, message};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

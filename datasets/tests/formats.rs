@@ -1,8 +1,7 @@
 //! Each kind of file on disk gives the rows, labels and shape that were written.
-mod common;
+use crate::common::*;
 use candle::Device;
 use chandlery_datasets::{Colour, DataOptions, ImageShape, RowType};
-use common::*;
 use std::collections::HashMap;
 use std::path::Path;
 

@@ -1,8 +1,7 @@
 //! `.h5ad` and `.h5`; the files and the script that made them lie in `files`.
 #![cfg(feature = "hdf5")]
-mod common;
+use crate::common::*;
 use chandlery_datasets::{DataOptions, Dataset};
-use common::*;
 use std::path::{Path, PathBuf};
 
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;

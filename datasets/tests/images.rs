@@ -1,12 +1,11 @@
 //! Images as people have them: pages, deep values, turned by their notes, labelled by a table
 //! beside them, as arrays, in folders with loops.
 #![cfg(feature = "image")]
-mod common;
 #[path = "common/tiff.rs"]
 mod pages;
+use crate::common::*;
 use chandlery_datasets::patches::ImageSet;
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape, RowType};
-use common::*;
 use image::{DynamicImage, ImageBuffer, ImageFormat, Luma, Rgb};
 use pages::{Page, tiff};
 use std::io::Cursor;
@@ -272,7 +271,7 @@ fn arrays_with_channels_last_are_images_as_those_with_channels_first() -> TestRe
                 _ => assert_eq!(floats(&data)?, want.iter().map(|&x| f32::from(x)).collect::<Vec<_>>()),
             }
         }
-        std::fs::write(at("x.npz"), common::npz(&[("x", npy("|u1", sizes, &values))], true)?)?;
+        std::fs::write(at("x.npz"), crate::common::npz(&[("x", npy("|u1", sizes, &values))], true)?)?;
         let data = open_path(&at("x.npz"))?;
         assert_eq!((data.image(), all_rows(data.train.rows.as_ref())?), (image, want.to_vec()));
     }

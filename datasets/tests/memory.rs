@@ -1,12 +1,11 @@
 //! Data in memory: tensors in and out, and splits made of others.
 #![allow(clippy::unwrap_used)]
-mod common;
+use crate::common::*;
 use candle::{DType, Device::Cpu, Tensor};
 use chandlery_datasets::{
     DataOptions, Dataset, Error, Feed, FeedConfig, ImageShape, RowType, SparseRows, Split,
 };
 use chandlery_ops::codes::{Pursuit, SparseCodes, bomp};
-use common::*;
 use std::path::Path;
 
 /// Rows `[10 i, 10 i + 1]` of f32 with labels `i % n_classes`.

@@ -1,9 +1,8 @@
 //! `.npz`: arrays by the names that NumPy, Keras and scikit-learn give them, stored and deflated;
 //! and what is refused.
-mod common;
+use crate::common::*;
 use candle::Device;
 use chandlery_datasets::{DataOptions, Dataset, ImageShape, RowType};
-use common::*;
 
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -1,9 +1,8 @@
 //! Parquet: which columns are read, what they become, and what is refused.
-mod common;
+use crate::common::*;
 use candle::Device;
 use chandlery_datasets::patches::ImageSet;
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape, RowType};
-use common::*;
 use parquet::file::properties::WriterProperties;
 
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;

@@ -1,7 +1,6 @@
 //! Values in f64 lose what a centre takes from them, and what rounding costs is told.
-mod common;
+use crate::common::*;
 use chandlery_datasets::{Centre, DataOptions, Dataset, Rounding, Source, Subset};
-use common::*;
 use std::path::Path;
 use std::sync::Arc;
 

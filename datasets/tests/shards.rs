@@ -1,10 +1,9 @@
 //! Rows in shards: folders of them as one data set, floats of 16 bits that stay so, what is no
 //! shard, and minibatches from a buffer.
 #![allow(clippy::unwrap_used)]
-mod common;
+use crate::common::{Leaf, TestResult, all_rows, f32s, message, npy, open_path, open_with, parquet};
 use candle::{DType, Device, Tensor};
 use chandlery_datasets::{DataOptions, Error, Feed, FeedConfig, RowType, Split};
-use common::{Leaf, TestResult, all_rows, f32s, message, npy, open_path, open_with, parquet};
 use half::{bf16, f16};
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! Sparse matrices: of scipy, Matrix Market and 10x Genomics; and what is refused.
-mod common;
+use crate::common::*;
 use chandlery_datasets::{DataOptions, Dataset, RowType};
-use common::*;
 use std::path::Path;
 
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;

@@ -1,12 +1,11 @@
 //! Preparation of sparse rows gives what that of dense ones does; and principal components by
 //! products alone are those of all eigenvectors.
-mod common;
+use crate::common::*;
 use candle::{DType, Device::Cpu, Tensor};
 use chandlery_datasets::preparation::{Moments, Pca, Preparation, StepConfig};
 use chandlery_datasets::{Source, SparseBlock, Split};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
-use common::*;
 use std::sync::Arc;
 
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;

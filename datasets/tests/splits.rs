@@ -1,9 +1,8 @@
 //! Splits and sources: subsets, held-out rows, scaling, checks.
 #![allow(clippy::unwrap_used)]
-mod common;
+use crate::common::{TestResult, all_rows, message};
 use candle::Device;
 use chandlery_datasets::{Dataset, Fingerprint, ImageShape, KnownClasses, MemoryRows, Source, Split, Subset};
-use common::{TestResult, all_rows, message};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
 //! Tables in text as pandas, R, NumPy and others write them: headers, names of rows, separators,
 //! comments, and what is left out with a note.
-mod common;
+use crate::common::*;
 use candle::Device;
 use chandlery_datasets::{DataOptions, Dataset};
-use common::*;
 
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;
 

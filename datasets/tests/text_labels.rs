@@ -1,8 +1,7 @@
 //! Labels that are texts, in `.npy` and `.npz`: numbered as in a .csv file, alike in both splits;
 //! and what is refused.
-mod common;
+use crate::common::*;
 use chandlery_datasets::{DataOptions, Dataset};
-use common::*;
 
 type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -1,5 +1,5 @@
 //! The pursuits beyond OMP: what each promises, and where each finds what OMP misses.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery::Philox;
 use chandlery::dictionary::pursuit::{PursuitMethod, SparseCoder};

@@ -79,7 +79,7 @@ const TABLE: [[f64; 4]; 5] = [
     [86.8, 92.7, 93.6, 93.1],
 ];
 
-/// `cargo test --test dictionary_recovery -- --ignored --nocapture`: 1,000 runs, minutes.
+/// `cargo test --test main dictionary_recovery -- --ignored --nocapture`: 1,000 runs, minutes.
 #[test]
 #[ignore = "1000 runs of 80 iterations: most of a minute on two cores"]
 fn every_rule_is_within_two_points_of_an_independent_implementation() -> Result<()> {

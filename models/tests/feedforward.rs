@@ -1,7 +1,7 @@
 //! Fine-tuning pays: with few labels, and against principal components. Files and checkpoints come
 //! back.
 #![allow(clippy::unwrap_used)]
-mod common;
+use crate::common;
 use candle::{DType, Device, Module, Result, Tensor, Var};
 use candle_nn::VarBuilder;
 use candle_nn::optim::{AdamW, Optimizer as _, ParamsAdamW};

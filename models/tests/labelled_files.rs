@@ -1,6 +1,6 @@
 //! A network with labels in files: saved and loaded, stopped and resumed, and what is refused.
 #![allow(clippy::expect_used)]
-mod common;
+use crate::common;
 use candle::{DType, Device, Module, Result, Tensor};
 use candle_nn::VarBuilder;
 use chandlery::dbn::{Dbn, DbnConfig};

@@ -1,5 +1,4 @@
 //! What a network with labels has learnt shows in its classes and in its samples.
-#![allow(missing_docs)]
 use candle::{Device, Result, Tensor};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
 use chandlery::labelled::{LabelledDbn, LabelledDbnTrainConfig, LabelledDbnTrainer, Stage};

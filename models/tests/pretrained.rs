@@ -1,6 +1,6 @@
 //! Saved models of every kind: which one a folder holds, and what is refused.
 #![allow(clippy::expect_used)]
-mod common;
+use crate::common::bits;
 use candle::{Device, Result, Tensor};
 use chandlery::dae::{Dae, DaeConfig, StackedDae, StackedDaeConfig};
 use chandlery::dbn::{Dbn, DbnConfig};
@@ -17,7 +17,6 @@ use chandlery::tsne::{Embedding, TsneConfig};
 use chandlery::{Encode, ImageShape, Layered, LoadOptions, Model, Preparation};
 use chandlery_ops::Philox;
 use chandlery_ops::core::normal;
-use common::bits;
 use serde_json::Value;
 use std::path::Path;
 

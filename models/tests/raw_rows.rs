@@ -1,7 +1,7 @@
 //! Raw rows go into every model as into its training: bytes or floats, prepared by what is saved
 //! with the model.
 #![allow(clippy::expect_used)]
-mod common;
+use crate::common::bits;
 use candle::{DType, Device, Module, Result, Tensor};
 use chandlery::datasets::preparation::{StepConfig, WhiteningConfig};
 use chandlery::dbn::{Dbn, DbnConfig, DbnTrainer};
@@ -16,7 +16,6 @@ use chandlery::{
     Decode, Encode, FullBatchTrainer, ImageShape, Layered, MinibatchTrainer, Philox, Preparation, Trainer,
 };
 use chandlery_ops::core::{normal, uniform};
-use common::bits;
 
 const CPU: Device = Device::Cpu;
 /// Values in a raw row, and what models read of it.

@@ -1,6 +1,6 @@
 //! The lasso of users: every solver reaches the reference, and what the results say of themselves
 //! is true.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 use candle::{DType, Device::Cpu, Result, Tensor};
 use chandlery::Philox;
 use chandlery::sparse_coding::lasso::{Lasso, LineSearch, Solver, Status, Stop};

@@ -58,11 +58,8 @@ fn one(root: &Path, command: &[String]) -> Result<(), String> {
         }
         ["cargo", "run", rest @ ..] => cargo_run(root, rest),
         ["cargo", "test", rest @ ..] => match option(rest, "--test") {
-            Some(name) => exists(
-                name,
-                &["custom-ops", "datasets", "models", "bins"].map(|of| root.join(of).join("tests")),
-                root,
-            ),
+            Some("main") => option(rest, "main").map_or(Ok(()), |filter| file_of_tests(root, filter)),
+            Some(name) => test(root, name),
             None => Ok(()),
         },
         ["python" | "python3", script, ..] => match root.join(script).is_file() {
@@ -77,14 +74,28 @@ fn one(root: &Path, command: &[String]) -> Result<(), String> {
     }
 }
 
-/// A test in a folder of tests, or in the crate of tests.
-fn exists(name: &str, folders: &[std::path::PathBuf], root: &Path) -> Result<(), String> {
-    let is_there = |folder: &std::path::PathBuf| {
-        folder.join(name).is_dir() || folder.join(format!("{name}.rs")).is_file()
+/// A program of tests, as the crates declare them.
+fn test(root: &Path, name: &str) -> Result<(), String> {
+    let section = format!("[[test]]\nname = \"{name}\"\n");
+    let declares = |of: &str| {
+        std::fs::read_to_string(root.join(of).join("Cargo.toml")).is_ok_and(|text| text.contains(&section))
     };
-    match folders.iter().any(is_there) || root.join("tests").join(name).is_dir() {
+    match ["custom-ops", "datasets", "models", "bins", "tests"].into_iter().any(declares) {
         true => Ok(()),
         false => Err(format!("no test {name}")),
+    }
+}
+
+/// A file or folder of the tests that share a program, by the first word of a filter.
+fn file_of_tests(root: &Path, filter: &str) -> Result<(), String> {
+    let name = filter.split("::").next().unwrap_or(filter);
+    let has = |of: &str| {
+        let folder = root.join(of).join("tests");
+        folder.join(name).is_dir() || folder.join(format!("{name}.rs")).is_file()
+    };
+    match ["custom-ops", "datasets", "models"].into_iter().any(has) {
+        true => Ok(()),
+        false => Err(format!("no file of tests {name}")),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Lists of the uses of atoms, decoded codes and their figures.
-use crate::common::{CPU, SHAPES, difference, problem};
+use super::common::{CPU, SHAPES, difference, problem};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{AtomUses, FIGURE_PARTS, SparseCodes, code_figures_, row_squares};

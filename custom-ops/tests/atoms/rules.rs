@@ -1,5 +1,5 @@
 //! Coherence, and what holds for every op on atoms.
-use crate::common::{CPU, difference, problem, unit_rows};
+use super::common::{CPU, difference, problem, unit_rows};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::codes::{
     AtomLength, AtomUpdate, AtomUses, SparseCodes, StatisticsStep, atom_coherence, atom_coherence_,

@@ -1,5 +1,5 @@
 //! Statistics of codes, and the descent of atoms by them.
-use crate::common::{CPU, SHAPES, difference, problem, repeated, unit_rows};
+use super::common::{CPU, SHAPES, difference, problem, repeated, unit_rows};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{

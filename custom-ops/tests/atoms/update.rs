@@ -1,5 +1,5 @@
 //! Updates of atoms and their coefficients.
-use crate::common::{CPU, SHAPES, difference, problem, repeated, unit_rows};
+use super::common::{CPU, SHAPES, difference, problem, repeated, unit_rows};
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::codes::{

@@ -1,4 +1,4 @@
-use crate::inputs::*;
+use super::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::tsne::{
     Affinities, Metric, affinities_in_order, knn, perplexity_search, perplexity_search_reference, symmetrize,

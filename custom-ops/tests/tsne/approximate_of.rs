@@ -1,5 +1,5 @@
 //! The search in cells for queries that are no rows.
-use crate::inputs::*;
+use super::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;

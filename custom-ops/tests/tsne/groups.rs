@@ -1,5 +1,5 @@
 //! Searches by several ranks.
-use crate::inputs::*;
+use super::inputs::*;
 use candle::{Result, Tensor};
 use chandlery_ops::tsne::{
     ApproximateNeighbours, Metric, Neighbours, knn, knn_approximate, knn_approximate_in_group, knn_in_group,

@@ -1,4 +1,4 @@
-use crate::inputs::*;
+use super::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::tsne::{
     AttractionForm, LayoutState, LayoutStep, Repulsion, RepulsionMethod, attraction, attraction_reference,

@@ -1,4 +1,4 @@
-use crate::inputs::*;
+use super::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::tsne::{Metric, Neighbours, knn, knn_of, knn_of_reference, knn_reference, row_distances};
 

@@ -1,4 +1,4 @@
-use crate::inputs::*;
+use super::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::tsne::{Repulsion, RepulsionMethod, repulsion_reference};
 

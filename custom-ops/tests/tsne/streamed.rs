@@ -1,5 +1,5 @@
 //! Rows of host memory that are searched in stretches.
-use crate::inputs::*;
+use super::inputs::*;
 use candle::{Device::Cpu, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::tsne::{Metric, StreamedSearch, knn, knn_streamed};

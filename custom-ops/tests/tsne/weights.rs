@@ -1,5 +1,5 @@
 //! Points that stand for several each, against as many points that lie on each other.
-use crate::inputs::*;
+use super::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::core::uniform;
 use chandlery_ops::tsne::{

@@ -1,6 +1,6 @@
 //! `.npy` and `.safetensors`: headers, shapes, types, and values that are no numbers.
+use super::refusal;
 use crate::common::*;
-use crate::refusal;
 use chandlery_datasets::DataOptions;
 
 #[test]

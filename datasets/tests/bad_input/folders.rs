@@ -1,6 +1,6 @@
 //! Folders: images that cannot be read together, splits and classes that are not there.
+use super::folder_refusal;
 use crate::common::*;
-use crate::folder_refusal;
 use chandlery_datasets::DataOptions;
 
 #[test]

@@ -1,6 +1,6 @@
 //! idx files: wrong, truncated, packed badly, or at odds with each other.
+use super::{folder_refusal, refusal};
 use crate::common::*;
-use crate::{folder_refusal, refusal};
 
 #[test]
 fn idx_with_a_wrong_magic_number() -> TestResult {

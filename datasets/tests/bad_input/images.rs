@@ -1,6 +1,6 @@
 //! Images whose headers say what their bytes cannot hold.
+use super::folder_refusal;
 use crate::common::*;
-use crate::folder_refusal;
 use std::io::{Cursor, Write};
 
 #[test]

@@ -1,4 +1,4 @@
-use crate::{message, numbered};
+use super::{message, numbered};
 use chandlery_datasets::patches::{Image, ImageSet, PatchSampler};
 use chandlery_datasets::{Colour, DataOptions, Dataset, ImageShape, Result, RowType, Split};
 use image::{GrayImage, Luma, Rgb, RgbImage};

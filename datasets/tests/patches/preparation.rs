@@ -1,4 +1,4 @@
-use crate::{assert_close, correlated, message, noise, values};
+use super::{assert_close, correlated, message, noise, values};
 use candle::{DType, Device::Cpu, Tensor};
 use chandlery_datasets::preparation::{
     Moments, Pca, Preparation, RowStatistics, StepConfig, Whitening, WhiteningConfig, remove_mean,

@@ -1,4 +1,4 @@
-use crate::{message, noise, numbered, three_images, values};
+use super::{message, noise, numbered, three_images, values};
 use candle::Device::Cpu;
 use chandlery_datasets::patches::{Image, ImageSet, PatchPlace, PatchSampler};
 use chandlery_datasets::{Feed, FeedConfig, ImageShape, Result, RowType, Source};

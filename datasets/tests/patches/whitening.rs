@@ -1,4 +1,4 @@
-use crate::{assert_close, correlated, message, values};
+use super::{assert_close, correlated, message, values};
 use candle::{DType, Device::Cpu, Module, Tensor};
 use chandlery_datasets::Result;
 use chandlery_datasets::embedded::natural_images;

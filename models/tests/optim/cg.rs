@@ -1,5 +1,5 @@
 //! Conjugate gradient is that of the textbook, reaches known minima and restarts.
-use crate::{distance, on_host, quadratic, rosenbrock, run, start};
+use super::{distance, on_host, quadratic, rosenbrock, run, start};
 use candle::{DType, Result, Tensor};
 use chandlery::optim::{ConjugateGradientConfig, Descent, Outcome};
 

@@ -1,5 +1,5 @@
 //! Gradient descent makes the steps of its formula, and its line search lowers the value.
-use crate::{distance, on_host, quadratic, run, start};
+use super::{distance, on_host, quadratic, run, start};
 use candle::{DType, Result};
 use chandlery::optim::{Descent, GradientDescentConfig, Outcome};
 

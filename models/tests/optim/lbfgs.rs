@@ -1,5 +1,5 @@
 //! L-BFGS reaches known minima, keeps the Wolfe conditions, and says why it ended.
-use crate::{distance, on_host, quadratic, rosenbrock, run, start};
+use super::{distance, on_host, quadratic, rosenbrock, run, start};
 use candle::{DType, Result, Tensor};
 use chandlery::optim::{Descent, Iteration, LbfgsConfig, Outcome};
 use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
 //! Models and runs come back from their files to the bit.
-use crate::{CPU, first_line, pairs, start};
+use super::{CPU, first_line, pairs, start};
 use candle::{DType, Module, Result, Tensor};
 use chandlery::feedforward::Optimizer;
 use chandlery::sparse_autoencoder::{

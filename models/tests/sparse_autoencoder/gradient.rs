@@ -1,6 +1,6 @@
 //! The cost and its gradient against numerical differences, autograd, an independent program and
 //! plain loops.
-use crate::{CPU, SIZES, cost, model, relative_difference, rows, theta};
+use super::{CPU, SIZES, cost, model, relative_difference, rows, theta};
 use candle::{DType, Result, Tensor, Var};
 use chandlery::sparse_autoencoder::{
     Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderTrainConfig,

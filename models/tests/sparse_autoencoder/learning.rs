@@ -1,5 +1,5 @@
 //! Training finds sparse features, and says when it cannot.
-use crate::{first_line, pairs, start};
+use super::{first_line, pairs, start};
 use candle::Module;
 use candle::{DType, Result, Tensor};
 use chandlery::Philox;
@@ -91,7 +91,7 @@ fn the_start_of_the_paper_is_normal_with_a_hundredth_and_the_usual_one_uniform()
         (Start::Gaussian, START_STDEV, 5. * START_STDEV),
     ] {
         let config = SparseAutoencoderConfig { start: drawn, ..config.clone() };
-        let model = SparseAutoencoder::init(config, Philox::new(3, 0), &crate::CPU)?;
+        let model = SparseAutoencoder::init(config, Philox::new(3, 0), &super::CPU)?;
         let theta = model.flat()?.to_dtype(DType::F64)?;
         let weights = theta.narrow(0, 0, 9600)?;
         let (mean, square) = (weights.mean_all()?, weights.sqr()?.mean_all()?);
@@ -147,7 +147,7 @@ fn minibatches_come_close_to_all_rows_at_once() -> Result<()> {
 
 #[test]
 fn a_row_with_nan_ends_the_run_with_the_iteration_named_and_the_trainer_with_the_steps() -> Result<()> {
-    let rows = Tensor::cat(&[pairs(30)?, Tensor::full(f32::NAN, (1, 8), &crate::CPU)?], 0)?;
+    let rows = Tensor::cat(&[pairs(30)?, Tensor::full(f32::NAN, (1, 8), &super::CPU)?], 0)?;
     let mut run =
         SparseAutoencoderLbfgsTrainer::new(&start()?, SparseAutoencoderLbfgsTrainConfig::default(), &rows)?;
     let message = run.fit().map_err(first_line).err().unwrap_or_default();
@@ -176,7 +176,7 @@ fn bytes_and_floats_learn_alike_and_maximal_inputs_have_norm_one() -> Result<()>
     let bytes = (pairs(60)? * 255.)?.to_dtype(DType::U8)?;
     let floats = (bytes.to_dtype(DType::F32)? * (1. / 255.))?;
     let config = SparseAutoencoderConfig::new(8, 5);
-    let start = SparseAutoencoder::init(config, Philox::new(9, 0), &crate::CPU)?;
+    let start = SparseAutoencoder::init(config, Philox::new(9, 0), &super::CPU)?;
     let fit =
         SparseAutoencoderLbfgsTrainConfig { iterations: 5, ..SparseAutoencoderLbfgsTrainConfig::default() };
     let learn = |rows: &Tensor| {

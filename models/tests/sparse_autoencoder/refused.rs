@@ -1,5 +1,5 @@
 //! Settings and input that make no sense are refused, with what must hold.
-use crate::{CPU, first_line, pairs, start};
+use super::{CPU, first_line, pairs, start};
 use candle::{DType, Result, Tensor};
 use chandlery::sparse_autoencoder::{
     Cost, CostConfig, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderLbfgsTrainConfig,

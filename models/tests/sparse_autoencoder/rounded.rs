@@ -1,6 +1,6 @@
 //! Products of numbers that were rounded to bf16 once are as close to f64 as those that round what
 //! they read, also at widths whose lines are padded and where the decay comes with the products.
-use crate::{CPU, model, rows, theta};
+use super::{CPU, model, rows, theta};
 use candle::{DType, Result, Tensor};
 use chandlery::sparse_autoencoder::{
     Cost, CostConfig, Decoder, SparseAutoencoder, SparseAutoencoderConfig, SparseAutoencoderTrainConfig,

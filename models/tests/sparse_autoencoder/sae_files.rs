@@ -1,7 +1,7 @@
 //! Folders of other libraries, made here from tensors: what is read gives the codes that their
 //! equations give, and what is written is read again.
 #![allow(clippy::expect_used)]
-use crate::{CPU, first_line};
+use super::{CPU, first_line};
 use candle::{DType, Result, Tensor};
 use chandlery::sparse_autoencoder::sae::{FileFormat, Kind, Sae, SaeConfig};
 use chandlery::{Decode, Encode, LoadOptions, Model, Philox, Preparation};

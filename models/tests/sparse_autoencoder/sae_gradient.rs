@@ -1,7 +1,7 @@
 //! The loss of every kind and its gradient against autograd over dense latents, in f64. Where an
 //! estimator is meant, the dense form has the same one, written with detached factors.
 #![allow(clippy::expect_used)]
-use crate::{CPU, relative_difference};
+use super::{CPU, relative_difference};
 use candle::{DType, Result, Tensor, Var};
 use candle_nn::VarBuilder;
 use chandlery::sparse_autoencoder::sae::{Gradients, Kind, LossConfig, Moment, Penalty, Sae, SaeConfig};

@@ -1,6 +1,6 @@
 //! What is known of latents after a pass: against a sort of dense codes and of all cosines.
 #![allow(clippy::expect_used)]
-use crate::{CPU, first_line};
+use super::{CPU, first_line};
 use candle::{DType, Result, Tensor};
 use chandlery::sparse_autoencoder::sae::{
     Kind, PairTrainer, Sae, SaeConfig, SaeTrainConfig, SaeTrainer, TopRows,

@@ -1,7 +1,7 @@
 //! Training of sparse autoencoders with latents: known features are found, runs go on to the same
 //! bits, and what makes no sense is refused.
 #![allow(clippy::expect_used)]
-use crate::{CPU, first_line};
+use super::{CPU, first_line};
 use candle::{DType, Result, Tensor};
 use chandlery::sparse_autoencoder::sae::{
     Kind, LossConfig, Penalty, Resampling, Sae, SaeConfig, SaeTrainConfig, SaeTrainer, geometric_median,

@@ -1,5 +1,5 @@
 //! Lists, decoding, statistics and updates of atoms against plain loops.
-#![allow(clippy::expect_used, missing_docs)]
+#![allow(clippy::expect_used)]
 mod codes;
 mod common;
 mod rules;

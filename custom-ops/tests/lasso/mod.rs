@@ -1,5 +1,5 @@
 //! The lasso against its textbook form, and what it promises whatever the problem.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 mod common;
 mod edges;
 mod errors;

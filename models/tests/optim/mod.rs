@@ -1,6 +1,5 @@
 //! Descents reach known minima, keep the conditions of their line searches, resume bit for bit and
 //! say why they ended.
-#![allow(missing_docs)]
 mod cg;
 mod gd;
 mod lbfgs;

@@ -1,5 +1,5 @@
 //! The ops of t-SNE against their references, and what they promise whatever the data.
-#![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
+#![allow(clippy::expect_used, clippy::unwrap_used)]
 mod affinities;
 mod approximate;
 mod approximate_of;

@@ -1,6 +1,6 @@
 //! Denoising autoencoders: the update is the gradient, the trainer follows the serial program, and
 //! noise is undone.
-#![allow(missing_docs, clippy::expect_used)]
+#![allow(clippy::expect_used)]
 mod gradient;
 mod learning;
 mod rules;

@@ -1,6 +1,6 @@
 //! Sparse coding: bases meet the conditions of the best one, training follows its equations and
 //! learns, runs resume bit for bit.
-#![allow(missing_docs, clippy::expect_used)]
+#![allow(clippy::expect_used)]
 mod basis;
 mod learning;
 mod resume;

@@ -1,14 +1,12 @@
 //! Bad files on disk: one clear line each that names the file and says what to do, never a panic.
 mod arrays;
-#[path = "../common/mod.rs"]
-mod common;
 mod folders;
 mod idx;
 mod images;
 mod labels;
 
+use crate::common::*;
 use chandlery_datasets::DataOptions;
-use common::*;
 use std::path::Path;
 
 /// Writes `bytes` as `name` and returns the message of opening it.

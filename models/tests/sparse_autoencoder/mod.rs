@@ -1,6 +1,5 @@
 //! Sparse autoencoders: the cost and its gradient are right, runs resume bit for bit, and what
 //! makes no sense is refused.
-#![allow(missing_docs)]
 mod files;
 mod gradient;
 mod learning;

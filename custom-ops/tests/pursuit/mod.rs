@@ -1,5 +1,5 @@
 //! The pursuits against their textbook forms, and the rules that they promise.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used)]
 mod codes;
 mod common;
 mod errors;

@@ -1,0 +1,20 @@
+//! What comes out of files and memory, and what is refused.
+mod bad_input;
+mod candle;
+mod common;
+mod delimited;
+mod feed;
+mod formats;
+mod hdf5;
+mod images;
+mod memory;
+mod npz;
+mod parquet;
+mod patches;
+mod rounding;
+mod shards;
+mod sparse;
+mod sparse_preparation;
+mod splits;
+mod tables;
+mod text_labels;

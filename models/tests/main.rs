@@ -1,0 +1,27 @@
+//! What each model computes, learns, writes and refuses.
+mod common;
+mod contract;
+mod conv_rbm;
+mod dae;
+mod dbn;
+mod dictionary;
+mod dictionary_image;
+mod dictionary_pursuit;
+mod dictionary_recovery;
+mod feedforward;
+mod groups;
+mod labelled;
+mod labelled_files;
+mod labelled_learning;
+mod likelihood;
+mod optim;
+mod patch_rbm;
+mod pretrained;
+mod raw_rows;
+mod rbm;
+mod sparse_autoencoder;
+mod sparse_coding;
+mod sparse_coding_lasso;
+mod trainers;
+mod tsne;
+mod types_and_ranges;
