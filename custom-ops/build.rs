@@ -10,8 +10,8 @@
 //! in this machine. Products and sums are not contracted (`-fmad=false`), so that a kernel rounds
 //! as its CPU twin does; one that wants a fused multiply-add says `fmaf`.
 //!
-//! `CHANDLERY_NVCC_ARGUMENTS` are arguments of nvcc after these, apart by spaces: with `-Ofc max`, a
-//! build that will not run takes a fraction of the time.
+//! nvcc itself takes further arguments from `NVCC_PREPEND_FLAGS` and `NVCC_APPEND_FLAGS`: with
+//! `-Ofc max` in the latter, a build that will not run takes a fraction of the time.
 fn main() {
     println!("cargo::rerun-if-changed=kernels");
     #[cfg(feature = "cuda")]
@@ -30,6 +30,9 @@ mod cuda {
     /// Kernels need the 16-bit tensor cores and asynchronous copies of this one.
     const OLDEST: usize = 80;
 
+    /// Further arguments, which nvcc reads by itself.
+    const FLAGS: [&str; 2] = ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"];
+
     /// A source, the name of its kernels, and what nvcc is told of architectures.
     struct Job {
         source: PathBuf,
@@ -38,14 +41,8 @@ mod cuda {
     }
 
     pub fn build() {
-        for variable in [
-            "CHANDLERY_CUDA_CAPABILITIES",
-            "CHANDLERY_NVCC_ARGUMENTS",
-            "CUDA_COMPUTE_CAP",
-            "CUDA_HOME",
-            "CUDA_PATH",
-            "NVCC",
-        ] {
+        let others = ["CHANDLERY_CUDA_CAPABILITIES", "CUDA_COMPUTE_CAP", "CUDA_HOME", "CUDA_PATH", "NVCC"];
+        for variable in FLAGS.iter().chain(&others) {
             println!("cargo::rerun-if-env-changed={variable}");
         }
         let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -159,16 +156,15 @@ mod cuda {
     fn compile(nvcc: &Path, job: &Job, fatbin: &Path) {
         let (files, notes) = (fatbin.with_extension("d"), fatbin.with_extension("arguments"));
         let architectures = job.architectures.iter().map(|arch| format!("-gencode={arch}"));
-        let further = std::env::var("CHANDLERY_NVCC_ARGUMENTS").unwrap_or_default();
         let arguments: Vec<String> =
             ["-fatbin", "-O3", "-std=c++17", "-lineinfo", "-fmad=false", "-Ikernels"]
                 .map(str::to_owned)
                 .into_iter()
                 .chain(architectures)
-                .chain(further.split_whitespace().map(str::to_owned))
                 .collect();
+        let flags = FLAGS.map(|variable| std::env::var(variable).unwrap_or_default());
         let sources = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
-        let noted = format!("{sources}\n{}\n{}", nvcc.display(), arguments.join("\n"));
+        let noted = format!("{sources}\n{}\n{}\n{}", nvcc.display(), arguments.join("\n"), flags.join("\n"));
         if std::fs::read_to_string(&notes).is_ok_and(|before| before == noted) && is_newer(fatbin, &files) {
             return;
         }
