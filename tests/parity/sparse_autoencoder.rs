@@ -8,7 +8,7 @@ use chandlery::sparse_autoencoder::{
 use chandlery::sparse_autoencoder::{SparseAutoencoderTrainConfig, SparseAutoencoderTrainer};
 use chandlery::{FullBatchTrainer, MinibatchTrainer, Model, Philox, Precision, Trainer};
 use chandlery_ops::core::{normal, uniform};
-use chandlery_tests::devices;
+use chandlery_tests::{devices, sizes_here};
 
 /// `‖a − b‖ / ‖b‖`; NaN where an entry is.
 fn apart(a: &Tensor, b: &Tensor) -> Result<f64> {
@@ -90,7 +90,7 @@ fn evaluations_in_turn_are_those_of_the_cpu_and_leave_earlier_ones_as_they_are()
             [(Precision::F32, 1e-5), (Precision::Tf32, 3e-3), (Precision::Bf16, 1e-2)]
         {
             for decoder in [Decoder::Sigmoid, Decoder::Linear] {
-                for (v, h, m) in LARGE {
+                for (v, h, m) in sizes_here(&LARGE, |(v, h, m)| v * h * m) {
                     let is_largest = m > 4000;
                     if is_largest && (precision, decoder) != (Precision::F32, Decoder::Sigmoid) {
                         continue;
@@ -258,7 +258,7 @@ fn minibatches_train_as_on_the_cpu() -> Result<()> {
     const BATCH: usize = 65;
     for device in devices()? {
         // The last is so large that a GPU copies its rows to lines that are longer.
-        for (v, h) in [(20, 12), (257, 131), (1187, 893)] {
+        for (v, h) in sizes_here(&[(20, 12), (257, 131), (1187, 893)], |(v, h)| v * h * BATCH) {
             let model =
                 SparseAutoencoder::init(SparseAutoencoderConfig::new(v, h), Philox::new(4, 0), &Device::Cpu)?;
             let rows = uniform((5 * BATCH + 3, v), &Device::Cpu, Philox::new(4, 1))?.affine(0.8, 0.1)?;

@@ -144,13 +144,13 @@ fn ranks_share_patches_and_maps_and_a_run_goes_on_with_another_number() {
     let at = folder.path();
     for (name, layers) in [("patches", "patch:8/4x4,dense:12"), ("maps", "conv:9x12/pool2,dense:12")] {
         let [one, three, on] = ["one", "three", "on"].map(|run| format!("{name}-{run}"));
-        let train = ["train", "--layers", layers, "--epochs", "1"];
+        let train = ["train", "--layers", layers, "--epochs", "1", "--max-rows", "620"];
         DBN_ON_CPU.succeed(at, &[&train[..], &["--out", &one]].concat());
         DBN_ON_CPU.succeed(at, &[&train[..], &["--out", &three, "--gpus", "3"]].concat());
         let [alone, of_three] = [&one, &three].map(|run| metrics(&at.join(run)));
         assert_eq!(alone.len(), of_three.len(), "{name}");
-        // What rounding is to the lowest layer moves the small one on top by 2 %, of one rank, too.
-        for ((a, b), most) in alone.iter().zip(&of_three).zip([1e-3, 5e-2]) {
+        // What rounding is to the lowest layer moves the small one on top more.
+        for ((a, b), most) in alone.iter().zip(&of_three).zip([1e-5, 1e-3]) {
             let [a, b] = [a, b].map(|line| number(line, "reconstruction_error"));
             assert!((a - b).abs() < most * a, "{name}: {b}, and {a} of one rank");
         }

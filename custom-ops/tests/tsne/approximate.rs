@@ -3,7 +3,7 @@ use super::inputs::*;
 use candle::{DType, Result, Tensor};
 use chandlery_ops::Philox;
 use chandlery_ops::core::uniform;
-use chandlery_ops::tsne::{ApproximateNeighbours, Metric, Neighbours, knn, knn_approximate};
+use chandlery_ops::tsne::{ApproximateNeighbours, Metric, Neighbours, knn, knn_approximate, knn_of};
 
 const AT: Philox = Philox::new(7, 91);
 
@@ -26,12 +26,14 @@ fn check_lists(found: &Neighbours) -> Result<()> {
     Ok(())
 }
 
-/// The share of neighbours, of all rows, that are no farther than the true ones.
+/// The share of neighbours, of every eighth row, that are no farther than the true ones.
 fn share(rows: &Tensor, found: &Neighbours, metric: Metric) -> Result<f64> {
-    let k = found.indices.dim(1)?;
-    let exact = knn(rows, k, metric)?.distances.to_vec2::<f32>()?;
-    let found = found.distances.to_vec2::<f32>()?;
-    let right = |(found, exact): (&Vec<f32>, &Vec<f32>)| found.iter().filter(|&d| *d <= exact[k - 1]).count();
+    let (n, k) = found.indices.dims2()?;
+    let eighth = Tensor::arange_step(0u32, n as u32, 8, &CPU)?;
+    // A query is a row, too, and near itself: its neighbours are those after it.
+    let exact = knn_of(&rows.index_select(&eighth, 0)?, rows, k + 1, metric)?.distances.to_vec2::<f32>()?;
+    let found = found.distances.index_select(&eighth, 0)?.to_vec2::<f32>()?;
+    let right = |(found, exact): (&Vec<f32>, &Vec<f32>)| found.iter().filter(|&d| *d <= exact[k]).count();
     Ok(found.iter().zip(&exact).map(right).sum::<usize>() as f64 / (k * exact.len()) as f64)
 }
 
@@ -111,11 +113,11 @@ fn rows_of_any_place_and_scale_are_told_apart() -> Result<()> {
 /// Nearly all rows are equal: nearly all cells are empty, and one holds too many rows.
 #[test]
 fn equal_rows_are_at_no_distance_from_each_other() -> Result<()> {
-    let equal = Tensor::ones((6100, 3), DType::F32, &CPU)?;
+    let equal = Tensor::ones((4600, 3), DType::F32, &CPU)?;
     let rows = Tensor::cat(&[&equal, &gaussian(100, 3, 92)?], 0)?;
     for rows in [rows, equal] {
         let found = search(&rows, 20, Metric::Euclidean, 0.95)?;
-        let nearest = found.neighbours.distances.narrow(0, 0, 6100)?;
+        let nearest = found.neighbours.distances.narrow(0, 0, 4600)?;
         assert_eq!(nearest.max_all()?.to_scalar::<f32>()?, 0.);
         assert!(found.recall.mean >= 0.95, "{:?}", found.recall);
     }

@@ -17,7 +17,9 @@ fn search(
     let found = knn_of_approximate(queries, rows, K, metric, recall, AT)?;
     let (n, m) = (rows.dim(0)?, queries.dim(0)?);
     assert_eq!(found.neighbours.indices.dims(), [m, K]);
-    let exact = knn_of(queries, rows, K, metric)?.distances.to_vec2::<f32>()?;
+    // The share is that of every eighth query.
+    let eighth = Tensor::arange_step(0u32, m as u32, 8, &CPU)?;
+    let exact = knn_of(&queries.index_select(&eighth, 0)?, rows, K, metric)?.distances.to_vec2::<f32>()?;
     let (indices, distances) =
         (found.neighbours.indices.to_vec2::<u32>()?, found.neighbours.distances.to_vec2::<f32>()?);
     let mut right = 0;
@@ -27,9 +29,11 @@ fn search(
         once.dedup();
         assert!(once.len() == K && (once[K - 1] as usize) < n, "query {i}: {indices:?}");
         assert!(distances.is_sorted() && distances.iter().all(|d| d.is_finite()), "query {i}: {distances:?}");
-        right += distances.iter().filter(|&&d| d <= exact[i][K - 1]).count();
+        if i % 8 == 0 {
+            right += distances.iter().filter(|&&d| d <= exact[i / 8][K - 1]).count();
+        }
     }
-    Ok((found, right as f64 / (K * m) as f64))
+    Ok((found, right as f64 / (K * exact.len()) as f64))
 }
 
 #[test]

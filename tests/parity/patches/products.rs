@@ -2,19 +2,25 @@
 use super::{CPU, Case, DOWN, UP, case, fused_grids, grid, odd_grids, split, warpgroup_grids};
 use candle::{DType, Device, Result, Tensor};
 use chandlery::Philox;
+use chandlery::patch_rbm::PatchGrid;
 use chandlery_ops::core::{Draws, normal, uniform};
 use chandlery_ops::images::{
     cells_into_, cells_into_reference, patch_gradient_, patch_gradient_reference, patch_product,
     patch_product_, patch_product_reference, patch_steps_fuse, sums_of_patches_, units_of_patches_,
 };
 use chandlery_ops::layers::{Factors, Unit, UnitPlanes, units_reference};
-use chandlery_tests::{assert_close, devices};
+use chandlery_tests::{assert_close, devices, sizes_here};
+
+/// Products of a row. Each size is multiplied some ten times.
+fn products((grid, hidden): (PatchGrid, usize)) -> usize {
+    grid.n_patches() * hidden * grid.window_len()
+}
 
 #[test]
 fn products_of_any_size_match_their_reference() -> Result<()> {
     for device in devices()? {
         for at in odd_grids().into_iter().chain(fused_grids()) {
-            for batch in [1, 65] {
+            for batch in sizes_here(&[1, 65], |batch| 10 * batch * products(at)) {
                 let Case { grid, weight, visible, states, .. } = case(at, batch)?;
                 for dtype in [DType::F32, DType::F64, DType::BF16] {
                     let wide = |t: &Tensor| t.to_dtype(dtype)?.to_dtype(DType::F64);
@@ -105,7 +111,7 @@ fn units_of_16_bit_products_match_their_reference() -> Result<()> {
     let philox = Philox::new(61, 5);
     for device in devices()? {
         for at in fused_grids().into_iter().chain(warpgroup_grids()) {
-            for batch in [1, 130, 193] {
+            for batch in sizes_here(&[1, 130, 193], |batch| 10 * batch * products(at)) {
                 let Case { grid, hidden, weight, visible, states } = case(at, batch)?;
                 if device.is_cuda() {
                     assert!(patch_steps_fuse(&device, &grid, hidden), "{grid:?} {hidden}");

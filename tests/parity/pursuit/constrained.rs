@@ -6,7 +6,7 @@ use chandlery_ops::codes::{
     Pursuit, SparseCodes, bomp_masked, bomp_masked_reference, ols_masked, ols_masked_reference,
 };
 use chandlery_ops::core::uniform;
-use chandlery_tests::devices;
+use chandlery_tests::{devices, sizes_here};
 
 #[test]
 fn nonnegative_codes_are_those_of_the_reference() -> Result<()> {
@@ -78,7 +78,8 @@ type Masked = fn(&Tensor, &Tensor, &Tensor, &Pursuit) -> Result<SparseCodes>;
 
 #[test]
 fn masked_pursuits_are_those_of_the_observed_samples() -> Result<()> {
-    for (m, n, p, s) in [(1, 2, 3, 2), (40, 60, 24, 5), (33, 300, 64, 8), (20, 1100, 96, 48)] {
+    let sizes = [(1, 2, 3, 2), (40, 60, 24, 5), (33, 300, 64, 8), (20, 1100, 96, 48)];
+    for (m, n, p, s) in sizes_here(&sizes, |(m, n, p, s)| m * n * p * s) {
         for dtype in [DType::F32, DType::F64] {
             let (signals, dictionary) = problem(m, n, p, dtype)?;
             let mask = uniform((m, p), &Device::Cpu, Philox::new(5, m as u64))?.lt(0.8)?;

@@ -85,8 +85,8 @@ fn every_form_chooses_the_atoms_of_the_reference() -> Result<()> {
                 let pursuit = Pursuit::new(s);
                 // As many rows as take the reference a tenth of a second.
                 let cost = n * p * s * if rule == Rule::Omp { 1 } else { 4 * s };
-                if cost > 500_000_000 {
-                    continue; // seconds of the reference for one row
+                if cost > if cfg!(feature = "cuda") { 500_000_000 } else { 50_000_000 } {
+                    continue; // seconds of the reference for one row; on a CPU alone, a few tenths
                 }
                 let checked = (20_000_000 / cost).clamp(2, m.max(2)).min(m);
                 let head = signals.narrow(0, 0, checked)?;
