@@ -1,8 +1,8 @@
 //! Products of a dense layer of f32 numbers by the tensor cores, with the precision of f32.
 //!
-//! Each number is the sum of two f16 ones, and each row, or column where a sum goes over rows, has a
-//! power of two; see [`split_rows_`]. The scales of a row that a sum goes over are factors of the other
-//! operand:
+//! Each number is the sum of two f16 ones, and each row, or column where a sum goes over rows, has
+//! a power of two; see [`split_rows_`]. The scales of a row that a sum goes over are factors of the
+//! other operand:
 //!
 //! ```text
 //! y = x Wᵀ        rows of x, rows of W

@@ -1,5 +1,5 @@
-//! Products of f32 numbers in two parts: the bits of the CPU where they are made, and the precision of
-//! f32 in products, whatever the range of a line.
+//! Products of f32 numbers in two parts: the bits of the CPU where they are made, and the precision
+//! of f32 in products, whatever the range of a line.
 use candle::{DType, Device, Result, Tensor};
 use chandlery::feedforward::{
     Feedforward, FeedforwardConfig, FeedforwardTrainConfig, FeedforwardTrainer, Optimizer,
@@ -16,8 +16,8 @@ use chandlery_tests::{assert_close, assert_same_bits, devices};
 
 const CPU: Device = Device::Cpu;
 
-/// Numbers whose rows have ranges of their own, from 1e-5 to 1e5, columns less, a row of zeros, and single
-/// zeros.
+/// Numbers whose rows have ranges of their own, from 1e-5 to 1e5, columns less, a row of zeros, and
+/// single zeros.
 fn numbers(rows: usize, cols: usize, stream: u64) -> Result<Tensor> {
     let x = normal((rows, cols), &CPU, Philox::new(90, stream))?;
     let range = |n: usize, seed, width: f64| -> Result<Tensor> {
@@ -79,10 +79,10 @@ fn largest_share(got: &Tensor, want: &Tensor, bounds: &Tensor) -> Result<f64> {
     ((got.to_dtype(DType::F64)? - want)?.abs()? / (bounds + 1e-300)?)?.max_all()?.to_scalar()
 }
 
-/// The three products of a layer, of `[rows, n_in]`, `[n_out, n_in]` and `[rows, n_out]` numbers, split
-/// on `device`; each in f64, and what numbers in two parts may be off: 2^-22 of the sizes of all terms, and
-/// in each of these half the distance of the smallest f16 numbers, 2^-25, times at most 2^15, of either
-/// operand.
+/// The three products of a layer, of `[rows, n_in]`, `[n_out, n_in]` and `[rows, n_out]` numbers,
+/// split on `device`; each in f64, and what numbers in two parts may be off: 3 times 2^-23 of the
+/// sizes of all terms, and in each of these half the distance of the smallest f16 numbers, 2^-25,
+/// times at most 2^15, of either operand.
 fn products([x, weight, delta]: [&Tensor; 3], device: &Device) -> Result<Vec<(&'static str, [Tensor; 3])>> {
     let rows = x.dim(0)?;
     let deep = rows.next_multiple_of(8) - rows;
@@ -99,37 +99,42 @@ fn products([x, weight, delta]: [&Tensor; 3], device: &Device) -> Result<Vec<(&'
         ("backward", (&d, &of_d), (&w, None), (&delta, &weight)),
         ("gradient", (&turned, &of_turned), (&in_x, None), (&delta.t()?, &x)),
     ];
-    let run = |(name, a, b, (wide_a, wide_b)): (
-        _,
-        (&Tensor, &Tensor),
-        (&Tensor, Option<&Tensor>),
-        (&Tensor, &Tensor),
-    )| {
-        let shape = (wide_a.dim(0)?, wide_b.dim(1)?);
-        let c = Tensor::ones(shape, DType::F32, device)?;
-        product_of_split_(&c, a, b)?;
-        let reference = product_of_split_reference(a, b)?.to_device(&CPU)?;
-        let (wide_a, wide_b) = (wide_a.contiguous()?, wide_b.contiguous()?);
-        let sizes = wide_a.abs()?.matmul(&wide_b.abs()?)?;
-        let least = (wide(a.1)?.to_device(&CPU)? * (wide_a.dim(1)? as f64 * 2f64.powi(-9)))?.unsqueeze(1)?;
-        let least = match b.1 {
-            Some(cols) => least.broadcast_mul(&wide(cols)?.to_device(&CPU)?)?,
-            None => least.broadcast_as(sizes.shape())?.contiguous()?,
-        };
-        let bounds = ((sizes * 2f64.powi(-22))? + least)?;
-        let want = wide_a.matmul(&wide_b)?;
-        let off = largest_share(&reference, &want, &bounds)?;
-        assert!(off <= 1., "{name}: parts are {off} times the bound off");
-        Ok::<_, candle::Error>((name, [c.to_device(&CPU)?, want, bounds]))
-    };
+    let run = |(name, a, b, in_f64)| Ok((name, product(a, b, in_f64, name, device)?));
     cases.into_iter().map(run).collect()
+}
+
+/// One of them, of both operands with their scales.
+fn product(
+    a: (&Tensor, &Tensor),
+    b: (&Tensor, Option<&Tensor>),
+    (wide_a, wide_b): (&Tensor, &Tensor),
+    name: &str,
+    device: &Device,
+) -> Result<[Tensor; 3]> {
+    let wide = |t: &Tensor| t.to_dtype(DType::F64);
+    let shape = (wide_a.dim(0)?, wide_b.dim(1)?);
+    let c = Tensor::ones(shape, DType::F32, device)?;
+    product_of_split_(&c, a, b)?;
+    let reference = product_of_split_reference(a, b)?.to_device(&CPU)?;
+    let (wide_a, wide_b) = (wide_a.contiguous()?, wide_b.contiguous()?);
+    let sizes = wide_a.abs()?.matmul(&wide_b.abs()?)?;
+    let least = (wide(a.1)?.to_device(&CPU)? * (wide_a.dim(1)? as f64 * 2f64.powi(-9)))?.unsqueeze(1)?;
+    let least = match b.1 {
+        Some(cols) => least.broadcast_mul(&wide(cols)?.to_device(&CPU)?)?,
+        None => least.broadcast_as(sizes.shape())?.contiguous()?,
+    };
+    let bounds = ((sizes * (3. * 2f64.powi(-23)))? + least)?;
+    let want = wide_a.matmul(&wide_b)?;
+    let off = largest_share(&reference, &want, &bounds)?;
+    assert!(off <= 1., "{name}: parts are {off} times the bound off");
+    Ok([c.to_device(&CPU)?, want, bounds])
 }
 
 #[test]
 fn products_of_lines_of_any_range_are_within_their_bounds() -> Result<()> {
     for device in devices()? {
-        // Every form of the kernel has its turn (its unit test knows sizes), rows that are no multiple of 8,
-        // and sums of thousands.
+        // Every form of the kernel has its turn (its unit test knows sizes), rows that are no
+        // multiple of 8, and sums of thousands.
         let sizes = [
             (8, 136, 72),
             (193, 24, 40),

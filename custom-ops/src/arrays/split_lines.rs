@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Products of such lines are exact sums of products of f16 numbers, which tensor cores make; see
-//! [`product_of_split_`](crate::layers::product_of_split_). The scales of the lines of one operand are
-//! the factors of the other where a sum goes over them.
+//! [`product_of_split_`](crate::layers::product_of_split_). The scales of the lines of one operand
+//! are the factors of the other where a sum goes over them.
 use super::scale::{check_parts, parts_of};
 use crate::core::check::expect;
 use crate::core::op::{Io, Kernel, operands};
@@ -24,11 +24,11 @@ const MOST: i32 = 126;
 
 /// The rows of `x`, `[rows, cols]` f32: `x_ij factors_j ≈ scales_i (parts_0ij + parts_1ij)`.
 ///
-/// `parts` is f16 `[2, lines, width]`, each of the two contiguous, with at least as many lines as `x` has
-/// rows and at least its width; what is beyond `x` becomes 0. `scales`, `[lines]` f32, becomes a power
-/// of two for each line, or 0 where all of a line is 0. `factors`, `[cols]` f32, are powers of two or 0,
-/// by default 1. The error is at most 2⁻²³ of a number, or 2⁻³⁹ of the largest of its line. A line with
-/// an infinite number gives NaN.
+/// `parts` is f16 `[2, lines, width]`, each of the two contiguous, with at least as many lines as
+/// `x` has rows and at least its width; what is beyond `x` becomes 0. `scales`, `[lines]` f32,
+/// becomes a power of two for each line, or 0 where all of a line is 0. `factors`, `[cols]` f32,
+/// are powers of two or 0, by default 1. The error is at most 2⁻²³ of a number, or 2⁻³⁹ of the
+/// largest of its line. A line with an infinite number gives NaN.
 ///
 /// Cost: 12 bytes a number.
 ///
@@ -40,8 +40,8 @@ pub fn split_rows_(parts: &Tensor, scales: &Tensor, x: &Tensor, factors: Option<
 
 /// The columns of `x`, `[rows, cols]` f32: `x_ji factors_j ≈ scales_i (parts_0ij + parts_1ij)`.
 ///
-/// As [`split_rows_`] of the transpose of `x`: at least as many lines as `x` has columns, with `factors`
-/// for its rows.
+/// As [`split_rows_`] of the transpose of `x`: at least as many lines as `x` has columns, with
+/// `factors` for its rows.
 ///
 /// # Errors
 /// When shapes, types or devices do not fit.
@@ -146,10 +146,10 @@ impl Kernel for Split {
             true => launch.blocks(lines, OF_ROW),
             false => launch.blocks(lines.div_ceil(AT_ONCE), OF_COLUMNS),
         };
-        // SAFETY: (const float*, const float* or null, half*, float*, size_t, 4 × int): x of rows by
-        // cols, factors for the numbers of a line, two parts of `lines` by `width` and as many scales as
-        // lines, which `run` checked; blocks have the threads of the kernels, and there are enough for
-        // all columns.
+        // SAFETY: (const float*, const float* or null, half*, float*, size_t, 4 × int): x of rows
+        // by cols, factors for the numbers of a line, two parts of `lines` by `width` and as many
+        // scales as lines, which `run` checked; blocks have the threads of the kernels, and there
+        // are enough for all columns.
         unsafe { launch.go() }
     }
 }

@@ -90,8 +90,8 @@ impl Maps {
 }
 
 impl LayerStep {
-    /// `is_lowest` layers need no derivative by what they read. `rounded` are the weights of a dense
-    /// layer in bf16, if its products read such.
+    /// `is_lowest` layers need no derivative by what they read. `rounded` are the weights of a
+    /// dense layer in bf16, if its products read such.
     pub(super) fn new(
         layer: &LayerConfig,
         params: Parameters,
@@ -150,7 +150,8 @@ impl LayerStep {
         self.rounded.as_ref().map_or(&self.output, |rounded| &rounded.output)
     }
 
-    /// Rounds the derivative of the loss in the outputs of the top layer for the products that read it.
+    /// Rounds the derivative of the loss in the outputs of the top layer for the products that read
+    /// it.
     pub(super) fn round(&self) -> Result<()> {
         self.rounded.as_ref().map_or(Ok(()), |rounded| scale_into_(&rounded.output, &self.output, 1.))
     }

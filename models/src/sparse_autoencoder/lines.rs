@@ -1,33 +1,32 @@
-//! Matrices of the passes in lines that begin on 16 bytes, whatever the widths: products are fastest on
-//! these. What lies beside the own entries is 0, and products over whole lines leave it so.
+//! Matrices of the passes in lines that begin on 16 bytes, whatever the widths: products are
+//! fastest on these. What lies beside the own entries is 0, and products over whole lines leave it
+//! so.
 use crate::padding::{OFF, Width, with_biases};
 use candle::{DType, Device, Result, Tensor};
 use chandlery_ops::Precision;
 use chandlery_ops::layers::{Activation, SparseCost, SparseParameters};
 
-/// Terms of a product of f32 numbers from which on a GPU takes longer for it than for a launch: some
-/// 3 µs. Below, lines are as long as what is in them.
+/// Terms of a product from which on a GPU takes longer for it than for a launch: some 3 µs of f32
+/// numbers. Below, lines are as long as what is in them.
 const LEAST: usize = 1 << 26;
+/// The same of TF32 numbers, whose products of other lines take far longer.
+const LEAST_TF32: usize = LEAST / 4;
 
 /// Visible and hidden units of passes over `n_samples` rows, and with those beside them.
 ///
-/// bf16 numbers that products read are written by the passes themselves, on every device, and lines of
-/// them always are whole; f32 ones may be split into two of 16 bits. The CPU packs what its f32 products
-/// read.
+/// bf16 numbers that products read are written by the passes themselves, on every device, and lines
+/// of them always are whole; f32 ones may be split into two of 16 bits. The CPU packs what its f32
+/// products read.
 pub(super) fn widths(terms: SparseCost, precision: Precision, n_samples: usize, on_gpu: bool) -> [Width; 2] {
     let own = [terms.n_visible, terms.n_hidden];
-    match precision {
-        Precision::Bf16 => own.map(Width::aligned),
-        Precision::F32 | Precision::Tf32 if on_gpu && products_bind(terms, n_samples) => {
-            own.map(Width::aligned)
-        }
-        Precision::F32 | Precision::Tf32 => own.map(Width::as_it_is),
-    }
+    let aligned = precision == Precision::Bf16 || on_gpu && products_bind(terms, precision, n_samples);
+    own.map(if aligned { Width::aligned } else { Width::as_it_is })
 }
 
 /// Whether on a GPU a product takes longer than a launch.
-pub(super) fn products_bind(terms: SparseCost, n_samples: usize) -> bool {
-    terms.n_visible.saturating_mul(terms.n_hidden).saturating_mul(n_samples) >= LEAST
+pub(super) fn products_bind(terms: SparseCost, precision: Precision, n_samples: usize) -> bool {
+    let least = if precision == Precision::Tf32 { LEAST_TF32 } else { LEAST };
+    terms.n_visible.saturating_mul(terms.n_hidden).saturating_mul(n_samples) >= least
 }
 
 /// A matrix in lines that begin on 16 bytes.
@@ -56,8 +55,8 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// Weights of 0, f32 or bf16, and biases of 0, f32. Those of units beside the own ones keep these
-    /// at 0.
+    /// Weights of 0, f32 or bf16, and biases of 0, f32. Those of units beside the own ones keep
+    /// these at 0.
     pub fn new(
         [visible, hidden]: [Width; 2],
         decoder: Activation,
@@ -101,12 +100,13 @@ mod tests {
         let all = |(v, h, m): (usize, usize, usize), precision, on_gpu| {
             widths(terms(v, h), precision, m, on_gpu).map(|width| width.all)
         };
-        for precision in [Precision::F32, Precision::Tf32] {
+        for (precision, share) in [(Precision::F32, 1), (Precision::Tf32, 4)] {
             assert_eq!(all((3071, 3071, 512), precision, true), [3072, 3072]);
             assert_eq!(all((3070, 3068, 512), precision, true), [3072, 3072]);
-            // 2^26 terms, and one row less.
-            assert_eq!(all((511, 2049, 65), precision, true), [512, 2064]);
-            assert_eq!(all((511, 2049, 64), precision, true), [511, 2049]);
+            // 2^26 terms, or a quarter of them, and one row less.
+            let rows = 64 / share + 1;
+            assert_eq!(all((511, 2049, rows), precision, true), [512, 2064]);
+            assert_eq!(all((511, 2049, rows - 1), precision, true), [511, 2049]);
             assert_eq!(all((3071, 3071, 512), precision, false), [3071, 3071]);
             assert_eq!(all((3071, usize::MAX, 512), precision, false), [3071, usize::MAX]);
         }

@@ -1,5 +1,5 @@
-//! The passes of the [cost](super::Cost) over rows that are on the device: their products, in memory
-//! that is kept, and both passes over all rows at once as a step that is recorded on a GPU.
+//! The passes of the [cost](super::Cost) over rows that are on the device: their products, in
+//! memory that is kept, and both passes over all rows at once as a step that is recorded on a GPU.
 use super::SparseAutoencoderConfig;
 use super::lines::{Lines, Parameters};
 use crate::padding::Width;
@@ -45,8 +45,8 @@ pub(super) struct Pass {
     features: Tensor,
     outputs: Tensor,
     hidden: Tensor,
-    /// What the products of both layers read, where they are made of f32 numbers in parts: of all these
-    /// rows, for a gradient that is not added to another.
+    /// What the products of both layers read, where they are made of f32 numbers in parts: of all
+    /// these rows, for a gradient that is not added to another.
     split: Option<[Split; 2]>,
 }
 
@@ -114,8 +114,8 @@ impl Pass {
         layer_backward_reference(&(apart / self.n_samples as f64)?, &h, f, None)
     }
 
-    /// The gradient of all but the decay, from the features `a`, the delta of the outputs and `s/m`;
-    /// `gradient ← gradient of these rows + beta · gradient`.
+    /// The gradient of all but the decay, from the features `a`, the delta of the outputs and
+    /// `s/m`; `gradient ← gradient of these rows + beta · gradient`.
     pub fn gradient(
         &self,
         x: &Tensor,
@@ -221,7 +221,8 @@ pub(super) struct RecordedPass {
     replay: Replay,
     terms: SparseCost,
     n_samples: usize,
-    /// What the step reads: the parameters, and the rows, which are copied where their lines are longer.
+    /// What the step reads: the parameters, and the rows, which are copied where their lines are
+    /// longer.
     copy: SparseParameters,
     rows: Tensor,
     in_lines: Option<Tensor>,

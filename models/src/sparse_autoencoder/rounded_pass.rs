@@ -111,7 +111,8 @@ pub(super) struct RoundedPass {
 
 /// The gradient of all but the decay.
 enum Gradient {
-    /// The recorded step makes it in lines that begin on 16 bytes: products write others more slowly.
+    /// The recorded step makes it in lines that begin on 16 bytes: products write others more
+    /// slowly.
     InLines(SparseParameters),
     /// The recorded step makes it, one part after the other, where products take no longer than
     /// launches, or all lines begin so.
@@ -133,14 +134,15 @@ impl RoundedPass {
         let lines = |width, dtype| Lines::new(Width::as_it_is(m), width, dtype, device);
         let n_weights = 2 * v * h;
         let has_more = widths.iter().any(|width| width.has_more());
-        let (gradient, of_weights, of_biases) = if has_more && products_bind(terms, m) {
+        let (gradient, of_weights, of_biases) = if has_more && products_bind(terms, Precision::Bf16, m) {
             let Parameters { whole, own } =
                 Parameters::new(widths, Activation::Identity, DType::F32, device)?;
             let [of_weight, of_decoder, _, of_visible_bias] = whole;
             let of_biases = [own.bias.clone(), of_visible_bias];
             (Gradient::InLines(own), vec![of_weight, of_decoder], of_biases)
         } else {
-            // The gradient by `c` is summed together with the zeros beside the deltas, which come last.
+            // The gradient by `c` is summed together with the zeros beside the deltas, which come
+            // last.
             let is_large = n_weights >= LARGE && !has_more;
             let n_before = if is_large { 0 } else { n_weights };
             let all = zeros(n_before + h + visible.all, DType::F32)?;

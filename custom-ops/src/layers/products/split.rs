@@ -1,8 +1,9 @@
 //! Products of f32 numbers by the tensor cores, with the precision of f32.
 //!
-//! [`split_rows_`](crate::arrays::split_rows_) and [`split_columns_`](crate::arrays::split_columns_)
-//! make sums of two f16 numbers of each, and the product of both second parts, which is below the last
-//! bit of f32, is left out. Three products of 16-bit numbers take less time than one of f32 numbers.
+//! [`split_rows_`](crate::arrays::split_rows_) and
+//! [`split_columns_`](crate::arrays::split_columns_) make sums of two f16 numbers of each, and the
+//! product of both second parts, which is below the last bit of f32, is left out. Three products of
+//! 16-bit numbers take less time than one of f32 numbers.
 //!
 //! | symbol | argument | shape |
 //! |---|---|---|
@@ -23,19 +24,21 @@ use candle::{DType, Device, Result, Tensor};
 
 const OP: &str = "product_of_split_";
 
-/// What an H200 does in its place, for the choice alone: FLOP and bytes of weights a nanosecond of an
-/// f32 product by cuBLAS, whose tiles have so many rows; numbers that are split in a nanosecond, and
-/// nanoseconds of a launch.
+/// What an H200 does in its place, for the choice alone: FLOP and bytes of weights a nanosecond of
+/// an f32 product by cuBLAS, whose tiles have so many rows, and its nanoseconds besides; numbers
+/// that are split in a nanosecond, and nanoseconds of a launch.
 mod speed {
     pub const FLOP: f64 = 50_000.;
     pub const ROWS: usize = 64;
     pub const BYTES: f64 = 4_000.;
+    pub const PRODUCT: f64 = 5_000.;
     pub const SPLIT: f64 = 375.;
     pub const LAUNCH: f64 = 2_500.;
 }
 
-/// Whether the three products of a step of a dense layer of f32 numbers, forward, backward and of the
-/// gradient, are faster split than as they are: on GPUs of capability 9.0, from some hundred rows on.
+/// Whether the three products of a step of a dense layer of f32 numbers, forward, backward and of
+/// the gradient, are faster split than as they are: on GPUs of capability 9.0, from some hundred
+/// rows on.
 ///
 /// # Errors
 /// When the device fails.
@@ -74,20 +77,22 @@ fn are_faster(limits: Limits, [rows, n_outputs, n_inputs]: [usize; 3]) -> bool {
     let split = of_tiles.iter().sum::<f64>() + numbers / speed::SPLIT + 4. * speed::LAUNCH;
     let in_tiles = if rows < speed::ROWS { rows } else { rows.next_multiple_of(speed::ROWS) };
     let whole = (2 * in_tiles + rows) as f64;
-    split < 2. * weights * whole / speed::FLOP + 3. * 4. * weights / speed::BYTES
+    let plain = 2. * weights * whole / speed::FLOP + 3. * (4. * weights / speed::BYTES + speed::PRODUCT);
+    split < plain
 }
 
 /// `c_ij ← rows_i cols_j Σ_l a_il b_lj`, where `a` and `b` are sums of two f16 numbers.
 ///
-/// `c` is `[m, n]` f32, contiguous; `a` `[2, m, k]` and `b` `[2, k, n]` f16, each of the two contiguous
-/// or, of `b`, the transpose of a contiguous matrix; `rows` is `[m]` and `cols` `[n]` f32, by default 1:
-/// the scales of [`split_rows_`](crate::arrays::split_rows_). The error of an entry is at most some 2⁻²² of
-/// the sizes of its terms added up, as that of an f32 product is, and 2⁻³⁸ of that sum if all terms were as
-/// large as the largest numbers of their lines. Sums are added outside the tensor cores.
+/// `c` is `[m, n]` f32, contiguous; `a` `[2, m, k]` and `b` `[2, k, n]` f16, each of the two
+/// contiguous or, of `b`, the transpose of a contiguous matrix; `rows` is `[m]` and `cols` `[n]`
+/// f32, by default 1: the scales of [`split_rows_`](crate::arrays::split_rows_). The error of an
+/// entry is at most some 2⁻²² of the sizes of its terms added up, as that of an f32 product is, and
+/// 2⁻³⁸ of that sum if all terms were as large as the largest numbers of their lines. Sums are
+/// added outside the tensor cores.
 ///
 /// Cost: `6mnk` FLOP of the tensor cores. It is one kernel on GPUs of capability 9.0 where `k` is a
-/// multiple of 8, `n` of 4, or of 8 where `b` is not transposed, and views begin on 16 bytes. Otherwise
-/// this allocates, computes in f64, and cannot be recorded.
+/// multiple of 8, `n` of 4, or of 8 where `b` is not transposed, and views begin on 16 bytes.
+/// Otherwise this allocates, computes in f64, and cannot be recorded.
 ///
 /// # Errors
 /// When shapes, types, devices or layouts do not fit.
@@ -156,9 +161,9 @@ impl Kernel for Fused {
         let name = if of.transposed { "product_split_transposed" } else { "product_split" };
         let launch = gpu.launch(OP, "sm_90a/product_split", &of.kernel(name))?;
         let launch = launch.write(&mut c).read(&rows).maybe(&cols).num(maps.a).num(maps.b).num(of.extent());
-        // SAFETY: (float*, 2 × const float*, the second maybe null, 2 × TensorMap, Extent). The op checked
-        // shapes and types, `Product::of` and `starts_on` that rows, parts, results and scales begin on 16
-        // bytes; maps have the blocks of the tile.
+        // SAFETY: (float*, 2 × const float*, the second maybe null, 2 × TensorMap, Extent). The op
+        // checked shapes and types, `Product::of` and `starts_on` that rows, parts, results and
+        // scales begin on 16 bytes; maps have the blocks of the tile.
         unsafe { of.lay_out(launch).go() }
     }
 }

@@ -51,9 +51,9 @@ pub(super) struct Maps<'a> {
 }
 
 impl Product {
-    /// The product of `a` and `b` in numbers of `dtype`, on the device of `out`, which receives what is
-    /// made of it; none where no kernel takes them, which `takes` tells by the parts of both operands
-    /// and whether `b` is row-major.
+    /// The product of `a` and `b` in numbers of `dtype`, on the device of `out`, which receives
+    /// what is made of it; none where no kernel takes them, which `takes` tells by the parts of
+    /// both operands and whether `b` is row-major.
     ///
     /// # Errors
     /// When shapes do not fit.
