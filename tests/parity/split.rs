@@ -10,6 +10,7 @@ use chandlery_ops::arrays::{split_columns_, split_rows_};
 use chandlery_ops::core::{normal, uniform};
 use chandlery_ops::layers::{
     Factors, gemm_, product_of_split_, product_of_split_reference, split_products_are_faster,
+    warpgroups_multiply,
 };
 use chandlery_ops::{Philox, Precision};
 use chandlery_tests::{assert_close, assert_same_bits, devices};
@@ -218,14 +219,15 @@ fn a_network_that_multiplies_in_parts_learns_as_one_that_does_not() -> Result<()
     };
     let mut want = None;
     for device in devices()?.into_iter().filter(Device::is_cuda) {
-        let known = split_products_are_faster(&device, rows, widths[1], widths[0])?;
+        let splits = split_products_are_faster(&device, rows, widths[1], widths[0])?;
+        assert_eq!(splits, warpgroups_multiply(&device), "what the test is for");
         let want = match &mut want {
             Some(want) => want,
             None => want.insert(train(&CPU)?),
         };
         let got = train(&device)?;
         for ((part, got), (_, want)) in got.tensors().into_iter().zip(want.tensors()) {
-            assert_close(&format!("{part}, in parts: {known}"), &got, &want, 1e-4, 2e-6)?;
+            assert_close(&format!("{part}, in parts: {splits}"), &got, &want, 1e-4, 2e-6)?;
         }
     }
     Ok(())
